@@ -266,6 +266,7 @@ func (r *Recording) place(m *Message) {
 		m.Start = min(m.Start, r.Sent(int(p)))
 		if sent[q.bytes.from] {
 			m.Again++
+			q.Again = true
 		}
 		sent[q.bytes.from] = true
 		if q.Arrived == 0 {

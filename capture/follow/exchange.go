@@ -27,7 +27,7 @@ const (
 
 // exchange adds a rank's contribution to a sum, or the sum, to its message. It reports false for other
 // packets, and for a sum without a contribution.
-func (f *follower) exchange(p *evidence.Packet, packet int32) bool {
+func (f *Follower) exchange(p *evidence.Packet, packet int32) bool {
 	a := p.Aggregation
 	key := exchangeKey{roundKey{a.Job(), a.Epoch(), a.Slot(), a.Round()}, p.Flow.Src}
 	part := int64(contribution)

@@ -23,6 +23,7 @@
 package follow
 
 import (
+	"iter"
 	"net/netip"
 	"time"
 
@@ -129,8 +130,9 @@ type Packet struct {
 	PSN uint32
 	// Arrived is the time at the receiver's NIC, 0 if the packet did not come there whole.
 	Arrived int64
-	// Trimmed is set if a switch cut the payload off.
-	Trimmed bool
+	// Trimmed is set if a switch cut the payload off, and Again if the message's sender had sent the packet's
+	// first byte before.
+	Trimmed, Again bool
 	// Dropped is the reason of a switch or NIC that dropped the packet, or "".
 	Dropped string
 
@@ -261,6 +263,19 @@ func (r *Recording) Sent(packet int) int64 { return r.sights[r.Packets[packet].f
 
 // First returns the number of the packet's first record.
 func (r *Recording) First(packet int) int { return r.sights[r.Packets[packet].first].Number }
+
+// Pauses returns the times at which flow control stopped a priority of a tap, in no order.
+func (r *Recording) Pauses() iter.Seq2[int, int64] {
+	return func(yield func(int, int64) bool) {
+		for at, spans := range r.paused {
+			for _, s := range spans {
+				if !yield(at.tap, s.from) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Own converts nanoseconds of the capture's clock to the testbed's own time.
 func (r *Recording) Own(ns int64) time.Duration { return time.Duration(ns / r.Dilation) }

@@ -198,15 +198,20 @@ func TestMessagesOfTCP(t *testing.T) {
 		for i := range r.Messages {
 			m := &r.Messages[i]
 			var ids, want []uint64
+			repeats := 0
 			for _, p := range m.Packets {
 				ids = append(ids, r.Packets[p].ID)
+				if r.Packets[p].Again {
+					repeats++
+				}
 			}
 			for _, p := range sent {
 				if p.message == i {
 					want = append(want, p.id)
 				}
 			}
-			if !slices.Equal(ids, want) || m.Again != again[i] || m.Lost != lost[i] || m.Placed == 0 ||
+			if !slices.Equal(ids, want) || m.Again != again[i] || repeats != m.Again || m.Lost != lost[i] ||
+				m.Placed == 0 ||
 				m.Account.Total() != m.Placed-m.Start || (m.Account[follow.Recover] > 0) && again[i] == 0 {
 				t.Errorf("seed %d, message %d: packets %v, want %v; %+v, want %d sent again and %d lost",
 					seed, i, ids, want,

@@ -39,7 +39,7 @@ func (s *stream) position(number uint32) int64 {
 }
 
 // newPacket looks into a packet where it was first seen.
-func (f *follower) newPacket(p *evidence.Packet, packet int32) {
+func (f *Follower) newPacket(p *evidence.Packet, packet int32) {
 	q := &f.r.Packets[packet]
 	q.Flow = f.flow(p)
 	if q.Flow < 0 || p.Direction == evidence.In && p.Tap.NIC {
@@ -74,7 +74,7 @@ func (f *follower) newPacket(p *evidence.Packet, packet int32) {
 
 // number adds a packet of a stream to its message. starts is set if a message starts with the packet, and
 // ends if a message ends with it. number reports whether the packet is sent for the first time.
-func (f *follower) number(key streamKey, packet int32, bits int, number uint32, length int64, starts,
+func (f *Follower) number(key streamKey, packet int32, bits int, number uint32, length int64, starts,
 	ends bool) (m *Message, fresh bool) {
 	s := f.streams[key]
 	if s == nil {
@@ -113,13 +113,13 @@ func (f *follower) number(key streamKey, packet int32, bits int, number uint32, 
 	return m, fresh
 }
 
-func (f *follower) newMessage(flow int, id uint64) int32 {
+func (f *Follower) newMessage(flow int, id uint64) int32 {
 	f.r.Messages = append(f.r.Messages, Message{ID: id, Flow: flow, Critical: -1})
 	return int32(len(f.r.Messages) - 1)
 }
 
 // join adds a packet to a message.
-func (f *follower) join(message, packet int32, carried span) {
+func (f *Follower) join(message, packet int32, carried span) {
 	q, m := &f.r.Packets[packet], &f.r.Messages[message]
 	q.Message, q.bytes = int(message), carried
 	q.Position, q.Bytes = carried.from-m.bytes.from, carried.to-carried.from
@@ -136,7 +136,7 @@ type space struct {
 }
 
 // reliable adds a packet of reliable datagrams to its message.
-func (f *follower) reliable(p *evidence.Packet, packet int32) {
+func (f *Follower) reliable(p *evidence.Packet, packet int32) {
 	key, d := p.RDSpace(false), p.RD
 	s := f.spaces[key]
 	if s == nil {
@@ -164,7 +164,7 @@ func (f *follower) reliable(p *evidence.Packet, packet int32) {
 }
 
 // acknowledge takes an acknowledgement that came to the sender's NIC.
-func (f *follower) acknowledge(p *evidence.Packet) {
+func (f *Follower) acknowledge(p *evidence.Packet) {
 	s := f.spaces[p.RDSpace(true)]
 	if s == nil || !s.began {
 		return
@@ -189,7 +189,7 @@ func (f *follower) acknowledge(p *evidence.Packet) {
 }
 
 // numberMessages numbers the messages in the order of their starts.
-func (f *follower) numberMessages() {
+func (f *Follower) numberMessages() {
 	r := f.r
 	order := make([]int, len(r.Messages))
 	for i := range order {

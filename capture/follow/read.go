@@ -27,7 +27,17 @@ type Options struct {
 
 // Read follows all packets of a capture.
 func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
-	f := &follower{
+	f := NewFollower(o)
+	_, summary, err := evidence.Run(ctx, in, o.Options, f)
+	if err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
+	}
+	return f.Recording(summary)
+}
+
+// NewFollower returns the check. Its Options.Plan must be the plan of evidence.Run's options.
+func NewFollower(o Options) *Follower {
+	f := &Follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
 			tapped: map[string]bool{}, ends: map[string]bool{}, soft: map[string]bool{}},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
@@ -38,10 +48,11 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 	for _, w := range o.Workloads {
 		f.roles = append(f.roles, evidence.NewRoles(w))
 	}
-	_, summary, err := evidence.Run(ctx, in, o.Options, f)
-	if err != nil {
-		return nil, fmt.Errorf("follow: %w", err)
-	}
+	return f
+}
+
+// Recording returns what the follower found. It is called once, after the pass.
+func (f *Follower) Recording(summary evidence.Summary) (*Recording, error) {
 	if f.full {
 		return nil, fmt.Errorf("follow: the capture has more than %d records: take a part of it", maxRecords)
 	}
@@ -52,7 +63,7 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 
 // ownSwitches makes switches the owners of their own addresses, at which routing protocols and contributions
 // to sums arrive.
-func (f *follower) ownSwitches(p *plan.Plan) {
+func (f *Follower) ownSwitches(p *plan.Plan) {
 	if p == nil {
 		return
 	}
@@ -94,8 +105,9 @@ func ReadRun(ctx context.Context, run *bundle.Run) (*Recording, error) {
 		Workloads: run.Workloads})
 }
 
-// follower collects what a Recording needs. It is a check so that it sees the packets as checks do.
-type follower struct {
+// Follower collects what a Recording needs. It is a check, so that one pass over a capture can serve it and
+// other checks.
+type Follower struct {
 	r       *Recording
 	capture *evidence.Capture
 	roles   []*evidence.Roles
@@ -110,16 +122,16 @@ type follower struct {
 }
 
 // Begin implements evidence.Check.
-func (f *follower) Begin(c *evidence.Capture) { f.capture = c }
+func (f *Follower) Begin(c *evidence.Capture) { f.capture = c }
 
 // Event implements evidence.Watcher.
-func (f *follower) Event(p *evidence.Packet) { f.Packet(p) }
+func (f *Follower) Event(p *evidence.Packet) { f.Packet(p) }
 
 // Result implements evidence.Check.
-func (f *follower) Result() evidence.Result { return evidence.Result{Name: "follow"} }
+func (f *Follower) Result() evidence.Result { return evidence.Result{Name: "follow"} }
 
 // Packet implements evidence.Check.
-func (f *follower) Packet(p *evidence.Packet) {
+func (f *Follower) Packet(p *evidence.Packet) {
 	r := f.r
 	if len(r.sights) >= maxRecords {
 		f.full = true
@@ -161,7 +173,7 @@ func (f *follower) Packet(p *evidence.Packet) {
 }
 
 // see takes what a record says about a packet.
-func (f *follower) see(p *evidence.Packet, packet, at int32) {
+func (f *Follower) see(p *evidence.Packet, packet, at int32) {
 	r := f.r
 	q := &r.Packets[packet]
 	if p.Drop != "" {
@@ -200,7 +212,7 @@ func (r *Recording) Sees(flow int) bool {
 }
 
 // addTaps adds the taps that the capture has found.
-func (f *follower) addTaps() {
+func (f *Follower) addTaps() {
 	for _, tap := range f.capture.Taps[len(f.r.Taps):] {
 		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link})
 		if tap.NIC || f.r.ends[tap.Node] {
@@ -210,7 +222,7 @@ func (f *follower) addTaps() {
 }
 
 // flow returns the index of a packet's flow.
-func (f *follower) flow(p *evidence.Packet) int {
+func (f *Follower) flow(p *evidence.Packet) int {
 	if p.Flow == nil {
 		return -1
 	}
@@ -244,7 +256,7 @@ func protocol(p *evidence.Packet) string {
 }
 
 // finish completes the recording.
-func (f *follower) finish() {
+func (f *Follower) finish() {
 	r := f.r
 	f.addTaps()
 	for i, tap := range f.capture.Taps {
@@ -263,7 +275,7 @@ func (f *follower) finish() {
 
 // name gives a flow its ranks. Several workloads may have the same ranks: then it takes the workload at the
 // time of the first packet.
-func (f *follower) name(flow *Flow, p *evidence.Packet) {
+func (f *Follower) name(flow *Flow, p *evidence.Packet) {
 	flow.FromRank, flow.ToRank = -1, -1
 	for _, roles := range f.roles {
 		w := &roles.Workload
