@@ -2,6 +2,7 @@ package rank
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,14 +19,75 @@ func (p *Process) SetWaited(waited time.Duration) { p.timer.waited.Store(int64(w
 type waitTimer struct {
 	endpoint
 	waited atomic.Int64 // in ns
+	log    waitLog
 }
 
 // Wait implements transports.Endpoint.
 func (t *waitTimer) Wait(ctx context.Context) error {
 	begin := time.Now()
 	err := t.endpoint.Wait(ctx)
-	t.waited.Add(int64(time.Since(begin)))
+	end := time.Now()
+	t.waited.Add(int64(end.Sub(begin)))
+	t.log.add(begin, end)
 	return err
+}
+
+// Wait is a time in which a rank waited for other ranks, in ns from the begin of a round.
+type Wait struct {
+	From time.Duration `json:"from"`
+	To   time.Duration `json:"to"`
+}
+
+// waitLog keeps the waits of a round, at most waitsKept of them. If there are more, waits that follow each
+// other closely become one. It is safe for concurrent use.
+type waitLog struct {
+	mu    sync.Mutex
+	began time.Time
+	waits []Wait
+	gap   time.Duration // between waits that become one
+}
+
+const (
+	waitsKept = 32
+	// leastGap is shorter than the handling of a message.
+	leastGap = time.Microsecond
+)
+
+// begin forgets all waits and starts a round.
+func (l *waitLog) begin(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began, l.waits, l.gap = at, l.waits[:0], leastGap
+}
+
+func (l *waitLog) add(from, to time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waits = joinWaits(l.waits, Wait{from.Sub(l.began), to.Sub(l.began)}, l.gap)
+	for len(l.waits) > waitsKept {
+		l.gap *= 2
+		all := l.waits
+		l.waits = l.waits[:0]
+		for _, w := range all {
+			l.waits = joinWaits(l.waits, w, l.gap)
+		}
+	}
+}
+
+// joinWaits adds a wait that begins after the others.
+func joinWaits(waits []Wait, w Wait, gap time.Duration) []Wait {
+	if last := len(waits) - 1; last >= 0 && w.From <= waits[last].To+gap {
+		waits[last].To = max(waits[last].To, w.To)
+		return waits
+	}
+	return append(waits, w)
+}
+
+// end returns the waits since begin.
+func (l *waitLog) end() []Wait {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.waits)
 }
 
 // busyEndpoint is the endpoint of a lane. It marks its goroutine idle while the goroutine waits.

@@ -70,9 +70,12 @@ type Losses struct {
 // Done is a rank's result of a round.
 type Done struct {
 	OperationID
-	Start   int64              `json:"start"`            // Unix time in ns
-	Time    time.Duration      `json:"time"`             // in ns, for all operations that are timed together
-	Waited  time.Duration      `json:"waited,omitempty"` // the part of Time spent waiting for other ranks
+	Start  int64         `json:"start"`            // Unix time in ns
+	Time   time.Duration `json:"time"`             // in ns, for all operations that are timed together
+	Waited time.Duration `json:"waited,omitempty"` // the part of Time spent waiting for other ranks
+	// Waits are the times that add up to Waited, short times between them included. They are absent for
+	// several operations, and for ranks that wait in several goroutines.
+	Waits   []Wait             `json:"waits,omitempty"`
 	Wrong   uint64             `json:"wrong"`
 	Short   uint64             `json:"short,omitempty"` // elements that lack the contribution of a rank
 	Before  collective.Traffic `json:"before,omitzero"` // of the untimed operations

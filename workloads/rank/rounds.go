@@ -130,6 +130,7 @@ func (p *Process) round(ctx context.Context, part Part, output []byte, r *Round)
 		done.Before.Add(t)
 	}
 	start, waited := time.Now(), p.timer.waited.Load()
+	p.timer.log.begin(start)
 	p.busy.begin()
 	p.busy.Add(1)
 	if p.options.BeforeOperation != nil {
@@ -145,6 +146,8 @@ func (p *Process) round(ctx context.Context, part Part, output []byte, r *Round)
 	done.Time, done.Waited = time.Since(start), time.Duration(p.timer.waited.Load()-waited)
 	if p.concurrent {
 		done.Waited = p.busy.end()
+	} else if r.Count == 1 {
+		done.Waits = p.timer.log.end()
 	}
 	done.Start = start.UnixNano()
 	if p.options.AfterOperation != nil {

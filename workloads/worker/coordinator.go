@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -286,6 +287,11 @@ func (c *coordinator) round(ctx context.Context, r *rank.Round, result *Result) 
 		}
 	}
 	result.Operations = append(result.Operations, o)
+	if o.Timed && !slices.ContainsFunc(dones, func(d rank.Done) bool {
+		return !within(&d, released, ended, clockMargin)
+	}) {
+		result.keepSpans(&o, dones)
+	}
 	return nil
 }
 

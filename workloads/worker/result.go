@@ -115,8 +115,38 @@ type Result struct {
 	InPlace    *Times       `json:"in_place_times,omitempty"`
 	Operations []Operation  `json:"operations"`
 	PerRank    []RankResult `json:"per_rank"`
+	// Last and Slowest are the ranks' times in the last and in the slowest timed operation. They are nil
+	// without a timed operation, and if ranks have other clocks than the coordinator.
+	Last    *Spans `json:"-"`
+	Slowest *Spans `json:"-"`
 	// Own are the results of the job's kind of workload, or nil.
 	Own Results `json:"-"`
+}
+
+// Spans are the times of an operation at each rank.
+type Spans struct {
+	Operation
+	Ranks []Span
+}
+
+// Span is a rank's time in an operation, or in several that were timed together. Waited is the part of it in
+// which the rank had nothing to do until another rank sent something, and Waits are its times, if they are
+// known.
+type Span struct {
+	Start        time.Time
+	Took, Waited time.Duration
+	Waits        []rank.Wait
+}
+
+// keepSpans keeps the ranks' times of the latest operation, and of the slowest.
+func (r *Result) keepSpans(o *Operation, dones []rank.Done) {
+	r.Last = &Spans{Operation: *o}
+	for _, d := range dones {
+		r.Last.Ranks = append(r.Last.Ranks, Span{time.Unix(0, d.Start), d.Time, d.Waited, d.Waits})
+	}
+	if r.Slowest == nil || o.Time > r.Slowest.Time {
+		r.Slowest = r.Last
+	}
 }
 
 // Row returns the row of the last size.

@@ -227,6 +227,43 @@ func checkResult(t *testing.T, j Job, result *Result) {
 	if result.Row().Count != int(size/4) || (result.Row().InPlace != nil) != j.InPlace {
 		t.Errorf("row %+v", result.Row())
 	}
+	checkRankTimes(t, j, result)
+}
+
+// checkRankTimes holds the ranks' times of the slowest and the last operation against the times of all.
+func checkRankTimes(t *testing.T, j Job, result *Result) {
+	t.Helper()
+	if result.Last == nil || result.Slowest == nil {
+		t.Fatalf("no times of ranks: %+v, %+v", result.Last, result.Slowest)
+	}
+	slowest := max(result.OutOfPlace.Max, result.Slowest.Time)
+	if last := result.Operations[len(result.Operations)-1]; result.Last.Operation != last ||
+		result.Slowest.Time != slowest {
+		t.Errorf("the last operation is %+v, want %+v; the slowest took %v, want %v", result.Last.Operation,
+			last,
+			result.Slowest.Time, slowest)
+	}
+	for _, spans := range []*Spans{result.Last, result.Slowest} {
+		var longest time.Duration
+		for _, s := range spans.Ranks {
+			longest = max(longest, s.Took)
+			if s.Start.Before(spans.Start) || s.Waited > s.Took {
+				t.Errorf("a rank has %+v in an operation that began at %v", s, spans.Start)
+			}
+			for _, w := range s.Waits {
+				if w.From < 0 || w.To < w.From || w.To > s.Took {
+					t.Errorf("a rank waited from %v to %v of %v", w.From, w.To, s.Took)
+				}
+			}
+			if s.Waited > 0 && len(s.Waits) == 0 {
+				t.Errorf("a rank waited for %v at unknown times", s.Waited)
+			}
+		}
+		if longest != spans.Time || len(spans.Ranks) != len(j.Ranks) {
+			t.Errorf("%d ranks took %v at most, want %d and %v", len(spans.Ranks), longest, len(j.Ranks),
+				spans.Time)
+		}
+	}
 }
 
 // checkFlows holds the connections against the plan of ports: data and
