@@ -20,6 +20,8 @@ const (
 	groupGap     = 16.0 // extra gap between servers with different wiring
 	nameSize     = 12.5 // font size of names
 	noteSize     = 10.0 // font size of notes
+	labelWidth   = 62.0 // least width of boxes, if lines have labels
+	labelGap     = 108.0
 )
 
 // textWidth returns a generous estimate, because no font is available. If the label is narrower,
@@ -58,6 +60,9 @@ func columns(members, boxes int) int {
 func (s *scene) layout() (width, height float64) {
 	for i := range s.boxes {
 		s.boxes[i].measure()
+		if s.labelled {
+			s.boxes[i].w = max(s.boxes[i].w, labelWidth)
+		}
 	}
 	if s.grid {
 		s.layoutGrid()
@@ -150,7 +155,11 @@ func (s *scene) gapBelow(tier int) float64 {
 			widest = max(widest, math.Abs(s.boxes[l.a].middle()-s.boxes[l.b].middle()))
 		}
 	}
-	return min(max(72, 0.16*widest), 230)
+	least := 72.0
+	if s.labelled {
+		least = labelGap
+	}
+	return min(max(least, 0.16*widest), 230)
 }
 
 // layoutServers puts the servers side by side, in the order of the scene. Sets with different

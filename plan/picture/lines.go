@@ -19,9 +19,15 @@ const maxHandles = 600
 // paths draws all lines, below the boxes.
 func (d *drawing) paths() {
 	from, to := d.ends()
+	var paths []string
 	for i := range d.lines {
 		l := &d.lines[i]
 		path := d.path(l, from[i], to[i])
+		if d.uses != nil {
+			d.used(l, path)
+			paths = append(paths, path)
+			continue
+		}
 		d.printf(`<g><title>%s</title>`, escape(l.title))
 		if len(d.lines) <= maxHandles {
 			d.printf(`<path class="h" d="%s"/>`, path)
@@ -35,6 +41,7 @@ func (d *drawing) paths() {
 		d.printf(`<path class="l %s" style="fill:none" stroke-width="%s" d="%s"/></g>`+"\n", class(l.colour),
 			num(width), path)
 	}
+	d.useLabels(paths)
 }
 
 // ends spreads the lines' ends over the edges of their boxes, in the order of the boxes at the

@@ -184,7 +184,7 @@ func TestSVG(t *testing.T) {
 		if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "Inf") {
 			t.Errorf("%s: a place that is no number", name)
 		}
-		if out.String() != svg(p) {
+		if out.String() != svg(p, nil) {
 			t.Errorf("%s: a second picture differs", name)
 		}
 	}
@@ -192,7 +192,7 @@ func TestSVG(t *testing.T) {
 
 // TestHoverAndWidth: rates are in the legend and on the line, and a faster link is wider.
 func TestHoverAndWidth(t *testing.T) {
-	text := svg(plantest.Compile(t, shapes["explicit"]))
+	text := svg(plantest.Compile(t, shapes["explicit"]), nil)
 	for _, want := range []string{
 		"400gbit (3 links)", "100mbit/400gbit (1 link)", "1gbit (3 links)",
 		"s:p4--u:p2&#xA;s:p4 to u:p2&#xA;100mbit/400gbit, mtu 1500",
@@ -214,7 +214,7 @@ func TestHoverAndWidth(t *testing.T) {
 func TestSoft(t *testing.T) {
 	text := svg(plantest.Compile(t,
 		strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}",
-			"}, switch: {kind: router}}", 1)))
+			"}, switch: {kind: router}}", 1)), nil)
 	if strings.Contains(text, "load-balance") {
 		t.Error("a router has the features of a soft switch")
 	}
@@ -225,7 +225,7 @@ fabric:
   switch: {kind: soft, load-balance: spray, ecn: true, trim: true, pfc: {priorities: [5, 3]}, gfc: {priorities: [2]}, int: true, aggregation: true}
   links:
     leaf1--spine1: {weight: 3, a-to-b: {drop-list: [5, 6], reorder: 1%}, b-to-a: {gilbert-elliott: {enter: 1%, leave: 20%}, overhead: 24B, flap: {every: 1s, for: 1ms}}}
-`))
+`), nil)
 	for _, want := range []string{
 		"leaf1&#xA;leaf, soft l3, 4 ports",
 		"&#xA;load-balance spray, buffer 2MB, ecn red, trim on 4, pfc on 3,5, gfc by buffer on 2, int, " +

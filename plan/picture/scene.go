@@ -33,6 +33,8 @@ type scene struct {
 	grid bool
 	// collapsed reports whether some boxes stand for several servers.
 	collapsed bool
+	// labelled reports whether lines have labels, which need room.
+	labelled bool
 }
 
 // box is a switch, a server, or several servers behind the same switches.
@@ -63,6 +65,7 @@ type line struct {
 	colour int
 	title  string
 	class  string
+	links  []string // names
 }
 
 // newScene decides the contents of the picture. layout decides the positions.
@@ -223,7 +226,7 @@ func (s *scene) addLines(at map[string]int) {
 	for i := range s.plan.Links {
 		l := &s.plan.Links[i]
 		made := line{a: at[l.A.Node], b: at[l.B.Node], count: 1, rate: rateOf(l), width: widthOf(l),
-			class: l.Class}
+			class: l.Class, links: []string{l.Name}}
 		if l.Class == spec.HostLink {
 			node := s.plan.Node(l.A.Node)
 			made.nic = slices.IndexFunc(node.NICs, func(n plan.Interface) bool { return n.Name == l.A.Port })
@@ -232,6 +235,7 @@ func (s *scene) addLines(at map[string]int) {
 		key := bundle{made.a, made.b, made.nic, made.rate}
 		if first, found := known[key]; found && s.boxes[made.a].members != nil {
 			s.lines[first].count++
+			s.lines[first].links = append(s.lines[first].links, l.Name)
 			s.lines[first].title = fmt.Sprintf("%d links %s to %s\n%s each", s.lines[first].count,
 				s.boxes[made.a].note, l.B.Node, made.rate)
 			continue

@@ -40,20 +40,36 @@ const dark = `@media (prefers-color-scheme:dark){.bg{fill:#10161d}.t,.n,.m{fill:
 type drawing struct {
 	strings.Builder
 	*scene
+	uses Uses // nil for a drawing without
 }
 
-func svg(p *plan.Plan) string {
-	d := &drawing{scene: newScene(p, true)}
+// svg draws a plan. With uses the drawing is a part of a page, and its styles apply to it alone.
+func svg(p *plan.Plan, uses Uses) string {
+	d := &drawing{scene: newScene(p, true), uses: uses}
+	d.labelled = uses != nil
 	width, height := d.layout()
 	legend := d.legend(max(width, minWidth))
 	total := max(width, minWidth) + 2*margin
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %s %s" width="%s" height="%s">`+"\n",
+	role, rules, end := `xmlns="http://www.w3.org/2000/svg" role="img"`, style, dark
+	if uses != nil {
+		// Scaled further down, the names could not be read.
+		role = fmt.Sprintf(`class="fabric" role="group" aria-label="%s" style="min-width:%spx"`,
+			escape("Fabric of "+p.Name+", with the use of its links"), num(0.65*total))
+		rules, end = ".fabric{"+style, dark+useStyle+"}\n"
+	}
+	d.printf(`<svg %s viewBox="0 0 %s %s" width="%s" height="%s">`+"\n", role,
 		num(total), num(legend.height+height+margin), num(total), num(legend.height+height+margin))
-	d.printf("<title>%s</title>\n<style>\n%s", escape("Fabric of "+p.Name), style)
+	if uses == nil {
+		d.printf("<title>%s</title>\n", escape("Fabric of "+p.Name))
+	}
+	d.printf("<style>\n%s", rules)
 	for i, c := range colours {
 		d.printf(".c%d{stroke:%s;fill:%s}", i, c, c)
 	}
-	d.printf("\n%s</style>\n<rect class=\"bg\" width=\"100%%\" height=\"100%%\"/>\n", dark)
+	d.printf("\n%s</style>\n", end)
+	if uses == nil {
+		d.printf(`<rect class="bg" width="100%%" height="100%%"/>` + "\n")
+	}
 	d.WriteString(legend.text)
 	d.printf(`<g transform="translate(%s %s)">`+"\n", num((total-width)/2), num(legend.height))
 	d.pods()
@@ -106,7 +122,11 @@ type legend struct {
 func (d *drawing) legend(width float64) legend {
 	var out strings.Builder
 	p := d.plan
-	fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(p.Name))
+	name := []rune(p.Name)
+	for textWidth(string(name), 17) > width {
+		name = name[:len(name)-1]
+	}
+	fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(string(name)))
 	summary := fmt.Sprintf("%d servers, %d switches, %d links", len(p.Nodes), len(p.Switches), len(p.Links))
 	fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%s</text>`+"\n", num(margin), summary)
 	x, y := margin, 80.0
@@ -119,7 +139,12 @@ func (d *drawing) legend(width float64) legend {
 			escape(text))
 		x += w
 	}
-	for _, r := range d.rates() {
+	rates := d.rates()
+	if d.uses != nil {
+		rates = nil
+		useKeys(key)
+	}
+	for _, r := range rates {
 		key(r.text, func(x, y float64) string {
 			return fmt.Sprintf(`<path class="l cn" stroke-width="%s" d="M%s %sh26"/>`, num(r.width), num(x),
 				num(y))
