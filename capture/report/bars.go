@@ -50,7 +50,11 @@ func newBars(l Lateness) bars {
 		b.Bars = append(b.Bars, latenessBar{X: float64(place) * barsPitch, Y: barsHeight - height,
 			Height: height, Text: text})
 		if place%labelEvery == 0 || len(b.Labels) == 0 {
-			b.Labels = append(b.Labels, tick{X: float64(place) * barsPitch, Text: Micros(bucket.From)})
+			label := tick{X: float64(place) * barsPitch, Text: Micros(bucket.From)}
+			if label.Last = place > 0 && label.X+labelEvery*barsPitch/2 > b.Width; label.Last {
+				label.X = b.Width
+			}
+			b.Labels = append(b.Labels, label)
 		}
 	}
 	return b

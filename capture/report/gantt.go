@@ -8,10 +8,11 @@ import (
 // gantt is the chart of a training job's last iteration. It has a band for each rank. A band has a
 // lane for computation and a lane for the exchanges of each kind of group.
 type gantt struct {
-	Height, Axis int
-	Ticks        []tick
-	Keys         []ganttKey
-	Bands        []ganttBand
+	frame
+	Height int
+	Label  string
+	Keys   []ganttKey
+	Bands  []ganttBand
 }
 
 // ganttKey explains the bars of a colour.
@@ -32,6 +33,7 @@ type ganttBar struct {
 	Y        int
 	Class    string
 	Text     string
+	Path     string // instead of a rectangle
 }
 
 // Groups of bars that are not exchanges.
@@ -39,6 +41,8 @@ const (
 	ganttCompute = "compute"
 	ganttDelay   = "delay" // time without a device
 	ganttWaits   = "waits" // for other ranks to begin
+	ganttMessage = "message"
+	ganttAgain   = "message again"
 )
 
 // Sizes of the chart, in units of its view box, which is timelineWidth wide.
@@ -68,14 +72,15 @@ func newGantt(t *Training) gantt {
 		return gantt{}
 	}
 	slices.Sort(groups)
-	g := gantt{Keys: []ganttKey{{X: ganttLabels, Class: ganttCompute, Text: ganttCompute}}}
+	g := gantt{Label: "What each rank of " + t.Name + " did in the last iteration",
+		Keys: []ganttKey{{X: ganttLabels, Class: ganttCompute, Text: ganttCompute}}}
 	for i, name := range groups {
 		g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (i + 2), Class: ganttClass(i), Text: name})
 	}
 	g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (len(groups) + 2), Class: ganttWaits,
 		Text: "waits for others"})
 	lanes := len(groups) + 1
-	scale := (timelineWidth - ganttLabels) / end
+	x := axis{to: end, left: ganttLabels, size: timelineWidth - ganttLabels}
 	y := ganttKeys
 	for rank, bars := range ranks {
 		band := ganttBand{Y: y, Height: lanes * ganttLane, Middle: y + lanes*ganttLane/2,
@@ -83,15 +88,16 @@ func newGantt(t *Training) gantt {
 		if rank < len(t.PerRank) {
 			band.Text = fmt.Sprintf("rank %d, %s", t.PerRank[rank].Rank, t.PerRank[rank].Node)
 		}
+		band.Text = fit(band.Text, 12, ganttLabels-8)
 		var waiting []ganttBar
 		for _, b := range bars {
-			bar := ganttBar{X: ganttLabels + b.Start*scale, Width: max(1, (b.End-b.Start)*scale), Y: y,
+			bar := ganttBar{X: x.place(b.Start), Width: max(1, x.place(b.End)-x.place(b.Start)), Y: y,
 				Class: b.Group, Text: fmt.Sprintf("%s (%s): %s to %s", b.Name, b.Group, seconds(b.Start),
 					seconds(b.End))}
 			if i := slices.Index(groups, b.Group); i >= 0 {
 				bar.Y, bar.Class = y+(i+1)*ganttLane, ganttClass(i)
 			}
-			if begun := ganttLabels + b.Begun*scale; b.Begun > b.Start {
+			if begun := x.place(b.Begun); b.Begun > b.Start {
 				waits := bar
 				waits.Class, waits.Width, waits.Text = ganttWaits, max(1, begun-bar.X),
 					waits.Text+", waited until "+seconds(b.Begun)
@@ -104,13 +110,125 @@ func newGantt(t *Training) gantt {
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap
 	}
-	g.Axis, g.Height = y, y+axisHeight
-	for at := 0.0; at <= end*1.0001; at += tickStep(end) {
-		g.Ticks = append(g.Ticks, tick{X: ganttLabels + at*scale, Text: seconds(at),
-			Last: ganttLabels+at*scale > 0.95*timelineWidth})
-	}
+	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.ticks(seconds)}, y+axisHeight
 	return g
 }
 
 // ganttClass is the colour of the i-th group.
 func ganttClass(i int) string { return fmt.Sprintf("group%d", i%ganttColors) }
+
+// messageLanes bounds the lanes of a rank's messages. Messages beyond them are drawn over others.
+const messageLanes = 4
+
+// newActivity draws what the ranks of a step did: the operation above the messages that the rank sent.
+func newActivity(a *Activity) gantt {
+	end := 0.0
+	for _, lane := range a.Lanes {
+		for _, s := range lane.Spans {
+			end = max(end, s.End)
+		}
+	}
+	if end == 0 {
+		return gantt{}
+	}
+	g := gantt{Label: "What each rank of " + a.Step + " did: " + a.What}
+	x := axis{to: end, left: ganttLabels, size: timelineWidth - ganttLabels}
+	y := ganttKeys
+	used := map[string]bool{}
+	for _, lane := range a.Lanes {
+		band := ganttBand{Y: y, Text: lane.Node}
+		if lane.Rank != nil {
+			band.Text = fmt.Sprintf("rank %d, %s", *lane.Rank, lane.Node)
+		}
+		band.Text = fit(band.Text, 12, ganttLabels-8)
+		band.Bars, band.Height = lane.bars(x, y)
+		band.Middle = y + band.Height/2
+		for _, b := range band.Bars {
+			used[b.Class] = true
+		}
+		g.Bands = append(g.Bands, band)
+		y += band.Height + ganttGap
+	}
+	for _, key := range []ganttKey{{Class: ganttCompute, Text: "operation: works"},
+		{Class: ganttWaits, Text: "waits until others send"}, {Class: ganttMessage,
+			Text: "messages sent"},
+		{Class: ganttAgain, Text: "with packets sent again"}} {
+		if used[key.Class] {
+			key.X = ganttLabels + 4
+			if n := len(g.Keys); n > 0 {
+				key.X = g.Keys[n-1].X + 34 + 6*len(g.Keys[n-1].Text)
+			}
+			g.Keys = append(g.Keys, key)
+		}
+	}
+	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.ticks(seconds)}, y+axisHeight
+	return g
+}
+
+// bars draws the spans of a lane from a height on. Messages that overlap are below each other.
+func (l *Lane) bars(x axis, y int) (bars []ganttBar, height int) {
+	height = ganttLane
+	first, free := 0, make([]float64, messageLanes)
+	waits := slices.ContainsFunc(l.Spans, func(s Span) bool { return s.Of == WaitSpan })
+	var waited outline
+	for _, s := range l.Spans {
+		b := ganttBar{X: x.place(s.Start), Width: max(1, x.place(s.End)-x.place(s.Start)), Y: y,
+			Text: s.text()}
+		switch s.Of {
+		case OperationSpan:
+			first = 1
+			b.Class = ganttCompute
+			bars = append(bars, b)
+			if s.Waited > 0 && !waits {
+				b.Class, b.Width = ganttWaits, x.place(min(s.Waited, s.End-s.Start))-x.left
+				b.X = x.place(s.End) - b.Width
+				bars = append(bars, b)
+			}
+			continue
+		case WaitSpan: // one element for all of a lane keeps the page small
+			waited.to("M", x.place(s.Start), float64(y))
+			waited.to("H", x.place(s.End))
+			waited.to("v", ganttLane-1)
+			waited.to("H", x.place(s.Start))
+			waited.to("z")
+			continue
+		}
+		lane := slices.IndexFunc(free, func(until float64) bool { return until <= s.Start })
+		lane = max(lane, 0)
+		free[lane] = max(free[lane], s.End)
+		b.Y = y + (first+lane)*ganttLane
+		height = max(height, (first+lane+1)*ganttLane)
+		if b.Class = ganttMessage; s.Again > 0 {
+			b.Class = ganttAgain
+		}
+		bars = append(bars, b)
+	}
+	if waits {
+		bars = append(bars, ganttBar{Class: ganttWaits, Path: waited.String(), Text: "waits for others"})
+	}
+	return bars, height
+}
+
+// text describes a span.
+func (s *Span) text() string {
+	if s.Of == OperationSpan {
+		text := fmt.Sprintf("operation: %s to %s", seconds(s.Start), seconds(s.End))
+		if s.Waited > 0 {
+			text += fmt.Sprintf(", waited for others for %s of it", seconds(s.Waited))
+		}
+		return text
+	}
+	what := "message"
+	switch {
+	case s.Count > 1:
+		what = count(s.Count, what)
+	case s.Message > 0:
+		what = fmt.Sprintf("message %d", s.Message)
+	}
+	text := fmt.Sprintf("%s to %s, %s: %s to %s", what, s.To, byteCount(s.Bytes), seconds(s.Start),
+		seconds(s.End))
+	if s.Again > 0 {
+		text += ", " + count(s.Again, "packet") + " sent again"
+	}
+	return text
+}

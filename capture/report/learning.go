@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 )
@@ -36,66 +35,3 @@ func (t *textWriter) learned(workloads []Workload) {
 }
 
 func loss(nats float64) string { return fmt.Sprintf("%.4f", nats) }
-
-// curves is a chart of losses by iteration, in units of its view box. It has a line for each
-// training. The trainings' names are at the right, below each other in the order of the workloads.
-type curves struct {
-	Width, Height float64
-	Lines         []curve
-	Levels        []level
-}
-
-type curve struct {
-	Name, Points string
-	Dashes       string // the line's dash pattern, since all lines have one colour
-	X, Y         float64
-}
-
-type level struct {
-	Y    float64
-	Text string
-}
-
-// Sizes of the chart.
-const (
-	curvesWide, curvesHigh = 1000, 240
-	curvesNames            = 160 // width for the names, at the right
-	curvesLabel            = 16  // from one name to the next
-)
-
-// newCurves draws the chart. It has no lines if no workload trained.
-func newCurves(workloads []Workload) curves {
-	c := curves{Width: curvesWide, Height: curvesHigh}
-	var most float64
-	longest := 0
-	for _, w := range workloads {
-		if w.Learning != nil {
-			for _, v := range w.Learning.Loss {
-				most = max(most, v)
-			}
-			longest = max(longest, len(w.Learning.Loss))
-		}
-	}
-	if longest < 2 || !(most > 0) {
-		return c
-	}
-	y := func(v float64) float64 { return curvesHigh - 10 - v/most*(curvesHigh-28) }
-	for i := range 3 {
-		v := most * float64(i) / 2
-		c.Levels = append(c.Levels, level{Y: y(v), Text: fmt.Sprintf("%.2f", v)})
-	}
-	dashes := []string{"none", "8 3", "2 3", "12 3 2 3", "5 5", "1 6"}
-	for _, w := range workloads {
-		if w.Learning == nil {
-			continue
-		}
-		var points strings.Builder
-		for i, v := range w.Learning.Loss {
-			fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)/float64(longest-1)*(curvesWide-curvesNames), y(v))
-		}
-		k := len(c.Lines)
-		c.Lines = append(c.Lines, curve{Name: w.Name, Points: points.String(), Dashes: dashes[k%len(dashes)],
-			X: curvesWide - curvesNames + 12, Y: curvesLabel * float64(k+1)})
-	}
-	return c
-}

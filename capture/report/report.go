@@ -79,6 +79,7 @@ type Report struct {
 	// Fidelity is absent if the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
 	Captures []Capture `json:"captures"`
+	Charts
 }
 
 // Versions are the versions of the programs that ran.
@@ -253,6 +254,8 @@ type Check struct {
 	// Excerpt is a path, below the report's directory, of a capture. It has packets that break the check, and
 	// their neighbours.
 	Excerpt string `json:"excerpt,omitempty"`
+	// Commands are command lines that show the evidence.
+	Commands [][]string `json:"commands,omitempty"`
 }
 
 // Value is a measured number and its bound.

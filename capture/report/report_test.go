@@ -84,7 +84,9 @@ func sample() *Report {
 					{Name: "rank 1", Value: 616562700, Unit: "B", Want: "616562688 B ± 2%"},
 				}},
 			{Name: "packets rank-nic ar", Where: "ring.yaml:32:5", Verdict: verdict.Fail,
-				Summary: "rank 3 used h3:eth0", Details: []string{"at 1.2s: 10.0.0.3 > 10.0.0.4 <tcp>"}},
+				Summary:  "rank 3 used h3:eth0",
+				Commands: [][]string{{"railbed", "follow", "my file", "--workload", "ar"}},
+				Details:  []string{"at 1.2s: 10.0.0.3 > 10.0.0.4 <tcp>"}},
 			{Name: "packets conservation spine*", Where: "ring.yaml:33:5", Verdict: verdict.Inconclusive,
 				Summary: "taps lost 12 packets"},
 			{Name: "fidelity faithful", Where: "ring.yaml:34:5", Verdict: verdict.Overloaded,
@@ -126,6 +128,7 @@ func sample() *Report {
 		},
 		Captures: []Capture{{File: "run.pcapng", At: []string{"all"}, Bytes: 123456789, Complete: true,
 			Taps: []Tap{{Name: "h0:eth0", Packets: 480000, Dropped: 12}}}},
+		Charts: charts(),
 	}
 }
 
@@ -282,7 +285,7 @@ func TestJUnitOfARunWithoutSteps(t *testing.T) {
 
 func TestPageIsSelfContained(t *testing.T) {
 	var text bytes.Buffer
-	if err := sample().WriteHTML(&text, HTMLOptions{Topology: []byte("<svg/>")}); err != nil {
+	if err := sample().WriteHTML(&text, HTMLOptions{Topology: []byte(`<svg id="topology"/>`)}); err != nil {
 		t.Fatal(err)
 	}
 	page := text.String()
@@ -292,7 +295,7 @@ func TestPageIsSelfContained(t *testing.T) {
 			t.Errorf("the page has %q", banned)
 		}
 	}
-	for _, wanted := range []string{`src="data:image/svg&#43;xml;base64,PHN2Zy8&#43;"`, "FAIL", "&lt;b&gt;",
+	for _, wanted := range []string{`<svg id="topology"/>`, "FAIL", "&lt;b&gt;",
 		"991 Mbit/s", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`,
 		"railbed run &#39;my file&#39;", "rank 3 used h3:eth0", "tail 2 at 0, 1 at 3",
 		`<rect x="48" y="0" width="20" height="60"><title>2us to 4us: 11000 frames</title>`,

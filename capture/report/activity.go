@@ -1,0 +1,110 @@
+package report
+
+import (
+	"math"
+	"slices"
+)
+
+// Activity describes the operations and messages of a step in a part of the run, for a Gantt chart. Spans
+// count in seconds from Start, which counts from the start of the first step.
+type Activity struct {
+	Step string `json:"step"`
+	// What names the part, such as "the slowest of 20 operations".
+	What  string  `json:"what"`
+	Start float64 `json:"start"`
+	// Source is RanksSource, the path of a recording and how many packets that lost, or both.
+	Source string `json:"source"`
+	Lanes  []Lane `json:"lanes"`
+}
+
+// RanksSource is the source of the ranks' own measurements.
+const RanksSource = "ranks"
+
+// Bounds of activities, which keep the page below 2 MB.
+const (
+	ActivitiesKept = 8
+	LanesKept      = 64
+)
+
+// MessagesKept returns the greatest number of spans of messages in a lane of several.
+func MessagesKept(lanes int) int { return min(64, max(8, 512/max(1, lanes))) }
+
+// Lane has the operations and messages of a rank, or of a node without ranks.
+type Lane struct {
+	Rank  *int   `json:"rank,omitempty"`
+	Node  string `json:"node"`
+	Spans []Span `json:"spans"`
+}
+
+// Span is an operation of a rank, a time in which the rank waited for others, or a message that it sent.
+type Span struct {
+	// Of is "operation", "wait" or "message". Waits that follow each other closely are one span.
+	Of    string  `json:"of"`
+	Start float64 `json:"start"`
+	End   float64 `json:"end"`
+	// Waited is the part of an operation in which the rank had nothing to do until another rank sent
+	// something.
+	Waited float64 `json:"waited,omitempty"`
+	// To is the receiver of a message. Message is its number in railbed follow.
+	To      string `json:"to,omitempty"`
+	Bytes   int64  `json:"bytes,omitempty"`
+	Message int    `json:"message,omitempty"`
+	// Again counts packets of the message that were sent again.
+	Again int `json:"sent_again,omitempty"`
+	// Count is the number of messages, if the span is of several.
+	Count int `json:"count,omitempty"`
+}
+
+// The kinds of spans.
+const (
+	OperationSpan = "operation"
+	WaitSpan      = "wait"
+	MessageSpan   = "message"
+)
+
+// Distribution is how long things of one kind took. Times[i] is the time that a share of Shares[i] of them
+// did not exceed, in seconds.
+type Distribution struct {
+	Step   string    `json:"step"`
+	What   string    `json:"what"`   // "operation", or the kind of message
+	Source string    `json:"source"` // as of an Activity
+	Count  int       `json:"count"`
+	Shares []float64 `json:"shares"`
+	Times  []float64 `json:"times"`
+}
+
+// At returns the time that a share did not exceed.
+func (d Distribution) At(share float64) float64 {
+	for i := range d.Shares {
+		if d.Shares[i] >= share {
+			return d.Times[i]
+		}
+	}
+	return 0
+}
+
+// distributionPoints bounds the values of a Distribution, besides the tail.
+const distributionPoints = 100
+
+// NewDistribution returns the distribution of times in seconds. It sorts them.
+func NewDistribution(step, what, source string, times []float64) Distribution {
+	slices.Sort(times)
+	d := Distribution{Step: step, What: what, Source: source, Count: len(times)}
+	add := func(share float64) {
+		i := min(max(int(math.Ceil(share*float64(len(times)))), 1), len(times)) - 1 // nearest rank
+		d.Shares, d.Times = append(d.Shares, share), append(d.Times, times[i])
+	}
+	steps := min(len(times), distributionPoints)
+	for i := range steps {
+		if share := float64(i+1) / float64(steps); share < 1 {
+			add(share)
+		}
+	}
+	if len(times) > 1000 {
+		add(0.999)
+	}
+	if len(times) > 0 {
+		add(1)
+	}
+	return d
+}

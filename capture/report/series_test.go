@@ -1,0 +1,158 @@
+package report
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// charts are the data of one chart of each kind, hostile words included.
+func charts() Charts {
+	rank := 0
+	return Charts{
+		Series: &Series{Source: "run.pcapng", Start: 0.5, Interval: 0.25, Links: []LinkSeries{
+			{From: "h0:<i>eth0", To: "leaf0:p0", Asked: 1e9, Bits: []uint64{0, 5e8, 1e9, 0},
+				Depth: []uint64{0, 0, 2048},
+				Drops: []uint64{0, 0, 3}, Marks: []uint64{0, 4, 5}, Pauses: []uint64{1}, Again: []uint64{0,
+					2}},
+			{From: "leaf0:p4", To: "spine0:p0", Asked: 1e9, Bits: []uint64{0, 4e8}},
+		}},
+		Activities: []Activity{{Step: "ar<i>", What: "the operation", Start: 1,
+			Source: "ranks and run.pcapng",
+			Lanes: []Lane{{Rank: &rank, Node: "h0", Spans: []Span{
+				{Of: OperationSpan, Start: 0, End: 0.4, Waited: 0.1}, {Of: WaitSpan, Start: 0.1, End: 0.2},
+				{Of: MessageSpan, Start: 0, End: 0.2, To: "rank 1<i>", Bytes: 4096, Message: 7},
+				{Of: MessageSpan, Start: 0.1, End: 0.3, To: "rank 1", Bytes: 8192, Count: 2, Again: 1}}}}}},
+		Distributions: []Distribution{NewDistribution("ar<i>", "message", RanksSource, []float64{0.001, 0.01,
+			0.1})},
+	}
+}
+
+// TestDistributionIsOfNearestRanks: of the times 1 to 2000, a share s is at most the s*2000th.
+func TestDistributionIsOfNearestRanks(t *testing.T) {
+	var times []float64
+	for i := range 2000 {
+		times = append(times, float64((i*7919)%2000+1))
+	}
+	d := NewDistribution("ar", "message", RanksSource, times)
+	for share, want := range map[float64]float64{0.01: 20, 0.5: 1000, 0.9: 1800, 0.99: 1980, 0.999: 1998,
+		1: 2000} {
+		if got := d.At(share); got != want {
+			t.Errorf("a share of %v took at most %v, want %v", share, got, want)
+		}
+	}
+	if d.Count != 2000 || len(d.Times) > distributionPoints+2 || !slices.IsSorted(d.Shares) {
+		t.Errorf("%d times in %d points at %v", d.Count, len(d.Times), d.Shares)
+	}
+	if d := NewDistribution("ar", "operation", RanksSource, []float64{3}); d.At(0.5) != 3 || d.At(1) != 3 {
+		t.Errorf("one time gives %+v", d)
+	}
+	if d := NewDistribution("ar", "operation", RanksSource, nil); len(d.Times) > 0 || d.At(0.5) != 0 {
+		t.Errorf("no time gives %+v", d)
+	}
+}
+
+// TestUsesAreShares: a link that carried 125 MB in the second in which the run had traffic used its 1 Gbit/s.
+func TestUsesAreShares(t *testing.T) {
+	r := &Report{Steps: []Step{{End: 100}}, Fidelity: &Fidelity{Links: []LinkRate{
+		{Link: "a", Direction: "b-to-a", Asked: 1e9, Bytes: 31_250_000, Peak: 5e8, Dropped: 2,
+			Marks: map[string][8]uint64{"red": {1, 2}}},
+		{Link: "a", Direction: "a-to-b", Asked: 1e9, Bytes: 125_000_000, Peak: 9e8},
+		{Link: "b", Direction: "a-to-b", Bytes: 1},
+	}}}
+	r.Series = &Series{Interval: 0.5, Links: []LinkSeries{{Asked: 1e9, Bits: []uint64{0, 9e8, 9e8, 1e6}}}}
+	want := map[string][2]Use{"a": {{Share: 1, Peak: 1}, {Share: 0.25, Peak: 0.5, Drops: 2, Marks: 3}},
+		"b": {}}
+	for link, got := range r.Uses() {
+		if got != want[link] {
+			t.Errorf("link %s: %+v, want %+v", link, got, want[link])
+		}
+	}
+	if r.Series = nil; r.Uses()["a"][0].Share != 0.01 {
+		t.Errorf("without time lines the use is %+v, want a hundredth", r.Uses()["a"][0])
+	}
+}
+
+func TestAxes(t *testing.T) {
+	x := axis{from: 1, to: 1000, left: 100, size: 300, log: true}
+	ticks := x.ticks(number)
+	if len(ticks) != 4 || ticks[1].X != 200 || ticks[1].Text != "10" || !ticks[3].Last {
+		t.Errorf("ticks of 1 to 1000 are %+v", ticks)
+	}
+	ticks = axis{to: 0.35, size: 700}.ticks(number)
+	if len(ticks) != 8 || ticks[0].Text != "0" || ticks[2].X < 199 || ticks[2].X > 201 {
+		t.Errorf("ticks of 0 to 0.35 are %+v", ticks)
+	}
+	y := axis{to: 10, left: 20, size: -20}
+	if got, want := steps(axis{to: 4, size: 40}, y, 1, 1, []uint64{5, 5, 10}, true),
+		"M10 20H10V10H30V0H40V20Z"; got != want {
+		t.Errorf("steps are %s, want %s", got, want)
+	}
+	if got := fit("sixteen letters!", 10, 62); got != "sixteen l…" {
+		t.Errorf("%q does not fit", got)
+	}
+}
+
+// TestPageIsBounded: the largest charts that a run can have make a page below 2 MB.
+func TestPageIsBounded(t *testing.T) {
+	r := sample()
+	var values []uint64
+	for i := range SeriesPoints {
+		values = append(values, uint64(i%2+1)*333_333_333)
+	}
+	lanes := make([]Lane, LanesKept)
+	for rank := range lanes {
+		lanes[rank] = Lane{Rank: &rank, Node: "node-of-the-cluster", Spans: []Span{{Of: OperationSpan,
+			End: 1}}}
+		for i := range 32 {
+			at := float64(i) / 32
+			lanes[rank].Spans = append(lanes[rank].Spans, Span{Of: WaitSpan, Start: at, End: at + 0.0123})
+		}
+		for i := range MessagesKept(LanesKept) {
+			at := float64(i) / 16
+			lanes[rank].Spans = append(lanes[rank].Spans, Span{Of: MessageSpan, Start: at, End: at + 0.0567,
+				To: "rank 17", Bytes: 1 << 20, Message: 123_456, Again: 3})
+		}
+	}
+	r.Series.Links, r.Activities = nil, nil
+	for range SeriesLinks {
+		r.Series.Links = append(r.Series.Links, LinkSeries{From: "leaf12:p34", To: "spine56:p78", Asked: 1e9,
+			Bits: values, Depth: values, Drops: values, Marks: values, Pauses: values, Again: values})
+	}
+	for range ActivitiesKept {
+		r.Activities = append(r.Activities, Activity{Step: "ar", Source: "ranks and run.pcapng",
+			Lanes: lanes})
+	}
+	var text bytes.Buffer
+	if err := r.WriteHTML(&text, HTMLOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if text.Len() > 2<<20 {
+		t.Errorf("the page has %d bytes, want at most 2 MB", text.Len())
+	}
+}
+
+// TestChartsSayWhatTheyShow looks for values that a reader finds by hovering, and for the sources.
+func TestChartsSayWhatTheyShow(t *testing.T) {
+	var text bytes.Buffer
+	if err := sample().WriteHTML(&text, HTMLOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"to leaf0:p0: at most 1 Gbit/s, queue at most 2 KiB, 3 packets dropped, " +
+			"9 packets marked, 1 pauses, 2 packets sent again",
+		"From the recording run.pcapng, each 250ms.",
+		"operation: 0s to 400ms, waited for others for 100ms of it",
+		"H560v8H340z", "message 7 to rank 1&lt;i&gt;, 4 KiB: 0s to 200ms",
+		"2 messages to rank 1, 8 KiB: 100ms to 300ms, 1 packet sent again", "by ranks and run.pcapng",
+		"ar&lt;i&gt;: messages<", `railbed follow &#39;my file&#39; --workload ar`,
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(text.String(), "<i>") {
+		t.Error("the page has an element of the report's words")
+	}
+}
