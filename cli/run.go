@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"railbed/capture/report"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
-	"railbed/plan"
-	"railbed/plan/picture"
 	"railbed/plan/spec"
 	"railbed/scenarios/runner"
 	"railbed/testbed"
@@ -75,7 +72,6 @@ func (a *app) runOptions(path, name, out string) (runner.Options, error) {
 		o.Out = o.File.Name + "-results"
 	}
 	o.Repeat = append(o.Repeat, "--out", o.Out)
-	o.Draw = func(w io.Writer, p *plan.Plan) error { return picture.Draw(w, p, "svg") }
 	return o, nil
 }
 

@@ -78,7 +78,9 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 		if err := e.excerpt(&checks[i], name, results[n]); err != nil {
 			return checks, lost(err)
 		}
+		e.packetCommands(&checks[i], file.Checks[i].Packets, &results[n])
 	}
+	e.workloadCommands(file, checks)
 	return checks, nil
 }
 
@@ -109,7 +111,15 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	defer in.Close()
 	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Interrupted: file.ChangesState}
 	options.From, options.To = e.span(file, "")
-	results, _, err := verify.Run(ctx, &countingReader{r: in, read: read}, options, packets...)
+	follower := e.follower(file, p)
+	if follower != nil {
+		packets = append(packets, follower)
+	}
+	results, summary, err := verify.Run(ctx, &countingReader{r: in, read: read}, options, packets...)
+	if follower != nil && err == nil {
+		// If the recording has more records than can be followed, the charts are made without it.
+		e.recording, _ = follower.Recording(summary)
+	}
 	return results, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
@@ -29,6 +30,10 @@ type evidence struct {
 	keys *privacy.KeyLog
 	// aborted is the reason why no check is judged, or nil.
 	aborted error
+	// recording has the packets and messages of the run's recording. It is nil if that was not followed.
+	recording *follow.Recording
+	// out is the directory of the results, as the user names it.
+	out string
 	// keep writes a file of the results. If it is nil, packets that break checks are not written.
 	keep func(name string, write func(io.Writer) error) error
 }
@@ -41,6 +46,9 @@ type finished struct {
 	report.LeftOut
 	// traffic describes which packets belong to the workload.
 	traffic verify.Workload
+	// spans are the ranks' times in some operations, and times the distributions of the workload's times.
+	spans []timedSpans
+	times []report.Distribution
 	outcome
 }
 

@@ -47,6 +47,7 @@ type sampler struct {
 	stop    context.CancelFunc
 	done    chan struct{}
 	meters  []linkMeter // two for each link, a-to-b first
+	history history
 	samples int
 	began   time.Time
 	// first and last are the first and the latest state of the testbed.
@@ -107,6 +108,7 @@ func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState
 		s.meters[2*i].add(at, blur, l, aToB)
 		s.meters[2*i+1].add(at, blur, l, bToA)
 	}
+	s.history.add(at, s.meters)
 }
 
 // finish stops sampling, takes a last sample and judges the fidelity. ctx limits the time of the

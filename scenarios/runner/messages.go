@@ -256,7 +256,8 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	for i := range schedule.Messages {
 		made.MayMiss += uint64(schedule.MayMiss(i))
 	}
-	done := finished{name: m.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: messagesOutcome{made}}
+	done := finished{name: m.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: messagesOutcome{made},
+		times: []report.Distribution{report.NewDistribution(m.Name, made.What, report.RanksSource, took)}}
 	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
 	for rank := range r.PerRank {
 		judged := judgedRank(r.Transport, &r.PerRank[rank])

@@ -121,6 +121,7 @@ func (s *session) work(ctx context.Context, r ranked,
 	}
 	done := finish(result, wanted)
 	setWanted(&done.traffic, wanted)
+	done.chart(&job, result)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workloads = append(s.workloads, done)

@@ -50,8 +50,6 @@ type Options struct {
 	Progress func(Update)
 	// Trace receives each host change as the equivalent ip or tc line.
 	Trace func(line string)
-	// Draw draws the topology for the HTML report, as an SVG file.
-	Draw func(io.Writer, *plan.Plan) error
 
 	// hold receives the evidence from which the checks are judged, for this package's tests.
 	hold func(*evidence)
@@ -285,6 +283,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		clock:     line.clock,
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
+	r.report.Series = look.history.series(look.meters, r.report.Fidelity.Links, line.clock)
 	for _, w := range r.evidence.workloads {
 		w.addTo(r.report)
 	}
@@ -312,7 +311,7 @@ func (r *run) check(ctx context.Context) (err error) {
 	if r.hold != nil {
 		r.hold(&r.evidence)
 	}
-	r.evidence.keep = r.results.replace
+	r.evidence.keep, r.evidence.out = r.results.replace, r.Out
 	var size int64
 	for _, c := range r.report.Captures {
 		size = max(size, c.Bytes)
@@ -322,6 +321,7 @@ func (r *run) check(ctx context.Context) (err error) {
 	}, func(read int64) {
 		r.Progress(Update{Phase: "checking packets, MiB", Done: int(read >> 20), Total: int(size >> 20)})
 	})
+	r.evidence.chart(r.report, r.File, r.Plan)
 	return err
 }
 
@@ -453,13 +453,11 @@ func (r *run) writeWorkloads() error {
 }
 
 func (r *run) writePage() error {
-	var picture bytes.Buffer
-	if r.Draw != nil {
-		if err := r.Draw(&picture, r.Plan); err != nil {
-			return fmt.Errorf("draw topology: %w", err)
-		}
+	var topology bytes.Buffer
+	if err := drawUse(&topology, r.Plan, r.report); err != nil {
+		return err
 	}
 	return r.results.replace(report.HTMLFile, func(w io.Writer) error {
-		return r.report.WriteHTML(w, report.HTMLOptions{Topology: picture.Bytes()})
+		return r.report.WriteHTML(w, report.HTMLOptions{Topology: topology.Bytes()})
 	})
 }

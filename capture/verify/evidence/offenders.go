@@ -220,6 +220,9 @@ func (o *Offenders) Lines() (lines []string) {
 // Railbed, which states its losses.
 const ExcerptApplication = "railbed excerpt"
 
+// First returns the number of the first offender in the file.
+func (o *Offenders) First() int { return o.first[0].Number }
+
 // Kept reports whether packets of offenders are kept.
 func (o *Offenders) Kept() bool {
 	return slices.ContainsFunc(o.first, func(h Held) bool { return h.cut != nil })

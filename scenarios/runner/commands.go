@@ -1,0 +1,57 @@
+package runner
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
+)
+
+// packetCommands adds to a check the command lines that show its packets: those that break it, or the records
+// of switches that it counts.
+func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *verify.Result) {
+	for _, record := range []struct {
+		counted bool
+		verdict string
+	}{{p.Drops != nil || p.Lossless != nil, "drop"}, {p.Marks != nil, "mark"}, {p.Trims != nil, "trim"}} {
+		if record.counted {
+			c.Commands = append(c.Commands, []string{"railbed", "decode", e.out, "-Y",
+				fmt.Sprintf("railbed.verdict == %q", record.verdict), "-c", "20"})
+		}
+	}
+	if c.Excerpt == "" {
+		return
+	}
+	c.Commands = append(c.Commands,
+		[]string{"railbed", "decode", path.Join(e.out, c.Excerpt)},
+		[]string{"railbed", "follow", e.out, "--packet", strconv.Itoa(r.Offenders.First())})
+}
+
+// workloadCommands adds to the checks of a workload the command lines that show its messages in the
+// recording.
+func (e *evidence) workloadCommands(file *spec.Testbed, checks []report.Check) {
+	if c := e.captured(file); c == nil || c.Packets() == 0 {
+		return
+	}
+	for i, check := range file.Checks {
+		name := ""
+		switch {
+		case check.Workload != nil:
+			name = check.Workload.Name
+		case check.Packets != nil && check.Packets.BytesPerRank != nil:
+			name = check.Packets.BytesPerRank.Workload
+		}
+		if e.workload(name) == nil {
+			continue
+		}
+		c := &checks[i]
+		c.Commands = append(c.Commands, []string{"railbed", "follow", e.out, "--workload", name})
+		if c.Verdict != verdict.Pass {
+			c.Commands = append(c.Commands, []string{"railbed", "why", e.out, "--workload", name})
+		}
+	}
+}
