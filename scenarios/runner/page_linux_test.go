@@ -1,0 +1,321 @@
+package runner
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"railbed/capture/report"
+	"railbed/internal/hosttest"
+	"railbed/plan"
+)
+
+// browser is a tab of a headless Chromium. said has the errors of its console, and the addresses that pages
+// loaded besides their own.
+type browser struct {
+	context.Context
+	mu   sync.Mutex
+	said []string
+}
+
+func newBrowser(t *testing.T) *browser {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"),
+		chromedp.UserDataDir(t.TempDir()), chromedp.Env("HOME="+t.TempDir()))
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
+	t.Cleanup(cancel)
+	b := &browser{}
+	b.Context, cancel = chromedp.NewContext(ctx, chromedp.WithListener(b.take))
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(b); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	if err := chromedp.Do(b); err != nil { // the tab lasts as long as the context of the first action
+		t.Fatal(err)
+	}
+	return b
+}
+
+// take takes an event of the browser. It keeps errors and loads.
+func (b *browser) take(event any) {
+	said := ""
+	switch e := event.(type) {
+	case *runtime.EventExceptionThrown:
+		said = e.ExceptionDetails.Text
+	case *runtime.EventConsoleAPICalled:
+		said = fmt.Sprint(e.Type)
+	case *log.EventEntryAdded:
+		said = e.Entry.Text
+	case *page.EventJavascriptDialogOpening:
+		said = e.Message
+	case *network.EventRequestWillBeSent:
+		if e.Type != network.ResourceTypeDocument {
+			said = "loads " + e.Request.URL
+		}
+	}
+	if said != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.said = append(b.said, said)
+	}
+}
+
+// look loads a page as a screen of a width and a colour scheme shows it, and measures it.
+func (b *browser) look(t *testing.T, path string, width int64, scheme string) (m measured) {
+	t.Helper()
+	b.mu.Lock()
+	b.said = nil
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(b, 30*time.Second)
+	defer cancel()
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}}}
+	_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
+	if err == nil {
+		err = chromedp.Do(ctx, chromedp.EmulateViewport(width, 800),
+			chromedp.Navigate((&url.URL{Scheme: "file", Path: path}).String()))
+	}
+	if err == nil {
+		m, err = chromedp.Run(ctx, chromedp.Evaluate[measured](measureScript))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.said) > 0 {
+		t.Errorf("the browser says %q", b.said)
+	}
+	return m
+}
+
+// measured is the result of measureScript.
+type measured struct {
+	Wide       float64  `json:"wide"` // of the document, and the window, in pixels
+	Inner      float64  `json:"inner"`
+	Overlaps   []string `json:"overlaps"` // of texts of one chart
+	Outside    []string `json:"outside"`  // texts outside of their chart
+	Small      float64  `json:"small"`    // height of the smallest text of a chart, in pixels
+	Charts     int      `json:"charts"`
+	Unnamed    int      `json:"unnamed"` // charts without a name for screen readers
+	Foreign    int      `json:"foreign"` // elements that a report's text must not make
+	Title      string   `json:"title"`
+	Text       string   `json:"text"`
+	Background string   `json:"background"`
+}
+
+const measureScript = `(() => {
+	const m = {wide: document.scrollingElement.scrollWidth, inner: innerWidth, overlaps: [], outside: [], small: 1e9,
+		charts: 0, unnamed: 0, foreign: document.querySelectorAll("script, img, iframe, object, b").length,
+		title: document.title, text: document.body.textContent,
+		background: getComputedStyle(document.body).backgroundColor};
+	for (const chart of document.querySelectorAll("svg[role]")) {
+		m.charts++;
+		if (!chart.getAttribute("aria-label")) m.unnamed++;
+		const frame = chart.getBoundingClientRect();
+		const texts = [...chart.querySelectorAll("text")].filter(t => t.textContent.trim())
+			.map(t => [t.textContent, t.getBoundingClientRect()]).filter(([, r]) => r.width > 0);
+		for (const [i, [text, r]] of texts.entries()) {
+			m.small = Math.min(m.small, r.height);
+			if (r.left < frame.left - 2 || r.right > frame.right + 2 || r.top < frame.top - 2 || r.bottom > frame.bottom + 2)
+				m.outside.push(text);
+			for (const [other, o] of texts.slice(i + 1))
+				if (Math.min(r.right, o.right) - Math.max(r.left, o.left) > 1 &&
+					Math.min(r.bottom, o.bottom) - Math.max(r.top, o.top) > 3)
+					m.overlaps.push(text + " / " + other);
+		}
+	}
+	return m;
+})()`
+
+// savedPage writes the page of testdata/page/NAME.json.gz, the report of the file NAME.yaml.
+func savedPage(t *testing.T, name string, change func(*plan.Plan, *report.Report)) string {
+	t.Helper()
+	file, err := os.Open("testdata/page/" + name + ".json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	text, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := report.Read(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := load(t, "testdata/page/"+name+".yaml").Plan
+	change(p, r)
+	return writePage(t, p, r)
+}
+
+// writePage writes a page and returns its path.
+func writePage(t *testing.T, p *plan.Plan, r *report.Report) string {
+	t.Helper()
+	var topology, html bytes.Buffer
+	if err := errors.Join(drawUse(&topology, p, r),
+		r.WriteHTML(&html, report.HTMLOptions{Topology: topology.Bytes()})); err != nil {
+		t.Fatal(err)
+	}
+	const most = 2 << 20
+	if html.Len() > most {
+		t.Errorf("the page of %s has %d bytes, want at most %d", p.Name, html.Len(), most)
+	}
+	path := filepath.Join(t.TempDir(), report.HTMLFile)
+	mustWrite(t, path, html.String())
+	return path
+}
+
+// saveReport keeps a report for savedPage, without what it says about the host.
+func saveReport(t *testing.T, name string, r *report.Report) {
+	t.Helper()
+	r.File, r.Repeat, r.Host.Name = name+".yaml", []string{"railbed", "run", name + ".yaml"}, "host"
+	var packed bytes.Buffer
+	to := gzip.NewWriter(&packed)
+	if err := errors.Join(r.WriteJSON(to), to.Close(),
+		os.WriteFile("testdata/page/"+name+".json.gz", packed.Bytes(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPageInBrowser renders the pages of a run of 8 ranks, of a saved run of 64, and of a report with hostile
+// words. With -update it runs 64 ranks and saves their report, and writes the pictures of docs/report.md.
+func TestPageInBrowser(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Chromium)
+	o := load(t, "testdata/page/ranks8.yaml")
+	r := runAll(t, t.Context(), o)
+	if *update {
+		saveReport(t, "ranks64", runAll(t, t.Context(), load(t, "testdata/page/ranks64.yaml")))
+	}
+	kinds(t, r)
+	pages := map[string]string{
+		"ranks8": filepath.Join(o.Out, report.HTMLFile),
+		"ranks64": savedPage(t, "ranks64", func(p *plan.Plan, r *report.Report) {
+			p.Name, r.Name = "sixty-four-ranks", "sixty-four-ranks"
+		}),
+		"hostile": savedPage(t, "ranks64", makeHostile),
+	}
+	b := newBrowser(t)
+	for name, path := range pages {
+		backgrounds := map[string]bool{}
+		for _, width := range []int64{1200, 400} {
+			for _, scheme := range []string{"light", "dark"} {
+				t.Run(fmt.Sprintf("%s %s %d", name, scheme, width), func(t *testing.T) {
+					m := b.look(t, path, width, scheme)
+					backgrounds[m.Background] = true
+					m.judge(t)
+					if name == "hostile" && (m.Title != "PASS: "+hostile || !strings.Contains(m.Text,
+						hostile+": "+hostile)) {
+						t.Errorf("the page %q does not show the words of the report as text", m.Title)
+					}
+				})
+			}
+		}
+		if len(backgrounds) != 2 {
+			t.Errorf("%s has backgrounds %v, want one of each scheme", name, backgrounds)
+		}
+	}
+	if *update {
+		o.Plan.Name = "eight-ranks"
+		pages["ranks8"] = writePage(t, o.Plan, r)
+		b.pictures(t, pages)
+	}
+}
+
+// kinds requires that a run's report has data for every chart.
+func kinds(t *testing.T, r *report.Report) {
+	t.Helper()
+	if r.Series == nil || len(r.Series.Links) == 0 || len(r.Activities) == 0 || len(r.Distributions) == 0 {
+		t.Fatalf("the report lacks data: %+v", r.Charts)
+	}
+	for _, c := range r.Checks {
+		if len(c.Commands) > 0 && c.Excerpt != "" {
+			return
+		}
+	}
+	t.Error("no check names the commands that show its packets")
+}
+
+func (m *measured) judge(t *testing.T) {
+	t.Helper()
+	if m.Wide > m.Inner {
+		t.Errorf("the page is %v pixels wide in a window of %v", m.Wide, m.Inner)
+	}
+	if len(m.Overlaps) > 0 || len(m.Outside) > 0 {
+		t.Errorf("texts overlap: %.20q; texts are outside of their chart: %.20q", m.Overlaps, m.Outside)
+	}
+	if m.Small < 7 {
+		t.Errorf("a chart has text %v pixels high, want at least 7", m.Small)
+	}
+	if m.Charts < 4 || m.Unnamed > 0 || m.Foreign > 0 {
+		t.Errorf("%d charts, %d without a name, %d elements that the page must not have", m.Charts, m.Unnamed,
+			m.Foreign)
+	}
+}
+
+// hostile is text that a page must not take for elements.
+const hostile = `</title></svg><img src=x onerror=alert(1)><script>alert(2)</script>"'><b>`
+
+func makeHostile(p *plan.Plan, r *report.Report) {
+	p.Name, r.Name, r.Description = hostile, hostile, hostile
+	for i := range r.Steps {
+		r.Steps[i].Name = hostile
+	}
+	for i := range r.Series.Links {
+		r.Series.Links[i].From = hostile
+	}
+	for i := range r.Activities {
+		r.Activities[i].Step, r.Activities[i].What = hostile, hostile
+		r.Activities[i].Lanes[0].Node = hostile
+	}
+	for i := range r.Distributions {
+		r.Distributions[i].Step = hostile
+	}
+	r.Checks[0].Name, r.Checks[0].Commands = hostile, [][]string{{"railbed", hostile}}
+}
+
+// pictures writes the pictures of the docs.
+func (b *browser) pictures(t *testing.T, pages map[string]string) {
+	t.Helper()
+	for _, p := range []struct{ name, page, scheme, section string }{
+		{"report-topology", "ranks8", "light", "#topology"},
+		{"report-timeline", "ranks8", "light", "#timeline"},
+		{"report-ranks", "ranks8", "light", "#ranks details:first-of-type"},
+		{"report-topology-64", "ranks64", "dark", "#topology"},
+	} {
+		b.look(t, pages[p.page], 1200, p.scheme)
+		picture, err := chromedp.Run(b, chromedp.Screenshot(p.section))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(picture) > 200_000 {
+			t.Errorf("%s has %d bytes, want at most 200 kB", p.name, len(picture))
+		}
+		path := "../../docs/pictures/" + p.name + ".png"
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, picture, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
