@@ -98,6 +98,8 @@ var notCompared = []struct{ paths, reason string }{
 	{`Format|Description|Repeat|PlanHash|Started|Finished`, "of the document, or told by others"},
 	{`Reason|Unsupported\..*|.*\.Where|.*\.Error|.*\.Summary|.*\.Details|.*\.Excerpt|.*\.Logs|.*\.Reasons`,
 		"sentences and places, behind a verdict that is compared"},
+	{`Charts\..*`, "data of the page's charts"},
+	{`Checks\.Commands`, "command lines that show evidence"},
 	{`Steps\.(Start|End|Background)`, "steps of workloads have times of their own"},
 	{`.*\.Straggler\.(Worked|Others)|.*\.Slow\.(Median|Others|Trip)|.*\.Held\.(Got|Others|Stopped|Looks)`,
 		"the rank is compared"},
