@@ -26,34 +26,48 @@ const style = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaV
 .m{fill:#16202b;font-size:10px;text-anchor:middle}
 .b{fill-opacity:.14;stroke-width:1.4}.s{fill:#f4f6f9;stroke:#94a3b8;stroke-width:1.1}.e{fill:#fff;stroke:#cbd5e1}
 .pod{fill-opacity:.05;stroke-opacity:.35;stroke-dasharray:4 4}
-.l{fill:none;stroke-opacity:.72}.h{fill:none;stroke:#000;stroke-opacity:0;stroke-width:9;pointer-events:stroke}
+path.l{fill:none;stroke-opacity:.72}.h{fill:none;stroke:#000;stroke-opacity:0;stroke-width:9;pointer-events:stroke}
 g:hover>.l{stroke-opacity:1;stroke-width:5}
 .cn{stroke:#8090a4;fill:#8090a4}
 `
 
 // dark overrides style if the user's system has a dark theme.
 const dark = `@media (prefers-color-scheme:dark){.bg{fill:#10161d}.t,.n,.m{fill:#e6edf3}.k,.o{fill:#9fb0c3}
-.b{fill-opacity:.24}.s{fill:#1b2530;stroke:#5b6b7d}.e{fill:#10161d;stroke:#3a4755}.l{stroke-opacity:.8}}
+.b{fill-opacity:.24}.s{fill:#1b2530;stroke:#5b6b7d}.e{fill:#10161d;stroke:#3a4755}path.l{stroke-opacity:.8}}
 `
+
+// Style returns the style sheet of pictures.
+func Style() string {
+	var out strings.Builder
+	out.WriteString(style)
+	for i, c := range colours {
+		fmt.Fprintf(&out, ".c%d{stroke:%s;fill:%s}", i, c, c)
+	}
+	out.WriteString("\n" + dark)
+	return out.String()
+}
 
 // drawing collects the elements of one SVG.
 type drawing struct {
 	strings.Builder
 	*scene
+	// inline reports whether the SVG is part of a page, see Inline.
+	inline bool
 }
 
-func svg(p *plan.Plan) string {
-	d := &drawing{scene: newScene(p, true)}
+func svg(p *plan.Plan) string { return (&drawing{scene: newScene(p, true)}).whole() }
+
+// whole draws the scene.
+func (d *drawing) whole() string {
 	width, height := d.layout()
 	legend := d.legend(max(width, minWidth))
 	total := max(width, minWidth) + 2*margin
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %s %s" width="%s" height="%s">`+"\n",
 		num(total), num(legend.height+height+margin), num(total), num(legend.height+height+margin))
-	d.printf("<title>%s</title>\n<style>\n%s", escape("Fabric of "+p.Name), style)
-	for i, c := range colours {
-		d.printf(".c%d{stroke:%s;fill:%s}", i, c, c)
+	d.printf("<title>%s</title>\n", escape("Fabric of "+d.plan.Name))
+	if !d.inline {
+		d.printf("<style>\n%s</style>\n<rect class=\"bg\" width=\"100%%\" height=\"100%%\"/>\n", Style())
 	}
-	d.printf("\n%s</style>\n<rect class=\"bg\" width=\"100%%\" height=\"100%%\"/>\n", dark)
 	d.WriteString(legend.text)
 	d.printf(`<g transform="translate(%s %s)">`+"\n", num((total-width)/2), num(legend.height))
 	d.pods()
@@ -67,6 +81,16 @@ func svg(p *plan.Plan) string {
 
 // minWidth leaves room for the title and the legend of small fabrics.
 const minWidth = 560.0
+
+// open opens the group of a box or a line. Inline, its data attribute has the names for which it stands.
+func (d *drawing) open(attribute string, names []string, title string) {
+	if d.inline {
+		d.printf(`<g data-%s="%s">`, attribute, escape(strings.Join(names, " ")))
+	} else {
+		d.WriteString("<g>")
+	}
+	d.printf("<title>%s</title>", escape(title))
+}
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
 
