@@ -260,11 +260,6 @@ func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*super
 	return converged, nil
 }
 
-// ChangeLink changes a link's state or settings during the run.
-func (t *Testbed) ChangeLink(ctx context.Context, change supervisor.LinkRequest) error {
-	return t.call(ctx, http.MethodPost, "/v1/link", change, nil)
-}
-
 // Events calls handle for every event so far. With follow it also calls handle for later events
 // until ctx or the testbed ends. A reader that falls too far behind gets a last event of kind
 // supervisor.EventsLost, and Events returns ErrEventsLost.
