@@ -130,10 +130,13 @@ type legend struct {
 func (d *drawing) legend(width float64) legend {
 	var out strings.Builder
 	p := d.plan
-	fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(p.Name))
-	summary := fmt.Sprintf("%d servers, %d switches, %d links", len(p.Nodes), len(p.Switches), len(p.Links))
-	fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%s</text>`+"\n", num(margin), summary)
-	x, y := margin, 80.0
+	x, y := margin, 24.0
+	if !d.inline { // the page has a title of its own
+		fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(p.Name))
+		fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%d servers, %d switches, %d links</text>`+"\n",
+			num(margin), len(p.Nodes), len(p.Switches), len(p.Links))
+		y = 80
+	}
 	key := func(text string, sample func(x, y float64) string) {
 		w := 34 + textWidth(text, 12) + 18
 		if x+w > width+margin && x > margin {
