@@ -201,6 +201,18 @@ func (t *Testbed) Plan() *plan.Plan {
 	return t.plan
 }
 
+// Reload reads the plan again, which another process may have changed by Converge.
+func (t *Testbed) Reload(ctx context.Context) error {
+	p := &plan.Plan{}
+	if err := t.call(ctx, http.MethodGet, "/v1/plan", nil, p); err != nil {
+		return err
+	}
+	t.planLock.Lock()
+	defer t.planLock.Unlock()
+	t.plan = p
+	return nil
+}
+
 // LogPath returns the path of the supervisor's log, which exists as long as the testbed.
 func (t *Testbed) LogPath() string { return t.dir.Log() }
 
