@@ -69,7 +69,9 @@ const (
 	// Pyverbs is rdma-core's libibverbs for the distribution's Python, with the provider
 	// of rdma_rxe, for guests whose kernels have RDMA.
 	Pyverbs Feature = "pyverbs"
-	VM      Feature = "vm"
+	// Chromium is the browser that opens the page of railbed ui.
+	Chromium Feature = "chromium"
+	VM       Feature = "vm"
 	// Tap is the right to make a tap device in a network namespace that the test made.
 	Tap Feature = "tap"
 )
@@ -110,6 +112,7 @@ var probes = map[Feature]func() error{
 	Perftest:   installed("ib_write_bw"),
 	Verbs:      installed("ibv_rc_pingpong"),
 	Pyverbs:    probePyverbs,
+	Chromium:   program("chromium", "--version"),
 	VM:         probeVM,
 	Tap:        probeTap,
 }
