@@ -123,38 +123,6 @@ func (a *app) capture(ctx context.Context, tb *testbed.Testbed, request supervis
 	return nil
 }
 
-// liveInput is the recording of a running testbed.
-type liveInput struct {
-	*io.PipeReader
-	end       context.CancelFunc // ends the recording
-	recording *testbed.Capture
-}
-
-// record starts a recording, and returns it as it comes.
-func record(ctx context.Context, tb *testbed.Testbed, request supervisor.CaptureRequest) (*liveInput, error) {
-	ctx, end := context.WithCancel(ctx)
-	out, in := io.Pipe()
-	recording, err := tb.Capture(ctx, request, in)
-	if err != nil {
-		end()
-		return nil, err
-	}
-	go func() {
-		<-recording.Done()
-		_, err := recording.Stop()
-		in.CloseWithError(err)
-	}()
-	return &liveInput{out, end, recording}, nil
-}
-
-// Close ends the recording.
-func (l *liveInput) Close() error {
-	l.end()
-	err := l.PipeReader.Close()
-	<-l.recording.Done()
-	return err
-}
-
 // printCaptured prints the statistics of a capture. taken reports whether stdout carries the
 // packets.
 func (a *app) printCaptured(stats capture.Stats, taken bool) error {

@@ -194,7 +194,7 @@ Exec and shell exit as the program that they ran.`,
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
 		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newProbeCommand(a),
 		newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
-		newEventsCommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
+		newEventsCommand(a), newUICommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a), newDecodeCommand(a), newFollowCommand(a), newWhyCommand(a),
 		newTraceCommand(a), newBundleCommand(a))

@@ -195,7 +195,7 @@ func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s is no file, and no tap: %w", tap, err)
 	}
-	in, err := record(ctx, tb, supervisor.CaptureRequest{At: []string{tap}})
+	in, err := tb.Record(ctx, supervisor.CaptureRequest{At: []string{tap}})
 	if err != nil {
 		return nil, fmt.Errorf("%s is no file: %w", tap, err)
 	}

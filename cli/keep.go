@@ -81,11 +81,11 @@ func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supe
 	if path == "-" {
 		return usage("capture: with --last, --last-bytes, --rotate, --start or --stop want -w FILE")
 	}
-	in, err := record(ctx, tb, request)
+	in, err := tb.Record(ctx, request)
 	if err != nil {
 		return err
 	}
-	o.Stopped, o.Counters = in.end, func(series string) (float64, error) { return tb.Counter(ctx, series) }
+	o.Stopped, o.Counters = in.End, func(series string) (float64, error) { return tb.Counter(ctx, series) }
 	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
 	kept, err := keep.Copy(in, func(number int) (io.WriteCloser, error) {
 		return &lateFile{path: numbered(path, number)}, nil
@@ -93,7 +93,7 @@ func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supe
 	if err := errors.Join(err, in.Close()); err != nil {
 		return err
 	}
-	stats, err := in.recording.Stop()
+	stats, err := in.Stats()
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 
 	"railbed/fabric"
 	"railbed/internal/units"
-	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
@@ -230,7 +229,7 @@ changes.`,
 			if err != nil {
 				return err
 			}
-			if err := setLink(cmd.Context(), tb, link, direction, sets); err != nil {
+			if err := setLink(cmd.Context(), tb, strings.TrimSpace(link+" "+direction), sets); err != nil {
 				return err
 			}
 			return a.printChanged(cmd.Context(), tb, link)
@@ -274,40 +273,16 @@ func parseSetting(flag, value string) (spec.Direction, error) {
 	return set, err
 }
 
-// setLink applies settings to the link's present settings, separately in each direction. Directions
-// that differ therefore keep their differences in other settings. only selects one direction.
-func setLink(ctx context.Context, tb *testbed.Testbed, name, only string, sets []spec.Direction) error {
+// setLink applies settings to a link, or to one of its directions. Settings that contradict each other are
+// errors of usage.
+func setLink(ctx context.Context, tb *testbed.Testbed, where string, sets []spec.Direction) error {
 	if len(sets) == 0 {
 		return usage("nothing to set on %s: want one of the flags, such as --rate 100mbit or --set "+
-			"'{delay: 5us}'", name)
+			"'{delay: 5us}'", where)
 	}
-	state, err := tb.Inspect(ctx)
-	if err != nil {
-		return err
+	err := tb.SetLink(ctx, where, sets...)
+	if problems := (spec.Problems)(nil); errors.As(err, &problems) {
+		return usage("%w", err)
 	}
-	link := findLink(state.Links, name)
-	if link == nil {
-		return usage("no link %q; railbed link show lists them", name)
-	}
-	there, back := link.AToB.Direction, link.BToA.Direction
-	request := supervisor.LinkRequest{Where: name, Set: &there, Back: &back}
-	switch only {
-	case "a-to-b":
-		request = supervisor.LinkRequest{Where: name + " " + only, Set: &there}
-	case "b-to-a":
-		request = supervisor.LinkRequest{Where: name + " " + only, Set: &back}
-	}
-	for _, wanted := range []*plan.Direction{request.Set, request.Back} {
-		if wanted == nil {
-			continue
-		}
-		*wanted = wanted.Change(link.MTU, sets...)
-		if err := wanted.Check(link.MTU); err != nil {
-			return usage("change %s: %w", request.Where, err)
-		}
-	}
-	if err := tb.ChangeLink(ctx, request); err != nil {
-		return fmt.Errorf("change %s: %w", request.Where, err)
-	}
-	return nil
+	return err
 }

@@ -82,3 +82,41 @@ func (c *Capture) Stop() (capture.Stats, error) {
 	<-c.done
 	return c.stats, c.err
 }
+
+// Recording is a recording that is read as pcapng while it is made.
+type Recording struct {
+	*io.PipeReader
+	capture *Capture
+	end     context.CancelFunc
+}
+
+// Record starts a recording as Capture does. It ends with Close, End or ctx.
+func (t *Testbed) Record(ctx context.Context, request supervisor.CaptureRequest) (*Recording, error) {
+	ctx, end := context.WithCancel(ctx)
+	out, in := io.Pipe()
+	recording, err := t.Capture(ctx, request, in)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	go func() {
+		<-recording.Done()
+		_, err := recording.Stop()
+		in.CloseWithError(err)
+	}()
+	return &Recording{out, recording, end}, nil
+}
+
+// End ends the recording without waiting. Reads return the rest, and then io.EOF.
+func (r *Recording) End() { r.end() }
+
+// Close ends the recording and waits for its end. Packets that were not read are lost.
+func (r *Recording) Close() error {
+	r.end()
+	err := r.PipeReader.Close()
+	<-r.capture.Done()
+	return err
+}
+
+// Stats waits for the end of the recording, and returns its counts.
+func (r *Recording) Stats() (capture.Stats, error) { return r.capture.Stop() }

@@ -201,6 +201,18 @@ func (t *Testbed) Plan() *plan.Plan {
 	return t.plan
 }
 
+// Reload reads the plan again, which another process may have changed by Converge.
+func (t *Testbed) Reload(ctx context.Context) error {
+	p := &plan.Plan{}
+	if err := t.call(ctx, http.MethodGet, "/v1/plan", nil, p); err != nil {
+		return err
+	}
+	t.planLock.Lock()
+	defer t.planLock.Unlock()
+	t.plan = p
+	return nil
+}
+
 // LogPath returns the path of the supervisor's log, which exists as long as the testbed.
 func (t *Testbed) LogPath() string { return t.dir.Log() }
 
@@ -258,11 +270,6 @@ func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*super
 	defer t.planLock.Unlock()
 	t.plan = p
 	return converged, nil
-}
-
-// ChangeLink changes a link's state or settings during the run.
-func (t *Testbed) ChangeLink(ctx context.Context, change supervisor.LinkRequest) error {
-	return t.call(ctx, http.MethodPost, "/v1/link", change, nil)
 }
 
 // Events calls handle for every event so far. With follow it also calls handle for later events

@@ -2,7 +2,11 @@ package picture
 
 // box draws a switch, a server or a set of servers.
 func (d *drawing) box(b *box) {
-	d.printf(`<g><title>%s</title>`, escape(b.title))
+	devices := b.members
+	if devices == nil {
+		devices = []string{b.name}
+	}
+	d.open("devices", devices, b.title)
 	if b.tier == serverTier {
 		d.server(b)
 	} else {

@@ -192,7 +192,7 @@ func (s *scene) layoutTier(row []int, below float64) float64 {
 		sum, n := 0.0, 0.0
 		for _, l := range s.lines {
 			if l.b == i && s.boxes[l.a].tier < s.boxes[i].tier {
-				sum, n = sum+s.boxes[l.a].middle()*float64(l.count), n+float64(l.count)
+				sum, n = sum+s.boxes[l.a].middle()*float64(len(l.links)), n+float64(len(l.links))
 			}
 		}
 		wanted[i] = below / 2

@@ -28,17 +28,17 @@ func (d *drawing) paths() {
 			paths = append(paths, path)
 			continue
 		}
-		d.printf(`<g><title>%s</title>`, escape(l.title))
+		d.open("links", l.links, l.title)
 		if len(d.lines) <= maxHandles {
 			d.printf(`<path class="h" d="%s"/>`, path)
 		}
 		// A line for many servers is wider than a line for one, but not in proportion to their
 		// number.
 		width := l.width
-		if l.count > 1 {
+		if len(l.links) > 1 {
 			width += 1.2
 		}
-		d.printf(`<path class="l %s" style="fill:none" stroke-width="%s" d="%s"/></g>`+"\n", class(l.colour),
+		d.printf(`<path class="l %s" stroke-width="%s" d="%s"/></g>`+"\n", class(l.colour),
 			num(width), path)
 	}
 	d.useLabels(paths)

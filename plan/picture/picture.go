@@ -30,6 +30,17 @@ func Draw(w io.Writer, p *plan.Plan, format string) error {
 		return fmt.Errorf("draw %s: format %q does not exist, want %s", p.Name, format,
 			strings.Join(Formats, ", "))
 	}
+	return write(w, p, text)
+}
+
+// Inline writes the SVG for a page that shows the state of its links. Its style sheet is Style, so that the
+// page needs no inline styles. Each line is a group with the attribute data-links, and each box a group with
+// data-devices. Their values are the names for which the line or box stands, separated by spaces.
+func Inline(w io.Writer, p *plan.Plan) error {
+	return write(w, p, (&drawing{scene: newScene(p, true), inline: true}).whole())
+}
+
+func write(w io.Writer, p *plan.Plan, text string) error {
 	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("draw %s: %w", p.Name, err)
 	}

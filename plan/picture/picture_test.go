@@ -127,7 +127,7 @@ func TestEverythingIsShown(t *testing.T) {
 			}
 		}
 		for _, l := range s.lines {
-			links += l.count
+			links += len(l.links)
 		}
 		for _, n := range p.Nodes {
 			if shown[n.Name] != 1 {
@@ -281,5 +281,38 @@ func TestDrawErrors(t *testing.T) {
 func TestMonotone(t *testing.T) {
 	if got := fmt.Sprint(monotone([]float64{0, 3, 1, 2, 5})); got != "[0 2 2 2 5]" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestInline: the SVG for a page has no style of its own. Its lines name every link once, and its boxes every
+// device.
+func TestInline(t *testing.T) {
+	named := regexp.MustCompile(`data-(links|devices)="([^"]*)"`)
+	for name, text := range shapes {
+		p := plantest.Compile(t, text)
+		var out strings.Builder
+		if err := Inline(&out, p); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "style") {
+			t.Errorf("%s: a style in the SVG", name)
+		}
+		seen := map[string]int{}
+		for _, group := range named.FindAllStringSubmatch(out.String(), -1) {
+			for _, one := range strings.Fields(group[2]) {
+				seen[group[1]+" "+one]++
+			}
+		}
+		for _, l := range p.Links {
+			if seen["links "+l.Name] != 1 {
+				t.Errorf("%s: link %s is named %d times", name, l.Name, seen["links "+l.Name])
+			}
+		}
+		if want := len(p.Links) + len(p.Nodes) + len(p.Switches); len(seen) != want {
+			t.Errorf("%s: %d names, want %d", name, len(seen), want)
+		}
+	}
+	if !strings.Contains(Style(), "prefers-color-scheme:dark") {
+		t.Error("no dark mode")
 	}
 }

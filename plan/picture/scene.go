@@ -56,16 +56,15 @@ func (b *box) middle() float64 { return b.x + b.w/2 }
 
 // line is a link, or the links of all servers of a box by one NIC.
 type line struct {
-	a, b  int // indices of boxes; a is nearer to the servers
-	nic   int // at a server's end
-	count int
+	a, b  int      // indices of boxes; a is nearer to the servers
+	nic   int      // at a server's end
+	links []string // their names
 	rate  string
 	width float64
 	// colour is the colour of the group, see box.
 	colour int
 	title  string
 	class  string
-	links  []string // names
 }
 
 // newScene decides the contents of the picture. layout decides the positions.
@@ -225,8 +224,8 @@ func (s *scene) addLines(at map[string]int) {
 	known := map[bundle]int{}
 	for i := range s.plan.Links {
 		l := &s.plan.Links[i]
-		made := line{a: at[l.A.Node], b: at[l.B.Node], count: 1, rate: rateOf(l), width: widthOf(l),
-			class: l.Class, links: []string{l.Name}}
+		made := line{a: at[l.A.Node], b: at[l.B.Node], links: []string{l.Name}, rate: rateOf(l),
+			width: widthOf(l), class: l.Class}
 		if l.Class == spec.HostLink {
 			node := s.plan.Node(l.A.Node)
 			made.nic = slices.IndexFunc(node.NICs, func(n plan.Interface) bool { return n.Name == l.A.Port })
@@ -234,9 +233,8 @@ func (s *scene) addLines(at map[string]int) {
 		made.colour = s.lineColour(&made)
 		key := bundle{made.a, made.b, made.nic, made.rate}
 		if first, found := known[key]; found && s.boxes[made.a].members != nil {
-			s.lines[first].count++
 			s.lines[first].links = append(s.lines[first].links, l.Name)
-			s.lines[first].title = fmt.Sprintf("%d links %s to %s\n%s each", s.lines[first].count,
+			s.lines[first].title = fmt.Sprintf("%d links %s to %s\n%s each", len(s.lines[first].links),
 				s.boxes[made.a].note, l.B.Node, made.rate)
 			continue
 		}

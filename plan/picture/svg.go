@@ -26,50 +26,60 @@ const style = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaV
 .m{fill:#16202b;font-size:10px;text-anchor:middle}
 .b{fill-opacity:.14;stroke-width:1.4}.s{fill:#f4f6f9;stroke:#94a3b8;stroke-width:1.1}.e{fill:#fff;stroke:#cbd5e1}
 .pod{fill-opacity:.05;stroke-opacity:.35;stroke-dasharray:4 4}
-.l{fill:none;stroke-opacity:.72}.h{fill:none;stroke:#000;stroke-opacity:0;stroke-width:9;pointer-events:stroke}
+path.l{fill:none;stroke-opacity:.72}.h{fill:none;stroke:#000;stroke-opacity:0;stroke-width:9;pointer-events:stroke}
 g:hover>.l{stroke-opacity:1;stroke-width:5}
 .cn{stroke:#8090a4;fill:#8090a4}
 `
 
 // dark overrides style if the user's system has a dark theme.
 const dark = `@media (prefers-color-scheme:dark){.bg{fill:#10161d}.t,.n,.m{fill:#e6edf3}.k,.o{fill:#9fb0c3}
-.b{fill-opacity:.24}.s{fill:#1b2530;stroke:#5b6b7d}.e{fill:#10161d;stroke:#3a4755}.l{stroke-opacity:.8}}
+.b{fill-opacity:.24}.s{fill:#1b2530;stroke:#5b6b7d}.e{fill:#10161d;stroke:#3a4755}path.l{stroke-opacity:.8}}
 `
+
+// Style returns the style sheet of pictures.
+func Style() string { return styleWith("") }
+
+// styleWith returns the style sheet with more rules at its end.
+func styleWith(more string) string {
+	var out strings.Builder
+	out.WriteString(style)
+	for i, c := range colours {
+		fmt.Fprintf(&out, ".c%d{stroke:%s;fill:%s}", i, c, c)
+	}
+	out.WriteString("\n" + dark + more)
+	return out.String()
+}
 
 // drawing collects the elements of one SVG.
 type drawing struct {
 	strings.Builder
 	*scene
 	uses Uses // nil for a drawing without
+	// inline reports whether the SVG is part of a page with a style sheet of its own, see Inline.
+	inline bool
 }
 
 // svg draws a plan. With uses the drawing is a part of a page, and its styles apply to it alone.
 func svg(p *plan.Plan, uses Uses) string {
 	d := &drawing{scene: newScene(p, true), uses: uses}
 	d.labelled = uses != nil
+	return d.whole()
+}
+
+// whole draws the scene.
+func (d *drawing) whole() string {
 	width, height := d.layout()
 	legend := d.legend(max(width, minWidth))
 	total := max(width, minWidth) + 2*margin
-	role, rules, end := `xmlns="http://www.w3.org/2000/svg" role="img"`, style, dark
-	if uses != nil {
+	role := `xmlns="http://www.w3.org/2000/svg" role="img"`
+	if d.uses != nil {
 		// Scaled further down, the names could not be read.
 		role = fmt.Sprintf(`class="fabric" role="group" aria-label="%s" style="min-width:%spx"`,
-			escape("Fabric of "+p.Name+", with the use of its links"), num(0.65*total))
-		rules, end = ".fabric{"+style, dark+useStyle+"}\n"
+			escape("Fabric of "+d.plan.Name+", with the use of its links"), num(0.65*total))
 	}
 	d.printf(`<svg %s viewBox="0 0 %s %s" width="%s" height="%s">`+"\n", role,
 		num(total), num(legend.height+height+margin), num(total), num(legend.height+height+margin))
-	if uses == nil {
-		d.printf("<title>%s</title>\n", escape("Fabric of "+p.Name))
-	}
-	d.printf("<style>\n%s", rules)
-	for i, c := range colours {
-		d.printf(".c%d{stroke:%s;fill:%s}", i, c, c)
-	}
-	d.printf("\n%s</style>\n", end)
-	if uses == nil {
-		d.printf(`<rect class="bg" width="100%%" height="100%%"/>` + "\n")
-	}
+	d.head()
 	d.WriteString(legend.text)
 	d.printf(`<g transform="translate(%s %s)">`+"\n", num((total-width)/2), num(legend.height))
 	d.pods()
@@ -81,8 +91,32 @@ func svg(p *plan.Plan, uses Uses) string {
 	return d.String()
 }
 
+// head writes the title and the styles.
+func (d *drawing) head() {
+	if d.uses == nil {
+		d.printf("<title>%s</title>\n", escape("Fabric of "+d.plan.Name))
+	}
+	switch {
+	case d.inline:
+	case d.uses != nil:
+		d.printf("<style>\n.fabric{%s}\n</style>\n", styleWith(useStyle))
+	default:
+		d.printf("<style>\n%s</style>\n<rect class=\"bg\" width=\"100%%\" height=\"100%%\"/>\n", Style())
+	}
+}
+
 // minWidth leaves room for the title and the legend of small fabrics.
 const minWidth = 560.0
+
+// open opens the group of a box or a line. Inline, its data attribute has the names for which it stands.
+func (d *drawing) open(attribute string, names []string, title string) {
+	if d.inline {
+		d.printf(`<g data-%s="%s">`, attribute, escape(strings.Join(names, " ")))
+	} else {
+		d.WriteString("<g>")
+	}
+	d.printf("<title>%s</title>", escape(title))
+}
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
 
@@ -122,14 +156,17 @@ type legend struct {
 func (d *drawing) legend(width float64) legend {
 	var out strings.Builder
 	p := d.plan
-	name := []rune(p.Name)
-	for textWidth(string(name), 17) > width {
-		name = name[:len(name)-1]
+	x, y := margin, 24.0
+	if !d.inline { // the page has a title of its own
+		name := []rune(p.Name)
+		for textWidth(string(name), 17) > width {
+			name = name[:len(name)-1]
+		}
+		fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(string(name)))
+		fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%d servers, %d switches, %d links</text>`+"\n",
+			num(margin), len(p.Nodes), len(p.Switches), len(p.Links))
+		y = 80
 	}
-	fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(string(name)))
-	summary := fmt.Sprintf("%d servers, %d switches, %d links", len(p.Nodes), len(p.Switches), len(p.Links))
-	fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%s</text>`+"\n", num(margin), summary)
-	x, y := margin, 80.0
 	key := func(text string, sample func(x, y float64) string) {
 		w := 34 + textWidth(text, 12) + 18
 		if x+w > width+margin && x > margin {

@@ -77,8 +77,8 @@ func mermaid(p *plan.Plan) string {
 	}
 	for _, l := range s.lines {
 		label := l.rate
-		if l.count > 1 {
-			label = strconv.Itoa(l.count) + " x " + l.rate
+		if len(l.links) > 1 {
+			label = strconv.Itoa(len(l.links)) + " x " + l.rate
 		}
 		fmt.Fprintf(&out, "  n%d ---|%s| n%d\n", l.b, label, l.a)
 	}

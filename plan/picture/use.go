@@ -100,7 +100,7 @@ func useShade(share float64) string { return fmt.Sprintf("u%d", min(4, 1+int(sha
 // used draws the two directions of a line on a path, the way up at the left, or above.
 func (d *drawing) used(l *line, path string) {
 	both := d.uses.of(l)
-	text := strings.Join(append([]string{l.title}, words(both, l.count > 1)...), "\n")
+	text := strings.Join(append([]string{l.title}, words(both, len(l.links) > 1)...), "\n")
 	d.printf(`<g tabindex="0" role="img" aria-label="%s"><title>%s</title><path class="w" d="%s"/>`,
 		escape(text), escape(text), path)
 	d.printf(`<path class="h" d="%s"/>`, path)
