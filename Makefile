@@ -39,7 +39,8 @@ packages = ^railbed/$(call either,$(1))
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
 # host for something, but for what guests do and for arithmetic. RAILBED_SAMPLE=6 is explained in
 # internal/hosttest.
-ROOTLESS := ./testbed ./internal/rundir ./cli ./testbed/doctor ./internal/hosttest ./nodes/... ./fabric \
+ROOTLESS := ./testbed ./testbed/ui ./internal/usage ./internal/rundir ./cli ./testbed/doctor \
+	./internal/hosttest ./nodes/... ./fabric \
 	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
 	./capture ./scenarios/runner ./scenarios/proof
 NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \

@@ -63,7 +63,8 @@ type pageData struct {
 	Timeline timeline
 	Rest     timeline
 	Links    []linkBar
-	MoreLinks,
+	Nodes    []NodeKernel
+	MoreLinks, MoreNodes,
 	Counted int
 }
 
@@ -81,6 +82,8 @@ func (r *Report) WriteHTML(w io.Writer, o HTMLOptions) error {
 	data := pageData{Report: r, Timeline: newTimeline(r), Rest: restOfTimeline(r),
 		Topology: template.HTML(o.Topology)}
 	if r.Fidelity != nil {
+		data.Nodes = r.Fidelity.Nodes[:min(len(r.Fidelity.Nodes), rowsShown)]
+		data.MoreNodes = len(r.Fidelity.Nodes) - len(data.Nodes)
 		for i, l := range r.Fidelity.Links {
 			if i == rowsShown {
 				data.MoreLinks = len(r.Fidelity.Links) - i

@@ -88,7 +88,7 @@ type Book struct {
 	totals map[uint64]Programs
 }
 
-// Read reads the times of all programs that it can see, and returns the totals by the inode of the network
+// Read reads the times of all programs that it can see, but for this one, and returns the totals by the inode of the network
 // namespace, of the given namespaces.
 func (b *Book) Read(namespaces map[uint64]bool) (map[uint64]Programs, error) {
 	b.lock.Lock()
@@ -100,9 +100,13 @@ func (b *Book) Read(namespaces map[uint64]bool) (map[uint64]Programs, error) {
 	if b.totals == nil {
 		b.totals = map[uint64]Programs{}
 	}
+	self, err := os.Readlink("/proc/self") // its first thread may be in a namespace to read there
+	if err != nil {
+		return nil, fmt.Errorf("read the programs' times: %w", err)
+	}
 	seen := map[int]Programs{}
 	for _, entry := range entries {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
+		if _, err := strconv.Atoi(entry.Name()); err != nil || entry.Name() == self {
 			continue
 		}
 		dir := filepath.Join("/proc", entry.Name())
