@@ -88,8 +88,8 @@ type Book struct {
 	totals map[uint64]Programs
 }
 
-// Read reads the times of all programs that it can see, but for this one. It returns the totals by the inode of
-// the network namespace, of the given namespaces.
+// Read reads the times of all programs that it can see, but for this one. It returns the totals by the inode
+// of the network namespace, of the given namespaces.
 func (b *Book) Read(namespaces map[uint64]bool) (map[uint64]Programs, error) {
 	b.lock.Lock()
 	defer b.lock.Unlock()
