@@ -74,7 +74,7 @@ func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 			told.Reasons = run.Report.Fidelity.Reasons
 		}
 		for _, n := range run.Report.Fidelity.Nodes {
-			if n.Dropped() > n.Queues { // the recording shows the queues' drops
+			if n.Lost() > 0 {
 				told.Nodes = append(told.Nodes, n)
 			}
 		}

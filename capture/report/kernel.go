@@ -34,6 +34,12 @@ func (n NodeKernel) Unread() uint64 {
 	return n.Drops[usage.UDPReceiveBuffer] + n.Drops[usage.TCPListenQueue] + n.Drops[usage.TCPReceiveQueue]
 }
 
+// Lost is the number of packets that the node's kernel dropped on their way to or from a program. It leaves out
+// packets that no program waited for or that had no route, and the queues of NICs, which links show.
+func (n NodeKernel) Lost() uint64 {
+	return n.Dropped() - n.Queues - n.Drops[usage.UDPNoSocket] - n.Drops[usage.IPSend]
+}
+
 // Dropped is the number of packets that the node's kernel dropped.
 func (n NodeKernel) Dropped() (total uint64) {
 	for _, count := range n.Drops {
@@ -57,24 +63,24 @@ func (n NodeKernel) Reasons() string {
 // nodesShown bounds the nodes that the terminal shows.
 const nodesShown = 8
 
-// kernels prints what the nodes' kernels dropped, and the programs that were denied processors.
-func (t *textWriter) kernels(f *Fidelity) {
-	if len(f.Nodes) == 0 {
-		return
-	}
+// kernels prints the nodes whose kernels lost packets. report.json and the page have all nodes.
+func (t *textWriter) kernels(nodes []NodeKernel) {
 	rows := newRows("node", "packets in", "dropped by its kernel", "programs ran", "waited", "denied")
 	rightAligned(rows, 2, 4, 5, 6)
-	for i, n := range f.Nodes {
-		if i == nodesShown {
-			rows.AppendRow([]any{fmt.Sprintf("(%d more in report.json)", len(f.Nodes)-i)})
-			break
+	lost := 0
+	for _, n := range nodes {
+		if n.Lost() == 0 {
+			continue
 		}
-		dropped := n.Reasons()
-		if dropped == "" {
-			dropped = "0"
+		if lost++; lost <= nodesShown {
+			rows.AppendRow([]any{n.Node, n.Received, n.Reasons(), seconds(n.Ran), seconds(n.Waited),
+				percent(n.Denied())})
 		}
-		rows.AppendRow([]any{n.Node, n.Received, dropped, seconds(n.Ran), seconds(n.Waited),
-			percent(n.Denied())})
 	}
-	t.table(rows)
+	if lost > nodesShown {
+		rows.AppendRow([]any{fmt.Sprintf("(%d more in report.json)", lost-nodesShown)})
+	}
+	if lost > 0 {
+		t.table(rows)
+	}
 }

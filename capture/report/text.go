@@ -310,7 +310,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	}
 	t.timing(f.Timing)
 	t.printf("\n")
-	t.kernels(f)
+	t.kernels(f.Nodes)
 	if len(f.Links) == 0 {
 		return
 	}
