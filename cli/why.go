@@ -21,6 +21,8 @@ type whyReport struct {
 	Nodes   []report.NodeKernel `json:"nodes,omitempty"`
 	Lost    uint64              `json:"lost_by_the_capture"`
 	Answers []follow.Answer     `json:"answers"`
+	// Operations are the slowest operation of each workload.
+	Operations []slowOperation `json:"operations,omitempty"`
 }
 
 func newWhyCommand(a *app) *cobra.Command {
@@ -59,6 +61,7 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 	}
 	told := newWhyReport(run, r)
 	told.Answers = append(told.Answers, r.Why(selected)...)
+	told.Operations = slowOperations(run, r, selected)
 	if a.output == "json" {
 		return a.printJSON(told)
 	}
@@ -102,6 +105,9 @@ func (a *app) printWhy(name string, told *whyReport) {
 	}
 	for i := range told.Answers {
 		a.printAnswer(name, &told.Answers[i])
+	}
+	for i := range told.Operations {
+		a.printOperation(&told.Operations[i])
 	}
 }
 

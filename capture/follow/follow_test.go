@@ -327,6 +327,11 @@ func TestWhyNamesWhoKeptTheOthersWaiting(t *testing.T) {
 	if len(answers) != 1 || len(answers[0].Causes) == 0 {
 		t.Fatalf("answers %+v", answers)
 	}
+	if none := r.WhyIn(r.Select(follow.Selection{}), r.End, r.End); len(none) != 1 ||
+		len(none[0].Causes) > 0 ||
+		none[0].Messages != 4 {
+		t.Errorf("after the last message: %+v", none)
+	}
 	c := answers[0].Causes[0]
 	if c.Part != "host" || c.Messages != 3 || !slices.Equal(c.Where, []string{"h1", "h0"}) ||
 		!strings.Contains(c.What, "h1 (67%), h0 (33%)") || c.Extra < 149*time.Millisecond ||

@@ -70,6 +70,11 @@ const causesShown = 8
 // Why compares the messages of each workload and protocol with the fastest tenth of about the same length.
 // Its causes are the places where the other messages spent the difference.
 func (r *Recording) Why(messages []int) (answers []Answer) {
+	return r.WhyIn(messages, r.Start, r.End)
+}
+
+// WhyIn is Why for the causes of messages that started in a time. It compares them with all messages.
+func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 	passing := map[int][]passage{}
 	for _, sum := range r.Sums(messages) {
 		var of []int
@@ -78,7 +83,7 @@ func (r *Recording) Why(messages []int) (answers []Answer) {
 				of = append(of, i)
 			}
 		}
-		w := why{r: r, passing: passing, causes: map[cause]*Cause{}}
+		w := why{r: r, time: span{from, to}, passing: passing, causes: map[cause]*Cause{}}
 		answers = append(answers, w.answer(sum, of))
 	}
 	return answers
@@ -86,6 +91,7 @@ func (r *Recording) Why(messages []int) (answers []Answer) {
 
 type why struct {
 	r       *Recording
+	time    span              // of the starts of messages with causes
 	passing map[int][]passage // by tap
 	causes  map[cause]*Cause
 }
@@ -99,7 +105,7 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 		a.Needless += r.needless(m)
 		if m.Placed > 0 {
 			sized[bits.Len64(uint64(m.Bytes))] = append(sized[bits.Len64(uint64(m.Bytes))], i)
-		} else if r.Sees(m.Flow) {
+		} else if r.Sees(m.Flow) && w.asked(i) {
 			w.lost(i)
 		}
 	}
@@ -123,14 +129,20 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 			most, a.Fast = len(group), r.Own(limit)
 		}
 		for _, i := range group[len(fast):] {
-			if took := int64(r.Messages[i].Took()); took > limit+limit/4+slack {
+			if took := int64(r.Messages[i].Took()); took > limit+limit/4+slack && w.asked(i) {
 				w.slow(i, &best)
 			}
 		}
 	}
-	w.late(messages)
+	w.late(slices.DeleteFunc(slices.Clone(messages), func(i int) bool { return !w.asked(i) }))
 	a.Causes = w.ranked()
 	return a
+}
+
+// asked reports whether the causes of a message are asked for.
+func (w *why) asked(message int) bool {
+	start := w.r.Messages[message].Start
+	return start >= w.time.from && start <= w.time.to
 }
 
 // ranked returns the causes, those of unfinished messages first, then by their weight.

@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 // Activity describes the operations and messages of a step in a part of the run, for a Gantt chart. Spans
@@ -12,6 +13,12 @@ type Activity struct {
 	// What names the part, such as "the slowest of 20 operations".
 	What  string  `json:"what"`
 	Start float64 `json:"start"`
+	// Began is when the first rank of an operation began, and Took how long the last one took, in seconds.
+	// They are absent where messages alone show the activity.
+	Began time.Time `json:"began,omitzero"`
+	Took  float64   `json:"took,omitempty"`
+	// Slowest is set if no other operation of the step took longer.
+	Slowest bool `json:"slowest,omitempty"`
 	// Source is RanksSource, the path of a recording and how many packets that lost, or both.
 	Source string `json:"source"`
 	Lanes  []Lane `json:"lanes"`

@@ -34,8 +34,8 @@ func (n NodeKernel) Unread() uint64 {
 	return n.Drops[usage.UDPReceiveBuffer] + n.Drops[usage.TCPListenQueue] + n.Drops[usage.TCPReceiveQueue]
 }
 
-// Lost is the number of packets that the node's kernel dropped on their way to or from a program. It leaves out
-// packets that no program waited for or that had no route, and the queues of NICs, which links show.
+// Lost is the number of packets that the node's kernel dropped on their way to or from a program. It leaves
+// out packets that no program waited for or that had no route, and the queues of NICs, which links show.
 func (n NodeKernel) Lost() uint64 {
 	return n.Dropped() - n.Queues - n.Drops[usage.UDPNoSocket] - n.Drops[usage.IPSend]
 }

@@ -22,7 +22,8 @@ const maxFollowed = 1_000_000
 
 // timedSpans are the times of one operation at all ranks.
 type timedSpans struct {
-	what string
+	what    string
+	slowest bool
 	worker.Spans
 }
 
@@ -44,13 +45,13 @@ func (f *finished) chart(job *worker.Job, r *worker.Result) {
 	switch {
 	case r.Last == nil:
 	case len(times) == 1:
-		f.spans = []timedSpans{{"the operation", *r.Last}}
+		f.spans = []timedSpans{{"the operation", true, *r.Last}}
 	case r.Last == r.Slowest:
 		f.spans = []timedSpans{{fmt.Sprintf("the last of %d operations, which was the slowest", len(times)),
-			*r.Last}}
+			true, *r.Last}}
 	default:
-		f.spans = []timedSpans{{fmt.Sprintf("the slowest of %d operations", len(times)), *r.Slowest},
-			{fmt.Sprintf("the last of %d operations", len(times)), *r.Last}}
+		f.spans = []timedSpans{{fmt.Sprintf("the slowest of %d operations", len(times)), true, *r.Slowest},
+			{fmt.Sprintf("the last of %d operations", len(times)), false, *r.Last}}
 	}
 }
 
@@ -155,7 +156,8 @@ func (c *charter) distributions() (all []report.Distribution) {
 
 // operation returns what the ranks did in an operation, with their messages if there is a recording.
 func (c *charter) operation(step string, of *timedSpans) report.Activity {
-	a := report.Activity{Step: step, What: of.what, Source: report.RanksSource}
+	a := report.Activity{Step: step, What: of.what, Source: report.RanksSource, Began: of.Start,
+		Slowest: of.slowest}
 	if of.Count > 1 {
 		a.What = fmt.Sprintf("%d operations in succession", of.Count)
 	}
@@ -178,6 +180,7 @@ func (c *charter) operation(step string, of *timedSpans) report.Activity {
 		}
 		a.Lanes = append(a.Lanes, lane)
 		end = max(end, span.Start.Add(span.Took).UnixNano())
+		a.Took = max(a.Took, from+by.Passed(span.Took).Seconds())
 	}
 	if c.recording == nil {
 		return a

@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
+	"railbed/capture/report"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 )
@@ -79,6 +80,7 @@ func firstCause(t *testing.T, path string) (first follow.Cause, recording *follo
 	if err != nil {
 		t.Fatal(err)
 	}
+	slowestOperation(t, r, recording)
 	answers := recording.Why(recording.Select(follow.Selection{}))
 	if len(answers) != 1 {
 		t.Fatalf("answers %+v", answers)
@@ -90,4 +92,30 @@ func firstCause(t *testing.T, path string) (first follow.Cause, recording *follo
 		t.Fatalf("no cause in the fabric: %+v", answers[0])
 	}
 	return fabric[0], recording, r.Fidelity.Steal
+}
+
+// slowestOperation checks that the messages of a workload's slowest operation are in its time, and some of
+// them have causes.
+func slowestOperation(t *testing.T, r *report.Report, recording *follow.Recording) {
+	t.Helper()
+	for _, a := range r.Activities {
+		if !a.Slowest {
+			continue
+		}
+		all := recording.Select(follow.Selection{Workload: a.Step})
+		from, to := a.Began.UnixNano(), a.Began.UnixNano()+int64(a.Took*1e9)
+		within := 0
+		for _, i := range all {
+			if m := &recording.Messages[i]; m.Start >= from && m.Start <= to {
+				within++
+			}
+		}
+		answers := recording.WhyIn(all, from, to)
+		if a.Took <= 0 || within == 0 || within > len(all) || len(answers) != 1 ||
+			len(answers[0].Causes) == 0 ||
+			answers[0].Causes[0].From < recording.Own(from-recording.Start) {
+			t.Errorf("%s, %s of %.3f s: %d of %d messages, %+v", a.Step, a.What, a.Took, within, len(all),
+				answers)
+		}
+	}
 }

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"railbed/capture/bundle"
+	"railbed/capture/follow"
+	"railbed/capture/report"
+)
+
+// slowOperation is an operation of a collective, by the ranks' clocks, and the causes for which its messages
+// were slow.
+type slowOperation struct {
+	Workload string `json:"workload"`
+	What     string `json:"what"`
+	// Start counts from the first record. Took is the operation's time, and Median the median of all
+	// operations, in seconds.
+	Start  time.Duration  `json:"start_ns"`
+	Took   float64        `json:"took"`
+	Median float64        `json:"median,omitempty"`
+	Causes []follow.Cause `json:"causes"`
+}
+
+// slowOperations returns the slowest operations of a run's workloads.
+func slowOperations(run *bundle.Run, r *follow.Recording, messages []int) (slow []slowOperation) {
+	if run.Report == nil {
+		return nil
+	}
+	for _, a := range run.Report.Activities {
+		if !a.Slowest || a.Began.IsZero() {
+			continue
+		}
+		o := slowOperation{Workload: a.Step, What: a.What, Took: a.Took, Causes: []follow.Cause{}}
+		for _, d := range run.Report.Distributions {
+			if d.Step == a.Step && d.Source == report.RanksSource {
+				o.Median = d.At(0.5)
+			}
+		}
+		began := a.Began.UnixNano()
+		o.Start = r.Own(began - r.Start)
+		var of []int
+		for _, i := range messages {
+			if r.Flows[r.Messages[i].Flow].Workload == a.Step {
+				of = append(of, i)
+			}
+		}
+		for _, answer := range r.WhyIn(of, began, began+int64(a.Took*1e9)*r.Dilation) {
+			o.Causes = append(o.Causes, answer.Causes...)
+		}
+		if len(of) > 0 {
+			slow = append(slow, o)
+		}
+	}
+	return slow
+}
+
+// operationCauses bounds the causes that are printed for an operation.
+const operationCauses = 3
+
+func (a *app) printOperation(o *slowOperation) {
+	median := ""
+	if o.Median > 0 {
+		median = fmt.Sprintf(", the median %s", report.Took(time.Duration(o.Median*1e9)))
+	}
+	a.show("%s: %s began at %s and took %s%s", o.Workload, o.What, report.Took(o.Start),
+		report.Took(time.Duration(o.Took*1e9)), median)
+	for i, c := range o.Causes[:min(len(o.Causes), operationCauses)] {
+		a.show("%3d. %s: %s; the most: message %d, by %s", i+1, shortened(c.Where), c.What, c.Worst,
+			report.Took(c.Most))
+	}
+	if len(o.Causes) == 0 {
+		a.show("     none of its messages was slow")
+	}
+}
