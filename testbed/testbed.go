@@ -272,6 +272,11 @@ func (t *Testbed) Converge(ctx context.Context, p *plan.Plan, o Options) (*super
 	return converged, nil
 }
 
+// Note adds an event of a run to the testbed's events.
+func (t *Testbed) Note(ctx context.Context, note supervisor.NoteRequest) error {
+	return t.call(ctx, http.MethodPost, "/v1/note", note, &struct{}{})
+}
+
 // Events calls handle for every event so far. With follow it also calls handle for later events
 // until ctx or the testbed ends. A reader that falls too far behind gets a last event of kind
 // supervisor.EventsLost, and Events returns ErrEventsLost.

@@ -257,7 +257,12 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret, silence: r.silence,
 	}
-	line := newTimeline(r.File, r.prepared, s, r.stepChanged)
+	told := startNotes(ctx, tb)
+	defer told.end()
+	line := newTimeline(r.File, r.prepared, s, func(index int, step report.Step) {
+		r.stepChanged(index, step)
+		told.step(step)
+	})
 	s.logged = line.logged
 	look := startSampler(ctx, r.Plan, linkReader(tb))
 	look.undilated = undilated(r.File)

@@ -154,6 +154,19 @@ type SwitchState struct {
 	NamespacePath string `json:"namespace_path"`
 }
 
+// Kinds of events that a client adds: a run's step begins, and ends with the state in the detail.
+const (
+	StepBegin = "step.begin"
+	StepEnd   = "step.end"
+)
+
+// NoteRequest is an event that a client adds, of kind StepBegin or StepEnd.
+type NoteRequest struct {
+	Kind    string `json:"kind"`
+	Subject string `json:"subject"`
+	Detail  string `json:"detail,omitempty"`
+}
+
 // ExecRequest is the first frame of an exec connection.
 type ExecRequest struct {
 	Node string   `json:"node"`
@@ -269,6 +282,7 @@ type Event struct {
 	//   - "testbed.plan" when the testbed takes over another plan;
 	//   - "routing.converged", and "routing.end" when a routing daemon ends by itself;
 	//   - "container.attach" and "container.detach";
+	//   - StepBegin and StepEnd of a run in the testbed;
 	//   - EventsDropped, which comes first if not all events are kept;
 	//   - EventsLost, which comes last for a reader that fell behind.
 	Kind    string `json:"kind"`

@@ -99,6 +99,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/down", s.serveDown)
 	mux.HandleFunc("POST /v1/link", s.serveLink)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
+	mux.HandleFunc("POST /v1/note", s.serveNote)
 	mux.HandleFunc("GET /v1/nodes/{node}/log", s.serveNodeLog)
 	mux.HandleFunc("POST /v1/exec", s.session(s.serveExec))
 	mux.HandleFunc("POST /v1/capture", s.session(s.serveCapture))
@@ -268,6 +269,21 @@ func (s *supervisor) serveLink(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
+// serveNote adds an event of a client.
+func (s *supervisor) serveNote(w http.ResponseWriter, r *http.Request) {
+	var note NoteRequest
+	err := readJSON(w, r, &note)
+	if err == nil && note.Kind != StepBegin && note.Kind != StepEnd {
+		err = fmt.Errorf("event %q: want %s or %s", note.Kind, StepBegin, StepEnd)
+	}
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
+		return
+	}
+	s.events.add(note.Kind, note.Subject, note.Detail)
 	writeJSON(w, http.StatusOK, struct{}{})
 }
 
