@@ -37,7 +37,7 @@ either = ($(subst $(empty) $(empty),|,$(strip $(1))))$$
 packages = ^railbed/$(call either,$(1))
 
 # What an ordinary user has is tried as nobody where root runs the tests: what asks the
-# host for something, but for what guests do and for arithmetic. RAILBED_SAMPLE=6 is explained in
+# host for something, but for what guests do and for arithmetic. RAILBED_SAMPLE=12 is explained in
 # internal/hosttest.
 ROOTLESS := ./testbed ./testbed/ui ./internal/usage ./internal/rundir ./cli ./testbed/doctor \
 	./internal/hosttest ./nodes/... ./fabric \
@@ -103,7 +103,7 @@ test-root: # as whoever runs make
 
 test-user: # root tries what nobody has
 	@status=0; all=$$($(GO) list $(ROOTLESS)); \
-	as_nobody() { RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_SAMPLE=6 \
+	as_nobody() { RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_SAMPLE=12 \
 		$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESSFLAGS) "$$@" || status=1; }; \
 	as_nobody -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$all"); \
 	as_nobody -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$all"); \

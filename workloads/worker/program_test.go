@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"railbed/internal/element"
+	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
@@ -23,6 +24,7 @@ func TestScheduledJobs(t *testing.T) {
 	if testing.Short() {
 		counts = counts[1:3]
 	}
+	row := 0
 	for _, kind := range scheduledKinds {
 		for a, algorithm := range spec.Algorithms(kind) {
 			if algorithm == MSCCL || algorithm == InNetwork {
@@ -30,6 +32,9 @@ func TestScheduledJobs(t *testing.T) {
 			}
 			for i, ranks := range counts {
 				for k, size := range []units.Bytes{4, 1<<16 + 4, units.Bytes(ranks) << 14} {
+					if row++; !hosttest.Sampled(t, row) {
+						continue
+					}
 					j := job(ranks, size)
 					j.Kind, j.Algorithm, j.Transport = kind, algorithm, []string{TCP, RD}[(a+i+k)%2]
 					j.Family, j.InPlace = []int{4, 6}[i%2], k > 0
