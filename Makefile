@@ -36,15 +36,17 @@ empty :=
 either = ($(subst $(empty) $(empty),|,$(strip $(1))))$$
 packages = ^railbed/$(call either,$(1))
 
-# What an ordinary user has is tried as nobody where root runs the tests: what asks the
-# host for something, but for what guests do and for arithmetic. RAILBED_SAMPLE=12 is explained in
-# internal/hosttest.
+# What an ordinary user has is tried as nobody where root runs the tests: what asks the host for something, but
+# for what guests do, for arithmetic and for what judges recordings. internal/hosttest explains RAILBED_SAMPLE.
 ROOTLESS := ./testbed ./testbed/ui ./internal/usage ./internal/rundir ./cli ./testbed/doctor \
 	./internal/hosttest ./nodes/... ./fabric \
 	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
 	./capture ./scenarios/runner ./scenarios/proof
 NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \
-	TestTimesOfMessagesAddUp TestWhyNamesTheCause
+	TestTimesOfMessagesAddUp TestTimesOfSumsAddUp TestWhyNamesTheCause TestWorkloadsInAGuest \
+	TestPageInBrowser TestVerifyJudgesRatesAsTheRunDid TestLeftOutIsTold TestWhatCannotBeProvedDoesNotPass \
+	TestKeyLogOpensRecordings TestEqualPacketsAreToldApart TestEveryCheckCanFail \
+	TestChecksOfReliableDatagramsCanFail TestWiresharkShowsWhatSwitchesDid
 ROOTLESSFLAGS := -skip '^$(call either,$(NOT_ROOTLESS))'
 
 # What reads files and recordings needs no Linux.
