@@ -36,8 +36,9 @@ empty :=
 either = ($(subst $(empty) $(empty),|,$(strip $(1))))$$
 packages = ^railbed/$(call either,$(1))
 
-# What an ordinary user has is tried as nobody where root runs the tests: what asks the host for something, but
-# for what guests do, for arithmetic and for what judges recordings. internal/hosttest explains RAILBED_SAMPLE.
+# What an ordinary user has is tried as nobody where root runs the tests: what asks the host for something.
+# It is not tried for guests, for arithmetic and for what judges recordings. internal/hosttest explains
+# RAILBED_SAMPLE.
 ROOTLESS := ./testbed ./testbed/ui ./internal/usage ./internal/rundir ./cli ./testbed/doctor \
 	./internal/hosttest ./nodes/... ./fabric \
 	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
