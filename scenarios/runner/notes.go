@@ -8,7 +8,7 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// notesAhead bounds the steps that the testbed has not been told of yet. Further steps are left out.
+// notesAhead bounds the notes that wait for the testbed. Further notes are left out.
 const notesAhead = 256
 
 // notes tells a testbed of the run's steps, for those who watch its events. The run does not wait for it.
