@@ -63,9 +63,10 @@ func Copy(in io.Reader, next func(number int) (io.WriteCloser, error), o Options
 	if err != nil {
 		return Kept{}, fmt.Errorf("keep packets: %w", err)
 	}
-	if o.Stopped != nil {
-		o.Stopped = sync.OnceFunc(o.Stopped)
+	if o.Stopped == nil {
+		o.Stopped = func() {}
 	}
+	o.Stopped = sync.OnceFunc(o.Stopped)
 	k := &keeper{Options: o, source: source, next: next}
 	watch := k.watch()
 	if err := errors.Join(k.copy(), watch()); err != nil {
@@ -162,8 +163,8 @@ func (k *keeper) take(p *display.Packet) error {
 	}
 	k.last = max(k.last, raw.Time)
 	tap := k.source.Interfaces()[raw.Interface].Name
-	started, stopped := k.Start.saw(p, tap), k.Stop.saw(p, tap)
-	if k.phase == waiting && (started || k.startGrown.Load()) {
+	started := k.Start.saw(p, tap, k.phase == waiting)
+	if started || k.phase == waiting && k.startGrown.Load() {
 		k.evict(raw.Time)
 		k.phase, k.kept.Started = keeping, true
 		k.begun.Store(true)
@@ -173,9 +174,7 @@ func (k *keeper) take(p *display.Packet) error {
 	}
 	if k.phase == ending && raw.Time > k.until {
 		k.phase = over
-		if k.Stopped != nil {
-			k.Stopped()
-		}
+		k.Stopped()
 	}
 	switch {
 	case k.phase == over:
@@ -190,7 +189,8 @@ func (k *keeper) take(p *display.Packet) error {
 			return err
 		}
 	}
-	if k.phase == keeping && (stopped || k.stopGrown.Load()) {
+	stopped := k.Stop.saw(p, tap, k.phase == keeping)
+	if stopped || k.phase == keeping && k.stopGrown.Load() {
 		k.phase, k.until, k.kept.Stopped = ending, raw.Time+int64(k.After), true
 	}
 	return nil
@@ -223,9 +223,7 @@ func (k *keeper) readCounters(ended <-chan struct{}) error {
 			if ticks > 0 {
 				return nil // the testbed ends, and its recording
 			}
-			if k.Stopped != nil {
-				k.Stopped()
-			}
+			k.Stopped()
 			return err
 		}
 		if start {
@@ -241,9 +239,7 @@ func (k *keeper) readCounters(ended <-chan struct{}) error {
 		case <-time.After(pause):
 		}
 		if k.stopGrown.Load() {
-			if k.Stopped != nil {
-				k.Stopped()
-			}
+			k.Stopped()
 			return nil
 		}
 	}

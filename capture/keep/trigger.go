@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,21 +99,22 @@ func ParseTrigger(text string) (*Trigger, error) {
 // String returns the trigger as it was written.
 func (t *Trigger) String() string { return t.text }
 
-// saw takes a packet, and reports whether it is the event. tap is its tap's name.
-func (t *Trigger) saw(p *display.Packet, tap string) bool {
-	switch {
-	case t.filter != nil:
-		if !t.filter.Match(p) {
-			return false
-		}
+// saw takes a packet, and reports whether it is the event. tap is its tap's name. Packets count while the
+// event is awaited. A pause may have begun before.
+func (t *Trigger) saw(p *display.Packet, tap string, awaited bool) bool {
+	if t.pause > 0 {
+		t.follow(p.Raw, tap)
+	}
+	if !awaited {
+		return false
+	}
+	if t.filter != nil && t.filter.Match(p) {
 		t.matched++
 		return t.matched == t.nth
-	case t.pause > 0:
-		t.follow(p.Raw, tap)
-		for _, since := range t.paused {
-			if p.Raw.Time-since > int64(t.pause) {
-				return true
-			}
+	}
+	for _, since := range t.paused {
+		if p.Raw.Time-since > int64(t.pause) {
+			return true
 		}
 	}
 	return false
@@ -120,12 +122,9 @@ func (t *Trigger) saw(p *display.Packet, tap string) bool {
 
 // follow takes note of a frame that asks for pauses or ends them.
 func (t *Trigger) follow(p *pcapng.Packet, tap string) {
-	const header = 14
-	if len(p.Data) < header || p.Data[12] != wire.EtherTypeMACControl>>8 ||
-		p.Data[13] != wire.EtherTypeMACControl&0xff {
-		return
-	}
-	if t.at != "" && !spec.Match(t.at, tap) {
+	ethernet := wire.Ethernet(p.Data)
+	if !ethernet.Valid() || ethernet.EtherType() != wire.EtherTypeMACControl ||
+		t.at != "" && !spec.Match(t.at, tap) {
 		return
 	}
 	set := func(priority int, quanta uint16) {
@@ -136,7 +135,7 @@ func (t *Trigger) follow(p *pcapng.Packet, tap string) {
 			t.paused[of] = p.Time
 		}
 	}
-	frame := wire.MACControl(p.Data[header:])
+	frame := wire.MACControl(ethernet.Payload())
 	if !frame.Valid() {
 		return
 	}
@@ -189,21 +188,16 @@ func (all Triggers) String() string {
 }
 
 // saw takes a packet, and reports whether it is one of the events.
-func (all Triggers) saw(p *display.Packet, tap string) (event bool) {
+func (all Triggers) saw(p *display.Packet, tap string, awaited bool) (event bool) {
 	for _, t := range all {
-		event = t.saw(p, tap) || event // each follows the recording
+		event = t.saw(p, tap, awaited) || event // each follows the recording
 	}
 	return event
 }
 
 // counts reports whether a counter is awaited.
 func (all Triggers) counts() bool {
-	for _, t := range all {
-		if t.series != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(t *Trigger) bool { return t.series != "" })
 }
 
 // Counters reads the sum of the counters of a series.

@@ -70,6 +70,28 @@ func TestNthPacket(t *testing.T) {
 	}
 }
 
+// What Stop awaits counts from the start on.
+func TestStopCountsFromTheStart(t *testing.T) {
+	whole := verifytest.SoftScene(t, verifytest.SoftFile).Write()
+	var times []time.Duration
+	for _, p := range packets(t, whole) {
+		if p.tap == "h0:eth0" {
+			times = append(times, p.at)
+		}
+	}
+	const filter = `frame.interface_name == "h0:eth0"`
+	for n, text := range map[int]string{10: filter, 12: "3rd " + filter} {
+		k, files := kept(t, whole, keep.Options{Start: events(t, "10th "+filter), Stop: events(t, text)})
+		if !k.Started || !k.Stopped || len(files) != 1 {
+			t.Fatalf("%s: %+v", text, k)
+		}
+		all := packets(t, files[0])
+		if first, last := all[0].at, all[len(all)-1].at; first != times[9] || last != times[n-1] {
+			t.Errorf("%s: kept from %s to %s, want %s to %s", text, first, last, times[9], times[n-1])
+		}
+	}
+}
+
 func TestLongPause(t *testing.T) {
 	s := verifytest.SoftScene(t, verifytest.SoftFile)
 	began := s.Now - 900_000_000
