@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"railbed/internal/usage"
 )
 
 func readHostFacts() (hostFacts, error) {
@@ -110,17 +111,11 @@ func takenByOthers() (share func() float64) {
 type processors struct{ others, total float64 }
 
 func readProcessors() (p processors) {
-	system, err := procfs.NewFS("/proc")
-	if err != nil {
-		return p
-	}
-	stat, err := system.Stat()
 	var own unix.Rusage
-	if err != nil || unix.Getrusage(unix.RUSAGE_SELF, &own) != nil {
+	if unix.Getrusage(unix.RUSAGE_SELF, &own) != nil {
 		return p
 	}
-	c := stat.CPUTotal
-	p.others = c.User + c.Nice + c.System + c.Steal - float64(own.Utime.Nano()+own.Stime.Nano())/1e9
-	p.total = c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
-	return p
+	cpus := usage.ReadCPUs("/proc")
+	return processors{others: cpus.Work + cpus.Steal - float64(own.Utime.Nano()+own.Stime.Nano())/1e9,
+		total: cpus.Total}
 }

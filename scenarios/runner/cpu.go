@@ -6,9 +6,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/prometheus/procfs"
-
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/usage"
 )
 
 const procRoot = "/proc"
@@ -68,14 +67,7 @@ func readCPUState(root string) (s cpuState) {
 	if text, err := os.ReadFile(filepath.Join(root, "pressure/cpu")); err == nil {
 		s.stalled, s.pressure = live.SomePressure(text)
 	}
-	system, err := procfs.NewFS(root)
-	if err != nil {
-		return s
-	}
-	if stat, err := system.Stat(); err == nil {
-		c := stat.CPUTotal // guest times are part of User and Nice
-		s.steal, s.running = c.Steal, int(stat.ProcessesRunning)
-		s.total = c.User + c.Nice + c.System + c.Idle + c.Iowait + c.IRQ + c.SoftIRQ + c.Steal
-	}
+	cpus := usage.ReadCPUs(root)
+	s.steal, s.total, s.running = cpus.Steal, cpus.Total, cpus.Running
 	return s
 }
