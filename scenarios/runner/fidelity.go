@@ -162,9 +162,6 @@ type linkMeter struct {
 	last fabric.DirectionState
 	up   bool
 	held uint64 // how often the far end had paused it
-	// lost counts what the sender's interface dropped behind its queue: the far end's backlog was full, or
-	// the link was down.
-	lost, dropped uint64
 	// began and ended are the state of the soft switch's port at the first and the last sample.
 	began, ended *softswitch.PortState
 	// run holds the latest samples since the queue was empty or the link changed.
@@ -196,7 +193,7 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	held, free := softCounts(&now, from)
 	steady := false
 	if m.at.IsZero() {
-		m.began, m.dropped = from.Soft, from.Counters.TxDropped
+		m.began = from.Soft
 		m.rate = report.LinkRate{
 			Link:      l.Name,
 			Direction: direction,
@@ -209,8 +206,6 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 		steady = now.Rate != 0 && m.last.Rate == now.Rate && m.up == l.Up && m.held == held && free
 		m.count(m.by.Passed(at.Sub(m.at)).Seconds(), now, steady)
 	}
-	m.lost += since(m.dropped, from.Counters.TxDropped)
-	m.dropped = from.Counters.TxDropped
 	if !steady || now.Shaper.BacklogBytes == 0 {
 		m.run = m.run[:0]
 	}
@@ -333,19 +328,23 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 	judgeFidelity(f, e.captures)
 }
 
+// Levels of reasons against fidelity.
+const degraded, overloaded = 1, 2
+
+// level is the level of a value that is too high. Above the limit the run is overloaded.
+func level(value, limit float64) int {
+	if value > limit {
+		return overloaded
+	}
+	return degraded
+}
+
 // judgeFidelity sets the verdict and its reasons by the limits of package verify and of timing.go.
 func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	worst := 0
 	against := func(level int, format string, args ...any) {
 		worst = max(worst, level)
 		f.Reasons = append(f.Reasons, fmt.Sprintf(format, args...))
-	}
-	const degraded, overloaded = 1, 2
-	level := func(value, limit float64) int {
-		if value > limit {
-			return overloaded
-		}
-		return degraded
 	}
 	for _, l := range f.Links {
 		if l.Busy == 0 {

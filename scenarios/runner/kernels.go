@@ -56,8 +56,12 @@ func (s *sampler) backlog() (lost uint64) {
 	if s.plan == nil || s.plan.Soft() {
 		return 0
 	}
-	for i := range s.meters {
-		lost += s.meters[i].lost
+	for i, l := range s.last.links {
+		if i < len(s.first.links) {
+			was := &s.first.links[i]
+			lost += since(was.A.Counters.TxDropped, l.A.Counters.TxDropped) +
+				since(was.B.Counters.TxDropped, l.B.Counters.TxDropped)
+		}
 	}
 	return min(lost, since(s.first.backlog, s.last.backlog))
 }
@@ -70,22 +74,17 @@ const deniedDegraded = 0.03
 // vain. What programs that had a processor whenever they wanted one did not read is their own: a server's
 // kernel would have dropped it, too.
 func judgeKernels(f *report.Fidelity, against func(level int, format string, args ...any)) {
-	level := func(lost, of uint64) int {
-		if float64(lost)/float64(max(1, of)) > verify.LostOverloaded {
-			return 2
-		}
-		return 1
+	lost := func(packets, of uint64) int {
+		return level(float64(packets)/float64(max(1, of)), verify.LostOverloaded)
 	}
 	for _, n := range f.Nodes {
 		unread, denied := n.Unread(), n.Denied()
 		if unread == 0 || denied <= deniedDegraded {
 			continue
 		}
-		against(level(unread, n.Received),
-			"%s: its sockets had no room for %d of %d packets, and its programs "+
-				"were denied a processor for %.0f%% of the time that they wanted one (limit %.0f%%)", n.Node,
-			unread,
-			n.Received, denied*100, deniedDegraded*100)
+		against(lost(unread, n.Received), "%s: its sockets had no room for %d of %d packets, and its "+
+			"programs were denied a processor for %.0f%% of the time that they wanted one (limit %.0f%%)", n.Node,
+			unread, n.Received, denied*100, deniedDegraded*100)
 	}
 	if f.Backlog == 0 {
 		return
@@ -94,7 +93,6 @@ func judgeKernels(f *report.Fidelity, against func(level int, format string, arg
 	for _, l := range f.Links {
 		sent += l.Packets
 	}
-	against(level(f.Backlog, sent),
-		"the host dropped %d of %d packets between interfaces: too many waited for "+
-			"a CPU", f.Backlog, sent)
+	against(lost(f.Backlog, sent), "the host dropped %d of %d packets between interfaces: too many "+
+		"waited for a CPU", f.Backlog, sent)
 }

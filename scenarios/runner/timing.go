@@ -142,13 +142,6 @@ func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 
 // judgeTiming reports each reason in a soft switch's timing for a verdict other than faithful.
 func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
-	const degraded, overloaded = 1, 2
-	level := func(value, limit float64) int {
-		if value > limit {
-			return overloaded
-		}
-		return degraded
-	}
 	if t.Late > 0 && t.First != nil {
 		against(degraded, "from second %.1f on: 1%% of the frames arrived more than %s late, the latest, "+
 			"at %.2f s, by %s; "+
