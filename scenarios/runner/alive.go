@@ -75,7 +75,7 @@ func goneOf(ctx context.Context, tb *testbed.Testbed, silence time.Duration) err
 	if err == nil {
 		asked, cancel := context.WithTimeout(ctx, silence)
 		defer cancel()
-		_, err = tb.Inspect(asked)
+		_, err = tb.Sample(asked)
 		if asked.Err() == nil {
 			return nil
 		}

@@ -41,8 +41,9 @@ type sampler struct {
 	heldUp []report.HeldUp
 	// overruns are the ranks that had no CPU when packets arrived.
 	overruns []report.Overrun
-	read     func(context.Context) (observed, error)
-	cpu      *cpuMeter
+	// read reads the state. The first and the last time it also reads the counters of the nodes' stacks.
+	read func(ctx context.Context, stacks bool) (observed, error)
+	cpu  *cpuMeter
 
 	stop    context.CancelFunc
 	done    chan struct{}
@@ -56,15 +57,16 @@ type sampler struct {
 
 // startSampler starts sampling. It takes the first sample before it returns, so that the samples
 // cover the steps from their beginning.
-func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) (observed, error)) *sampler {
+func startSampler(ctx context.Context, p *plan.Plan,
+	read func(ctx context.Context, stacks bool) (observed, error)) *sampler {
 	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}),
 		began: time.Now()}
 	ctx, s.stop = context.WithCancel(ctx)
-	took := s.sample(ctx)
+	took := s.sample(ctx, true)
 	go func() {
 		defer close(s.done)
 		for sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
-			took = s.sample(ctx)
+			took = s.sample(ctx, false)
 			s.cpu.sample()
 		}
 	}()
@@ -73,9 +75,9 @@ func startSampler(ctx context.Context, p *plan.Plan, read func(context.Context) 
 
 // sample takes one sample and returns how long this took. It skips a sample that fails, because the
 // testbed may be going down.
-func (s *sampler) sample(ctx context.Context) time.Duration {
+func (s *sampler) sample(ctx context.Context, stacks bool) time.Duration {
 	began := time.Now()
-	seen, err := s.read(ctx)
+	seen, err := s.read(ctx, stacks)
 	took := time.Since(began)
 	if err == nil {
 		// The counters were read at some moment in between.
@@ -116,7 +118,7 @@ func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState
 func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report.Fidelity {
 	s.stop()
 	<-s.done
-	s.sample(ctx)
+	s.sample(ctx, true)
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples,
 		Timing: softTiming(s.plan, s.began, s.first.soft, s.last.soft)}
 	lateLinks(f.Links, s.plan, s.last.soft)

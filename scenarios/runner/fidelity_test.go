@@ -154,7 +154,7 @@ func TestFidelityByNumbers(t *testing.T) {
 func TestSamplerSlowsDownWhereLookingIsDear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		s := startSampler(t.Context(), &plan.Plan{}, func(context.Context) (observed, error) {
+		s := startSampler(t.Context(), &plan.Plan{}, func(context.Context, bool) (observed, error) {
 			reads++
 			time.Sleep(100 * time.Millisecond)
 			if reads == 2 {

@@ -35,9 +35,14 @@ func memTotal(text string) uint64 {
 	return 0
 }
 
-func linkReader(tb *testbed.Testbed) func(context.Context) (observed, error) {
-	return func(ctx context.Context) (observed, error) {
-		state, err := tb.Inspect(ctx)
+// linkReader returns how a sampler reads the testbed: with the nodes' stacks or without.
+func linkReader(tb *testbed.Testbed) func(ctx context.Context, stacks bool) (observed, error) {
+	return func(ctx context.Context, stacks bool) (observed, error) {
+		read := tb.Sample
+		if stacks {
+			read = tb.Inspect
+		}
+		state, err := read(ctx)
 		if err != nil {
 			return observed{}, err
 		}

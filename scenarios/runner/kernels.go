@@ -83,8 +83,8 @@ func judgeKernels(f *report.Fidelity, against func(level int, format string, arg
 			continue
 		}
 		against(lost(unread, n.Received), "%s: its sockets had no room for %d of %d packets, and its "+
-			"programs were denied a processor for %.0f%% of the time that they wanted one (limit %.0f%%)", n.Node,
-			unread, n.Received, denied*100, deniedDegraded*100)
+			"programs were denied a processor for %.0f%% of the time that they wanted one (limit %.0f%%)",
+			n.Node, unread, n.Received, denied*100, deniedDegraded*100)
 	}
 	if f.Backlog == 0 {
 		return

@@ -43,7 +43,7 @@ func (r *run) routing(ctx context.Context, tb *testbed.Testbed, virtual func(tim
 }
 
 func (r *run) routingNow(ctx context.Context, tb *testbed.Testbed, virtual func(time.Time) float64) error {
-	state, err := tb.Inspect(ctx)
+	state, err := tb.Sample(ctx)
 	if err != nil {
 		return err
 	}

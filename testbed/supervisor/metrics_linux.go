@@ -82,7 +82,7 @@ func (c *fabricCollector) collectNodes(metrics chan<- prometheus.Metric) {
 	for i, n := range p.Nodes {
 		states[i].Name = n.Name
 	}
-	if err := c.s.countNodes(context.Background(), p, states); err != nil {
+	if err := c.s.countNodes(context.Background(), p, states, true); err != nil {
 		metrics <- prometheus.NewInvalidMetric(nodeDrops, err)
 		return
 	}

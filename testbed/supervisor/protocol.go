@@ -126,6 +126,9 @@ type State struct {
 	Routing *RoutingState `json:"routing,omitempty"`
 }
 
+// StacksQuery is the parameter of a request for the state with the counters of the nodes' stacks.
+const StacksQuery = "stacks"
+
 // NodeState is the current state of a node.
 type NodeState struct {
 	Name      string   `json:"name"`
@@ -139,7 +142,8 @@ type NodeState struct {
 	// NamespacePath opens the node's network namespace from the host.
 	NamespacePath string `json:"namespace_path"`
 	// Stack and Programs hold the kernel's counts of the node since it was made. They are absent for a
-	// virtual machine, whose kernel is its own, and for a container of another runtime.
+	// virtual machine, whose kernel is its own, and for a container of another runtime. A client asks for
+	// Stack with StacksQuery.
 	Stack    *usage.Stack    `json:"stack,omitempty"`
 	Programs *usage.Programs `json:"programs,omitempty"`
 }

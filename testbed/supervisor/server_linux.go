@@ -182,7 +182,7 @@ func (s *supervisor) servePlan(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {
-	state, err := s.state(r.Context())
+	state, err := s.state(r.Context(), r.URL.Query().Get(StacksQuery) != "")
 	if err != nil {
 		writeError(w, err)
 		return
@@ -190,7 +190,7 @@ func (s *supervisor) serveState(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, state)
 }
 
-func (s *supervisor) state(ctx context.Context) (*State, error) {
+func (s *supervisor) state(ctx context.Context, stacks bool) (*State, error) {
 	p, file := s.running()
 	links, soft, err := s.fabric.State(ctx)
 	if err != nil {
@@ -226,7 +226,7 @@ func (s *supervisor) state(ctx context.Context) (*State, error) {
 		entry.Namespace, entry.NamespacePath = s.published(n.Name)
 		state.Nodes = append(state.Nodes, entry)
 	}
-	if err := s.countNodes(ctx, p, state.Nodes); err != nil {
+	if err := s.countNodes(ctx, p, state.Nodes, stacks); err != nil {
 		return nil, err
 	}
 	if state.Backlog, err = fabric.BacklogDrops(); err != nil {

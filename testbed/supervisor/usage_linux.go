@@ -13,8 +13,8 @@ import (
 )
 
 // countNodes adds to the nodes' states what the kernel counts of those whose stack and programs are on this
-// host.
-func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []NodeState) error {
+// host. Without stacks it leaves out the counters of stacks, which take half a millisecond for each node.
+func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []NodeState, stacks bool) error {
 	var counted []*NodeState
 	var namespaces []*kernel.Namespace
 	inodes := map[uint64]bool{}
@@ -36,14 +36,19 @@ func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []Node
 	if err != nil {
 		return err
 	}
+	for _, n := range counted {
+		used := programs[inode[n.Name]]
+		n.Programs = &used
+	}
+	if !stacks {
+		return nil
+	}
 	return kernel.Each(ctx, namespaces, 1, func(i int) error {
-		n := counted[i]
 		stack, err := usage.ReadStack()
 		if err != nil {
-			return fmt.Errorf("%s: %w", n.Name, err)
+			return fmt.Errorf("%s: %w", counted[i].Name, err)
 		}
-		used := programs[inode[n.Name]]
-		n.Stack, n.Programs = &stack, &used
+		counted[i].Stack = &stack
 		return nil
 	})
 }

@@ -110,7 +110,7 @@ func (s *Server) serveLink(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) answerForm(w http.ResponseWriter, r *http.Request, name string) {
-	state, err := s.testbed.Inspect(r.Context())
+	state, err := s.testbed.Sample(r.Context())
 	if err != nil {
 		failChange(w, err)
 		return

@@ -138,7 +138,7 @@ func (w *watch) poll(ctx context.Context) {
 		if !idle {
 			wake = nil // however many pages open, there is one request in a period
 			began := time.Now()
-			state, err := w.testbed.Inspect(ctx)
+			state, err := w.testbed.Sample(ctx)
 			if ctx.Err() == nil {
 				w.setState(state, err, time.Now())
 			}
