@@ -48,15 +48,7 @@ func TestTimesOfMessagesAddUp(t *testing.T) {
 	if r.Verdict != verdict.Pass && r.Verdict != verdict.Overloaded {
 		want(t, r, verdict.Pass)
 	}
-	run, err := bundle.Open(o.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer run.Close()
-	recording, err := follow.ReadRun(t.Context(), run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	recording := recordingOf(t, o)
 	found := map[string][]messageSpan{}
 	var total follow.Account
 	for i := range recording.Messages {
@@ -99,6 +91,21 @@ func TestTimesOfMessagesAddUp(t *testing.T) {
 		}
 		t.Logf("%s: %d messages", protocol, len(shown))
 	}
+}
+
+// recordingOf follows the packets of a run's recording.
+func recordingOf(t *testing.T, o Options) *follow.Recording {
+	t.Helper()
+	run, err := bundle.Open(o.Out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	recording, err := follow.ReadRun(t.Context(), run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return recording
 }
 
 func bySpan(a, b messageSpan) int {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"railbed/capture/bundle"
 	"railbed/capture/display"
 	"railbed/capture/follow"
 	"railbed/capture/pcapng"
@@ -41,15 +40,7 @@ func TestTimesOfSumsAddUp(t *testing.T) {
 	if r.Verdict != verdict.Pass && r.Verdict != verdict.Overloaded {
 		want(t, r, verdict.Pass)
 	}
-	run, err := bundle.Open(o.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer run.Close()
-	recording, err := follow.ReadRun(t.Context(), run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	recording := recordingOf(t, o)
 	shown := sumsOf(t, filepath.Join(o.Out, "run.pcapng"))
 	var total follow.Account
 	found := 0

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -71,15 +70,7 @@ func firstCause(t *testing.T, path string) (first follow.Cause, recording *follo
 		}
 		want(t, r, verdict.Pass)
 	}
-	run, err := bundle.Open(o.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer run.Close()
-	recording, err = follow.ReadRun(t.Context(), run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	recording = recordingOf(t, o)
 	slowestOperation(t, r, recording)
 	answers := recording.Why(recording.Select(follow.Selection{}))
 	if len(answers) != 1 {
