@@ -55,7 +55,7 @@ type Comparison struct {
 	Format string `json:"format"`
 	Base   []Run  `json:"base"`
 	New    []Run  `json:"new"`
-	// Notes say what the numbers do not show, such as too few runs.
+	// Notes add what the numbers do not show, such as too few runs.
 	Notes []string `json:"notes"`
 	// Plan lists how the plan of the new runs differs from the plan of the base runs. PlanCompared is false
 	// if a side has no plan.
@@ -127,7 +127,7 @@ func Runs(ctx context.Context, base, changed []string, o Options) (*Comparison, 
 	return compare(sides, o), nil
 }
 
-// identity tells runs apart, whatever the names of their directories and bundles.
+// identity distinguishes runs, whatever the names of their directories and bundles.
 type identity struct {
 	host    string
 	started int64
@@ -266,7 +266,7 @@ func (c *Comparison) note(sides [2]*side) {
 	}
 }
 
-// noteTests says how sure the tests are.
+// noteTests adds a note on the significance of the tests.
 func (c *Comparison) noteTests() {
 	c.Notes = append(c.Notes, fmt.Sprintf("%d of %d tests find a difference (p <= %.3g), where chance alone "+
 		"gives up to %.0f on average. The tests assume that runs are independent of each other",

@@ -210,7 +210,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestBadRuns: each bad run is an error that says what would be right.
+// TestBadRuns: each bad run is an error with a remedy.
 func TestBadRuns(t *testing.T) {
 	good := write(t, withTime(1), withTime(2))
 	dir := t.TempDir()

@@ -69,7 +69,7 @@ func names(runs []Run) string {
 	return strings.Join(all, ", ")
 }
 
-// idle is the class of words that say neither good nor bad.
+// idle is the class of words that are neither good nor bad.
 const idle = "idle"
 
 // class returns the page's colour class for an outcome or for a word of a verdict.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/perf/benchmath"
 )
 
-// Direction says which values of a number are better.
+// Direction is the direction in which the values of a number are better.
 type Direction string
 
 // Directions.
@@ -19,7 +19,7 @@ const (
 	Less    Direction = "less"
 )
 
-// Outcome says what can be said of a difference.
+// Outcome is the result of the test of a difference.
 type Outcome string
 
 // Outcomes.

@@ -40,7 +40,7 @@ var probabilities = func() (all []float64) {
 	return all
 }()
 
-// readMessages reads the recording of a run, if it has one. warning says what the recording lacks.
+// readMessages reads the recording of a run, if it has one. warning names what the recording lacks.
 func readMessages(ctx context.Context, run *bundle.Run) (all []messages, warning string, err error) {
 	r, err := follow.ReadRun(ctx, run)
 	if errors.Is(err, bundle.ErrNoCapture) {

@@ -73,7 +73,8 @@ func percent(ratio float64) string {
 	return fmt.Sprintf("(%+.1f%%)", (ratio-1)*100)
 }
 
-// Told says what the test says of the difference: "+3.4% worse", "~" if the difference is not significant.
+// Told returns the result of the test of the difference: "+3.4% worse", "~" if the difference is not
+// significant.
 func (n *Number) Told() string {
 	switch n.Outcome {
 	case Better, Worse, Differs, Perhaps:
@@ -210,7 +211,7 @@ func (n *Number) rank() int {
 // Found reports whether the number's test found a difference.
 func (n *Number) Found() bool { return n.rank() < 2 }
 
-// Rest says what a section leaves out, and how many runs it lacks, "" for nothing.
+// Rest describes what a section leaves out, and how many runs it lacks, "" for nothing.
 func (s *Section) Rest() string {
 	var parts []string
 	for _, n := range s.Numbers {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// fate says where a packet that did not arrive ended.
+// fate returns where a packet that did not arrive ended.
 func (w *why) fate(packet int) (at cause, record int) {
 	p := &w.r.Packets[packet]
 	sights := w.r.Sights(packet)

@@ -48,7 +48,7 @@ var (
 	counterForm = regexp.MustCompile(`^\s*counter\s+(.*\S)\s*>\s*([0-9.eE+]+)\s*$`)
 )
 
-// ParseTrigger reads a trigger. An error says what would be right; that of a filter has the column.
+// ParseTrigger reads a trigger. An error has what would be right; that of a filter has the column.
 func ParseTrigger(text string) (*Trigger, error) {
 	t := &Trigger{text: text, nth: 1}
 	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")

@@ -128,7 +128,7 @@ func measureBurst(ctx context.Context, rate units.Rate, mtu int) (Entry, error) 
 // measurement measures once the rate that a burst achieves.
 type measurement func(ctx context.Context, burst units.Bytes) (units.Rate, error)
 
-// load starts to measure the share of the CPUs' time that others take, and returns what tells it.
+// load starts to measure the share of the CPUs' time that others take, and returns a function that reads it.
 type load func() (share func() float64)
 
 // search is the search itself, for any measurement and any load.

@@ -11,7 +11,7 @@ import (
 // notesAhead bounds the notes that wait for the testbed. Further notes are left out.
 const notesAhead = 256
 
-// notes tells a testbed of the run's steps, for those who watch its events. The run does not wait for it.
+// notes reports the run's steps to a testbed, for those who watch its events. The run does not wait for it.
 type notes struct {
 	waiting    chan supervisor.NoteRequest
 	over, done chan struct{}
@@ -36,7 +36,7 @@ func startNotes(ctx context.Context, tb *testbed.Testbed) *notes {
 	return n
 }
 
-// step tells of a step that has begun or ended.
+// step reports a step that has begun or ended.
 func (n *notes) step(s report.Step) {
 	note := supervisor.NoteRequest{Kind: supervisor.StepEnd, Subject: s.Name, Detail: string(s.State)}
 	switch {
@@ -51,7 +51,7 @@ func (n *notes) step(s report.Step) {
 	}
 }
 
-// end waits until the testbed has been told of the steps so far.
+// end waits until the steps so far are reported.
 func (n *notes) end() {
 	close(n.over)
 	<-n.done

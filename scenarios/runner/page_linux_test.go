@@ -187,7 +187,7 @@ func writePage(t *testing.T, p *plan.Plan, r *report.Report) string {
 	return path
 }
 
-// saveReport keeps a report for savedPage, without what it says about the host.
+// saveReport keeps a report for savedPage, without the facts of the host.
 func saveReport(t *testing.T, name string, r *report.Report) {
 	t.Helper()
 	r.File, r.Repeat, r.Host.Name = name+".yaml", []string{"railbed", "run", name + ".yaml"}, "host"

@@ -19,7 +19,7 @@ const (
 	// snapLen is how much of each packet is recorded, in bytes: all headers, and no more than the lines need.
 	snapLen = 512
 	// listTime is the time between two lists of packets, and listMost the number of packets in a list. The
-	// page says how many others matched.
+	// page shows how many others matched.
 	listTime = 250 * time.Millisecond
 	listMost = 100
 )

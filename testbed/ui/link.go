@@ -91,7 +91,7 @@ func set[T interface {
 // form is the settings of a link, for the form of the page.
 type form struct {
 	Link string `json:"link"`
-	// Without lists the settings that the link cannot have, and Why says why.
+	// Without lists the settings that the link cannot have, and Why has the reason.
 	Without []string    `json:"without,omitempty"`
 	Why     string      `json:"why,omitempty"`
 	Fields  []formField `json:"fields"`

@@ -173,7 +173,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestLinksOfTheKernel: the form leaves out what only soft switches have, and says so.
+// TestLinksOfTheKernel: the form leaves out the settings of soft switches, and names them.
 func TestLinksOfTheKernel(t *testing.T) {
 	tb := up(t, "ui-kernel", strings.Replace(soft, "kind: soft", "kind: router", 1), "")
 	s := serve(t, tb)
@@ -320,7 +320,7 @@ func TestEndOfServer(t *testing.T) {
 	awaitStops(t, tb, 2)
 }
 
-// TestDeathOfSupervisor: the page says so if the testbed dies, and Serve returns an error.
+// TestDeathOfSupervisor: the page shows it if the testbed dies, and Serve returns an error.
 func TestDeathOfSupervisor(t *testing.T) {
 	tb := up(t, "ui-death", soft, "")
 	s := serve(t, tb)

@@ -20,7 +20,7 @@ type Regions struct {
 	byKey map[uint64]*Region
 }
 
-// Region is registered memory. It knows the connections that are placing bytes into it.
+// Region is registered memory, and has the connections that are placing bytes into it.
 type Region struct {
 	of     *Regions
 	buf    []byte
