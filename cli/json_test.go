@@ -143,8 +143,12 @@ func TestJSON(t *testing.T) {
 		if strings.Contains(got.stdout, "0001-01-01T00:00:00") {
 			t.Errorf("railbed %q: there is a time that is none", args)
 		}
-		if c.path == "inspect" {
+		switch {
+		case c.path == "inspect":
 			shapedAtNodes(t, got.stdout)
+		case c.path == "wireshark status" && hosttest.Probe(hosttest.Tshark) == nil &&
+			!strings.Contains(got.stdout, `"listed": true`):
+			t.Errorf("tshark does not list the plugin: %s", got.stdout)
 		}
 		if !c.lines && documents != 1 {
 			t.Errorf("railbed %q: exit %d, %d documents, want 1:\n%s%s", args, got.code, documents,

@@ -16,8 +16,10 @@ const asCommand = "railbed"
 
 func TestMain(m *testing.M) {
 	cli.Init()
-	// Plugins are called by CNI_COMMAND, and by the path of a program.
-	if filepath.Base(os.Args[0]) == asCommand || os.Getenv("CNI_COMMAND") != "" {
+	// Plugins are called by CNI_COMMAND, and by the path of a program. Wireshark's plugin calls the program
+	// that installed it: here the test binary, which go test calls with flags alone.
+	if filepath.Base(os.Args[0]) == asCommand || os.Getenv("CNI_COMMAND") != "" ||
+		len(os.Args) > 1 && os.Args[1] == "extcap" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(hosttest.Main(m))

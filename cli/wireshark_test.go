@@ -86,7 +86,7 @@ func (h sharkHome) flood(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			_ = cmd.Process.Signal(os.Interrupt)
+			_ = cmd.Process.Signal(syscall.SIGTERM) // bash survives SIGINT while a dd runs
 			_ = cmd.Wait()
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"railbed/internal/printable"
@@ -41,6 +42,9 @@ func (h Home) tshark(ctx context.Context, env []string, args ...string) (string,
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "tshark", args...)
 	cmd.Env, cmd.WaitDelay = append(h.environ(), env...), time.Second
+	// A plugin that hangs ends with tshark.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

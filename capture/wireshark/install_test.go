@@ -3,13 +3,17 @@ package wireshark
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"railbed/internal/hosttest"
 )
@@ -322,6 +326,50 @@ func TestFoldersOfTshark(t *testing.T) {
 		"6\tmark\t20\tleaf2\t\tRailbed: marked"} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("tshark lacks %q:\n%s", line, text)
+		}
+	}
+}
+
+// TestTsharkEndsWithItsPlugins: a plugin of the user's hangs, and the call is given up.
+func TestTsharkEndsWithItsPlugins(t *testing.T) {
+	hosttest.Need(t, hosttest.Tshark)
+	h := Home{Dir: t.TempDir()}
+	folders, err := h.Folders(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pidFile := filepath.Join(t.TempDir(), "pid")
+	if err := os.MkdirAll(folders.Extcap[0], 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hanging := fmt.Sprintf("#!/bin/sh\necho $$ >%s.new\nmv %[1]s.new %[1]s\nexec sleep 60\n", pidFile)
+	if err := os.WriteFile(filepath.Join(folders.Extcap[0], "hanging"), []byte(hanging), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var pid int
+	go func() {
+		defer cancel()
+		for pid == 0 && ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+			text, _ := os.ReadFile(pidFile)
+			pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		}
+	}()
+	if listed, err := h.Listed(ctx); err == nil {
+		t.Fatalf("listed %v without an error", listed)
+	}
+	if <-ctx.Done(); pid == 0 {
+		t.Fatal("tshark did not call the plugin")
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || !strings.Contains(string(line), "sleep") {
+			break // gone, or a zombie
+		}
+		if time.Now().After(deadline) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			t.Fatal("the plugin lives on")
 		}
 	}
 }

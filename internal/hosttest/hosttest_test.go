@@ -25,6 +25,15 @@ func TestRequired(t *testing.T) {
 	}
 }
 
+// TestATestBinaryIsNoProgram: code under test that executes its own path with a
+// command must not run every test of the package instead.
+func TestATestBinaryIsNoProgram(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "/proc/self/exe", "extcap").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "called as a program") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // recorder is a testing.TB that remembers how the test ended; like the real
 // one it ends the test's goroutine.
 type recorder struct {

@@ -28,6 +28,11 @@ const leakGrace = 3 * time.Second
 // the system can show it. Links and mounts of a test that runs under InUserNS may stay: they end
 // with its namespaces.
 func Main(m *testing.M) int {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		// The code under test has called its own executable. Run would run every test meanwhile.
+		fmt.Fprintf(os.Stderr, "a test binary was called as a program: %q\n", os.Args)
+		return 2
+	}
 	takeCensus := takeCensus
 	if os.Getenv(stageEnv) == stageInside {
 		takeCensus = takeProcessCensus
