@@ -1,9 +1,7 @@
 package cli_test
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,18 +31,11 @@ func scenario(t *testing.T, text string) (path, name string) {
 	return path, name
 }
 
-// railbedCommand runs the command and returns its outputs and exit code.
+// railbedCommand is do with its results apart.
 func railbedCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
-	cmd := command(args...)
-	var out, err bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &err
-	failed := cmd.Run()
-	var exit *exec.ExitError
-	if failed != nil && !errors.As(failed, &exit) {
-		t.Fatal(failed)
-	}
-	return out.String(), err.String(), cmd.ProcessState.ExitCode()
+	got := do(t, args...)
+	return got.stdout, got.stderr, got.code
 }
 
 func TestRunExitCodes(t *testing.T) {
