@@ -51,6 +51,13 @@ type order struct {
 	held int // bytes in buckets
 	most int // bound on held
 	emit func(*entry, []byte)
+	keys []sortKey
+}
+
+// sortKey is the place of an entry in its bucket. Keys are sorted and not entries, which are large.
+type sortKey struct {
+	time  int64
+	index int
 }
 
 func newOrder(start int64, most int, emit func(*entry, []byte)) *order {
@@ -113,17 +120,21 @@ func (o *order) advance() {
 	if len(b.entries) == 0 {
 		return
 	}
-	slices.SortStableFunc(b.entries, func(x, y entry) int {
+	o.keys = o.keys[:0]
+	for i := range b.entries {
+		o.keys = append(o.keys, sortKey{b.entries[i].time, i})
+	}
+	slices.SortFunc(o.keys, func(x, y sortKey) int {
 		switch {
 		case x.time < y.time:
 			return -1
 		case x.time > y.time:
 			return 1
 		}
-		return 0
+		return x.index - y.index
 	})
-	for i := range b.entries {
-		e := &b.entries[i]
+	for _, key := range o.keys {
+		e := &b.entries[key.index]
 		o.emit(e, b.data[e.offset:e.offset+e.captured])
 	}
 	o.held -= len(b.data) + len(b.entries)*entrySize

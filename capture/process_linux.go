@@ -68,8 +68,10 @@ type recordEnd struct {
 	Outside []uint64 `json:"outside,omitempty"` // by tap
 }
 
-// recordAnswer is sent twice: when all taps record, and at the end.
+// recordAnswer is sent when all taps record, and at the end. Between the request to end and the end, signs of
+// life are sent.
 type recordAnswer struct {
+	Beat  bool   `json:"beat,omitempty"` // only a sign of life
 	Error string `json:"error,omitempty"`
 	Stats Stats  `json:"stats"`
 }
@@ -77,7 +79,8 @@ type recordAnswer struct {
 // startProcess passes the sockets to a recording process and starts the recording.
 func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session,
 	error) {
-	child, err := spawn(rings, options.Feed)
+	file, _ := w.(*os.File)
+	child, err := spawn(rings, options.Feed, file)
 	// The child has its own copies of the sockets, and nothing is mapped here yet.
 	if err = errors.Join(err, closeRings(rings)); err != nil {
 		child.end()
@@ -106,7 +109,7 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	s.stop = sync.OnceFunc(func() {
 		_ = json.NewEncoder(child.control).Encode(recordEnd{Outside: options.lostOutside()})
 		_ = child.control.CloseWrite()
-		go child.hurry(s.done)
+		go child.watchEnd(s.done)
 	})
 	release := context.AfterFunc(ctx, s.stop)
 	go func() {
@@ -122,62 +125,49 @@ type child struct {
 	process *os.Process
 	control *net.UnixConn
 	decoder *json.Decoder
-	stream  *os.File
-	// moved counts the pieces of the stream that were copied. Writing is set while a piece is being
-	// written.
-	moved   atomic.Uint64
-	writing atomic.Bool
-	// hung is set if hurry killed the process.
+	stream  *os.File // the pipe from which the parent copies, or nil if the process writes into a file
+	// beats counts the process's signs of life after the request to end.
+	beats atomic.Uint64
+	// hung is set if watchEnd killed the process.
 	hung atomic.Bool
 }
 
 const (
-	// endPatience is how long a recording that must end may send nothing, and endLooks is how many
+	// endPatience is how long a recording that must end may give no sign of life, and endLooks is how many
 	// times the parent checks during that time. The parent counts checks instead of measuring time,
 	// so that a parent that was delayed itself kills no recording.
 	endPatience = 10 * time.Second
 	endLooks    = 50
+	// beatTick is the interval of the signs of life.
+	beatTick = endPatience / 20
 )
 
 // errHung is the error of a recording whose process did not end after the request to end.
 var errHung = errors.New(
 	"the recording process does not answer, and was killed: it was stopped, or got no processor")
 
-// hurry kills a process that was asked to end if it neither ends nor sends anything for endPatience.
-func (c *child) hurry(done <-chan struct{}) {
+// watchEnd kills a process that was asked to end if it neither ends nor gives a sign of life for
+// endPatience. A process lives while it waits for the reader of its stream.
+func (c *child) watchEnd(done <-chan struct{}) {
 	ticker := time.NewTicker(endPatience / endLooks)
 	defer ticker.Stop()
-	for looks, last := 0, c.moved.Load(); looks < endLooks; looks++ {
+	for looks, last := 0, c.beats.Load(); looks < endLooks; looks++ {
 		select {
 		case <-done:
 			return
 		case <-ticker.C:
 		}
-		if moved := c.moved.Load(); moved != last || c.writing.Load() {
-			looks, last = 0, moved
+		if beats := c.beats.Load(); beats != last {
+			looks, last = 0, beats
 		}
 	}
 	c.hung.Store(true)
 	_ = c.process.Kill() // it may have ended
 }
 
-// movedWriter counts the pieces that it passes to its writer.
-type movedWriter struct {
-	to io.Writer
-	c  *child
-}
-
-// Write implements io.Writer.
-func (w movedWriter) Write(p []byte) (int, error) {
-	w.c.writing.Store(true)
-	defer w.c.writing.Store(false)
-	w.c.moved.Add(1)
-	return w.to.Write(p)
-}
-
-// spawn starts the process with the sockets and the feed, if there is one. On failure it returns
-// the parts of the child that exist.
-func spawn(rings []*ring, feed *os.File) (*child, error) {
+// spawn starts the process with the sockets and the feed, if there is one. Its stream goes to out or, if out
+// is nil, to a pipe. On failure spawn returns the parts of the child that exist.
+func spawn(rings []*ring, feed, out *os.File) (*child, error) {
 	c := new(child)
 	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -192,14 +182,14 @@ func spawn(rings []*ring, feed *os.File) (*child, error) {
 	}
 	c.control = conn.(*net.UnixConn)
 	c.decoder = json.NewDecoder(c.control)
-	stream, out, err := os.Pipe()
-	if err != nil {
-		return c, fmt.Errorf("make pipe: %w", err)
+	if out == nil {
+		if c.stream, out, err = os.Pipe(); err != nil {
+			return c, fmt.Errorf("make pipe: %w", err)
+		}
+		defer out.Close()
+		// If the kernel refuses, the pipe keeps its default of 64 KiB, which costs wake-ups.
+		_, _ = unix.FcntlInt(out.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	}
-	c.stream = stream
-	defer out.Close()
-	// If the kernel refuses, the pipe keeps its default of 64 KiB, which costs wake-ups.
-	_, _ = unix.FcntlInt(out.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return c, err
@@ -240,11 +230,14 @@ func (c *child) end() {
 	}
 }
 
-// answer reads one answer of the process.
+// answer reads the next answer of the process that is no sign of life.
 func (c *child) answer() (Stats, error) {
-	var answer recordAnswer
-	if err := c.decoder.Decode(&answer); err != nil {
-		return Stats{}, fmt.Errorf("the recording process ended: %w", err)
+	answer := recordAnswer{Beat: true}
+	for ; answer.Beat; c.beats.Add(1) {
+		answer = recordAnswer{}
+		if err := c.decoder.Decode(&answer); err != nil {
+			return Stats{}, fmt.Errorf("the recording process ended: %w", err)
+		}
 	}
 	if answer.Error != "" {
 		return answer.Stats, errors.New(answer.Error)
@@ -252,23 +245,27 @@ func (c *child) answer() (Stats, error) {
 	return answer.Stats, nil
 }
 
-// follow copies the stream to w until the stream ends, and returns the result.
+// follow copies the stream to w, if the process does not write into w itself, and returns the result.
 func (c *child) follow(w io.Writer) (Stats, error) {
-	buffer := make([]byte, flushSize)
-	_, copied := io.CopyBuffer(movedWriter{w, c}, struct{ io.Reader }{c.stream}, buffer)
-	if copied != nil {
-		copied = fmt.Errorf("write capture: %w", copied)
+	copied := make(chan error, 1)
+	if c.stream == nil {
+		close(copied)
+	} else {
+		go func() {
+			buffer := make([]byte, flushSize)
+			_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c.stream}, buffer)
+			_ = c.stream.Close() // after a failed write, this ends the recording
+			copied <- err
+		}()
 	}
-	// After a failed write, the closed pipe ends the recording.
-	_ = c.stream.Close()
 	stats, err := c.answer()
-	if copied != nil {
-		err = copied
+	state, waited := c.process.Wait() // its end of the pipe is closed then
+	if failed := <-copied; failed != nil {
+		err = fmt.Errorf("write capture: %w", failed)
 	}
 	if c.hung.Load() {
 		err = errHung
 	}
-	state, waited := c.process.Wait()
 	if waited == nil && err == nil && !state.Success() {
 		err = fmt.Errorf("the recording process ended: %s", state)
 	}
@@ -319,16 +316,26 @@ func recordMain() int {
 			r.setOutside(end.Outside)
 		}
 	}()
-	answer := recordAnswer{}
 	done := make(chan error)
 	go func() { done <- r.run(ctx) }()
-	if err := <-done; err != nil {
-		answer.Error = err.Error()
+	beat := time.NewTicker(beatTick)
+	defer beat.Stop()
+	for {
+		select {
+		case err := <-done:
+			answer := recordAnswer{Stats: r.stats()}
+			if err != nil {
+				answer.Error = err.Error()
+			}
+			_ = out.Close()
+			if encoder.Encode(answer) != nil {
+				return 1
+			}
+			return 0
+		case <-beat.C:
+			if ctx.Err() != nil && encoder.Encode(recordAnswer{Beat: true}) != nil {
+				return 1
+			}
+		}
 	}
-	answer.Stats = r.stats()
-	_ = out.Close()
-	if encoder.Encode(answer) != nil {
-		return 1
-	}
-	return 0
 }

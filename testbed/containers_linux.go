@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 
@@ -30,9 +29,9 @@ func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request,
 	if err != nil {
 		return nil, err
 	}
-	socket, isUnix := conn.Conn.(*net.UnixConn)
-	if !isUnix {
-		return nil, errors.Join(errors.New("attach: the connection is no unix socket"), way.Close())
+	socket, err := conn.socket()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("attach: %w", err), way.Close())
 	}
 	conn.SetDeadline(time.Now().Add(answerTimeout))
 	if err := way.Give(socket); err != nil {

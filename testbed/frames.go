@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,6 +24,15 @@ type frames struct {
 // Read and Write use the frames, not the bytes of the connection.
 func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
 func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
+
+// socket returns the connection, over which descriptors can be passed.
+func (f *frames) socket() (*net.UnixConn, error) {
+	socket, isUnix := f.Conn.(*net.UnixConn)
+	if !isUnix {
+		return nil, errors.New("the connection is no unix socket, so it passes no descriptors")
+	}
+	return socket, nil
+}
 
 // upgrade opens a connection of frames and sends the request as the first frame, within
 // answerTimeout.
@@ -74,16 +84,25 @@ func upgradeConn(ctx context.Context, conn net.Conn, path string, first any) (*f
 	if err := f.WriteJSON(frame.Message, first); err != nil {
 		return nil, nil, err
 	}
+	payload, err := f.started()
+	if err != nil {
+		return nil, nil, err
+	}
+	return f, payload, nil
+}
+
+// started reads the supervisor's answer, which is Started or Failure.
+func (f *frames) started() (payload []byte, err error) {
 	kind, payload, err := f.Read()
 	switch {
 	case err != nil:
-		return nil, nil, fmt.Errorf("ask supervisor: %w", err)
+		return nil, fmt.Errorf("ask supervisor: %w", err)
 	case kind == frame.Failure:
-		return nil, nil, readFailureFrame(payload)
+		return nil, readFailureFrame(payload)
 	case kind != frame.Started:
-		return nil, nil, fmt.Errorf("ask supervisor: first frame has type %d, want Started or Failure", kind)
+		return nil, fmt.Errorf("ask supervisor: the answer has type %d, want Started or Failure", kind)
 	}
-	return f, payload, nil
+	return payload, nil
 }
 
 func readFailureFrame(payload []byte) error {

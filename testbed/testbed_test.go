@@ -31,7 +31,8 @@ const echoPart = "echo"
 
 func TestMain(m *testing.M) {
 	testbed.Init(reexec.Parts{echoPart: echo, sendPart: send, reachPart: reach, answerPart: answer,
-		talkPart: talk, sumPart: sum, impostorPart: impostor, intruderPart: intruder}, probe.Parts())
+		talkPart: talk, sumPart: sum, floodPart: flood,
+		impostorPart: impostor, intruderPart: intruder}, probe.Parts())
 	if reason := hosttest.Probe(hosttest.Testbed); reason != nil {
 		// An example cannot skip itself.
 		fmt.Println("the example cannot run here:", reason)

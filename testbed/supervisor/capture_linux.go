@@ -2,15 +2,16 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"railbed/capture"
+	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/frame"
@@ -31,7 +32,12 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	out := &frameWriter{c: c}
+	out, err := c.takeOutput()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	defer out.Close()
 	options := capture.Options{
 		Filter: request.Filter, SnapLen: request.SnapLen, Limit: request.Limit, Events: request.Events,
 		Dilation: s.plan.Dilation, Epoch: s.fabric.Epoch(), Plan: s.plan.Hash(), Testbed: s.start.Name,
@@ -55,7 +61,7 @@ func (s *supervisor) serveCapture(c *frameConn) {
 		<-session.Done()
 		c.conn.SetReadDeadline(time.Now())
 	}()
-	if out.start() == nil {
+	if c.WriteJSON(frame.Started, struct{}{}) == nil {
 		// The client's empty frame and the end of its connection both end the recording.
 		_, _, _ = c.Read()
 	}
@@ -71,6 +77,30 @@ func (s *supervisor) serveCapture(c *frameConn) {
 		return
 	}
 	_ = c.WriteJSON(frame.Exit, stats) // the client may be gone
+}
+
+// takeOutput asks the client for the file into which the recording goes, and receives it. The recording
+// process writes into the file itself, so that the packets pass neither the supervisor nor the connection.
+func (c *frameConn) takeOutput() (*os.File, error) {
+	socket, err := c.socket()
+	if err != nil {
+		return nil, fmt.Errorf("receive the recording's file: %w", err)
+	}
+	// The client sends nothing between its request and the file, so nothing is in the buffer of Reader.
+	if err := c.WriteJSON(frame.Started, struct{}{}); err != nil {
+		return nil, err
+	}
+	c.setReadDeadline(time.Now().Add(requestTime))
+	defer c.setReadDeadline(time.Time{})
+	var name string
+	files, err := port.TakeFiles(socket, &name)
+	if err == nil && len(files) != 1 {
+		err = errors.Join(fmt.Errorf("%d files, want 1", len(files)), (&port.Handle{Files: files}).Close())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("receive the recording's file: %w", err)
+	}
+	return files[0], nil
 }
 
 // openFeed makes the soft switches record at the taps. It adds the source of these recordings to
@@ -98,51 +128,6 @@ func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (clo
 			s.log.Warn("end recording of soft switches", "error", err)
 		}
 	}, nil
-}
-
-// frameWriter sends its input as Stdout frames. The start of the stream is written before every tap
-// records. The client must not receive Started before that, so frameWriter buffers the input until
-// start.
-type frameWriter struct {
-	c *frameConn
-
-	mu      sync.Mutex
-	started bool
-	early   []byte
-}
-
-// start notifies the client that recording has begun and sends the buffered input.
-func (w *frameWriter) start() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.started = true
-	if err := w.c.WriteJSON(frame.Started, struct{}{}); err != nil {
-		return err
-	}
-	return w.sendLocked(w.early)
-}
-
-// Write implements io.Writer.
-func (w *frameWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.started {
-		w.early = append(w.early, p...)
-		return len(p), nil
-	}
-	if err := w.sendLocked(p); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
-
-func (w *frameWriter) sendLocked(p []byte) error {
-	for part := range slices.Chunk(p, frame.MaxPayload) {
-		if err := w.c.Write(frame.Stdout, part); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // taps resolves tap names: all, nics, switches, a node's or switch's name, a NODE:PORT, or globs of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -59,14 +58,11 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 	if err := c.WriteJSON(frame.Started, &made); err != nil {
 		return err
 	}
-	socket, isUnix := c.conn.(*net.UnixConn)
-	if !isUnix {
-		return errors.New("attach container: the connection is no unix socket")
+	socket, err := c.socket()
+	if err != nil {
+		return fmt.Errorf("attach container: %w", err)
 	}
-	socket.SetReadDeadline(time.Now().Add(attachTime))
-	if c.ending.Err() != nil {
-		socket.SetReadDeadline(time.Now()) // as session does, whose deadline this call may have replaced
-	}
+	c.setReadDeadline(time.Now().Add(attachTime))
 	way, err := fabric.TakeWay(socket)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ const ExitLeftovers = 10
 
 // Protocol is the version of the control protocol. A client and a supervisor of different versions
 // refuse each other.
-const Protocol = "2"
+const Protocol = "3"
 
 // ProtocolHeader carries Protocol in every request and response.
 const ProtocolHeader = "Railbed-Protocol"

@@ -427,12 +427,9 @@ type frameConn struct {
 
 // request reads the first frame into v. The frame must arrive within requestTime.
 func (c *frameConn) request(v any) error {
-	c.conn.SetReadDeadline(time.Now().Add(requestTime))
+	c.setReadDeadline(time.Now().Add(requestTime))
 	_, payload, err := c.Read()
-	c.conn.SetReadDeadline(time.Time{})
-	if c.ending.Err() != nil {
-		c.conn.SetReadDeadline(time.Now()) // as session does, whose deadline this call may have replaced
-	}
+	c.setReadDeadline(time.Time{})
 	if err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
@@ -440,6 +437,23 @@ func (c *frameConn) request(v any) error {
 		return fmt.Errorf("read request: %w", err)
 	}
 	return nil
+}
+
+// setReadDeadline sets the deadline of reads. At the testbed's end it is now, as session sets it.
+func (c *frameConn) setReadDeadline(at time.Time) {
+	c.conn.SetReadDeadline(at)
+	if c.ending.Err() != nil {
+		c.conn.SetReadDeadline(time.Now())
+	}
+}
+
+// socket returns the connection, over which descriptors can be passed.
+func (c *frameConn) socket() (*net.UnixConn, error) {
+	socket, isUnix := c.conn.(*net.UnixConn)
+	if !isUnix {
+		return nil, errors.New("the connection is no unix socket, so it passes no descriptors")
+	}
+	return socket, nil
 }
 
 func (c *frameConn) fail(err error) { _ = c.WriteJSON(frame.Failure, failureOf(err)) }

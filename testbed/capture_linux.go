@@ -6,8 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"railbed/capture"
+	"railbed/fabric/port"
 	"railbed/internal/frame"
 	"railbed/testbed/supervisor"
 )
@@ -22,48 +27,90 @@ type Capture struct {
 
 // Capture starts a recording of the packets of all taps into w as pcapng, in the order of time. It
 // records until Stop or the end of ctx. After Capture has returned, every packet that passes a tap
-// is recorded or counted as dropped.
+// is recorded or counted as dropped. The recording process itself writes into a w that is an
+// *os.File; the file must stay open until the recording has ended.
 func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest, w io.Writer) (*Capture,
 	error) {
 	conn, err := t.upgrade(ctx, "/v1/capture", request)
 	if err != nil {
 		return nil, err
 	}
+	copied, err := conn.giveOutput(w)
+	stop := context.AfterFunc(ctx, func() { conn.Write(frame.Stdin, nil) })
+	if err == nil {
+		conn.SetReadDeadline(time.Now().Add(answerTimeout))
+		_, err = conn.started()
+		conn.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		stop()
+		conn.Close()
+		return nil, err
+	}
 	c := &Capture{conn: conn, done: make(chan struct{})}
-	stop := context.AfterFunc(ctx, func() { c.conn.Write(frame.Stdin, nil) })
 	go func() {
 		defer close(c.done)
 		defer conn.Close()
 		defer stop()
-		c.err = c.receive(w)
+		c.err = c.receive()
+		if err := <-copied; err != nil {
+			c.err = fmt.Errorf("record packets: %w", err)
+		}
 	}()
 	return c, nil
 }
 
-func (c *Capture) receive(w io.Writer) error {
-	for {
-		kind, payload, err := c.conn.Read()
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return fmt.Errorf("record packets: connection to the supervisor lost: %w", err)
-		}
-		switch kind {
-		case frame.Stdout:
-			if _, err := w.Write(payload); err != nil {
-				return fmt.Errorf("record packets: %w", err)
-			}
-		case frame.Failure:
-			var failure supervisor.Failure
-			if err := json.Unmarshal(payload, &failure); err != nil {
-				return err
-			}
-			return failureError(failure)
-		case frame.Exit:
-			return json.Unmarshal(payload, &c.stats)
-		}
+// pipeSize is the largest size of a pipe for users without privileges (fs/pipe.c).
+const pipeSize = 1 << 20
+
+// giveOutput passes a file to the supervisor: w itself, or a pipe from which a goroutine copies to w. The
+// channel has the error of copying, once the last byte was written to w.
+func (f *frames) giveOutput(w io.Writer) (copied <-chan error, err error) {
+	socket, err := f.socket()
+	if err != nil {
+		return nil, fmt.Errorf("record packets: %w", err)
 	}
+	result := make(chan error, 1)
+	file, isFile := w.(*os.File)
+	if isFile {
+		close(result)
+	} else {
+		out, in, err := os.Pipe()
+		if err != nil {
+			return nil, fmt.Errorf("record packets: %w", err)
+		}
+		// If the kernel refuses, the pipe keeps its 64 KiB, which cost more wake-ups.
+		_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+		go func() {
+			buffer := make([]byte, pipeSize/4)
+			_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{out}, buffer)
+			out.Close() // after an error, this ends the recording
+			result <- err
+		}()
+		file = in
+		defer in.Close()
+	}
+	if err := port.GiveFiles(socket, "recording", []*os.File{file}); err != nil {
+		return nil, fmt.Errorf("record packets: pass the file: %w", err)
+	}
+	return result, nil
+}
+
+// receive waits for the end of the recording.
+func (c *Capture) receive() error {
+	kind, payload, err := c.conn.Read()
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("record packets: connection to the supervisor lost: %w", err)
+	case kind == frame.Failure:
+		return readFailureFrame(payload)
+	case kind != frame.Exit:
+		return fmt.Errorf("record packets: the supervisor's answer has type %d, want Exit or Failure", kind)
+	}
+	return json.Unmarshal(payload, &c.stats)
 }
 
 // Done is closed when the recording has ended.
