@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -143,6 +144,23 @@ func TestSpoolWaitsForRoom(t *testing.T) {
 	}
 	if w.out.String() != want.String() {
 		t.Errorf("wrote %q", w.out.String())
+	}
+}
+
+// TestSpoolWritesWhenWoken, although fewer bytes wait than wake it by themselves.
+func TestSpoolWritesWhenWoken(t *testing.T) {
+	in, out := io.Pipe()
+	s := newSpool(out, 100, func() {})
+	if _, err := s.Write([]byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	s.wake()
+	buffer := make([]byte, 10)
+	if n, err := in.Read(buffer); err != nil || string(buffer[:n]) != "text" {
+		t.Errorf("read %q, %v", buffer[:n], err)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -29,7 +29,11 @@ const (
 	manyTaps         = 128
 	orderMargin      = 40 * time.Millisecond
 	readerTick       = 20 * time.Millisecond
-	flushTick        = 5 * time.Millisecond // under load the reader wakes more often
+	// readerRest is the time between two turns. Without it, the reader wakes for each block of each tap, and
+	// takes the CPU from the senders and switches a thousand times a second. They then lose more time to
+	// cold caches and small batches than the reader takes. Feed and rings have room for some 100 ms.
+	readerRest = 10 * time.Millisecond
+	flushTick  = 20 * time.Millisecond
 
 	// turnBlocks is how many blocks of a tap are read before the next tap is read.
 	turnBlocks = 4
@@ -329,6 +333,7 @@ func (s *recorder) record(ctx context.Context) error {
 // step waits for packets, reads them, and writes those that are older than the hold-back window. If
 // end is set, packets after end are left out.
 func (s *recorder) step(now clocks, end int64) error {
+	unix.Nanosleep(&unix.Timespec{Nsec: int64(readerRest)}, nil) // time.Sleep would wait for another thread
 	count, err := unix.EpollWait(s.epoll, s.events, int(readerTick.Milliseconds()))
 	if err != nil && err != unix.EINTR {
 		return fmt.Errorf("wait for packets: %w", err)
@@ -372,6 +377,7 @@ func (s *recorder) step(now clocks, end int64) error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
+	s.spool.wake()
 	return s.spool.failed()
 }
 

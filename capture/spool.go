@@ -6,8 +6,13 @@ import (
 	"sync"
 )
 
-// maxFree is how many empty chunks are kept for later writes.
-const maxFree = 16
+const (
+	// maxFree is how many empty chunks are kept for later writes.
+	maxFree = 16
+	// wakeAt is how many bytes wait when Write wakes the writing goroutine. A wake-up for each chunk would
+	// cost as much as the writing.
+	wakeAt = 1 << 20
+)
 
 // spool decouples the reader of the rings from a writer that may be slow or be scheduled late: a
 // file, or a client at the other end of a socket. It holds a bounded number of bytes. When they are
@@ -38,11 +43,13 @@ func newSpool(w io.Writer, most int, prepare func()) *spool {
 	return s
 }
 
-// Write copies p. It waits only for room, and returns the error of an earlier write.
+// Write copies p, which is written after wakeAt bytes or with the next wake. Write waits only for room, and
+// returns the error of an earlier write.
 func (s *spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.err == nil && s.held > 0 && s.held+len(p) > s.most {
+		s.changed.Broadcast()
 		s.changed.Wait()
 	}
 	if s.err != nil {
@@ -54,8 +61,17 @@ func (s *spool) Write(p []byte) (int, error) {
 	}
 	s.waiting = append(s.waiting, append(chunk[:0], p...))
 	s.held += len(p)
-	s.changed.Broadcast()
+	if s.held >= wakeAt {
+		s.changed.Broadcast()
+	}
 	return len(p), nil
+}
+
+// wake makes the writing goroutine write what waits.
+func (s *spool) wake() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed.Broadcast()
 }
 
 func (s *spool) run() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,10 +51,13 @@ fabric:
     default: {rate: 100gbit, delay: 10us, mtu: 9000}
 `
 
+// snap is the default snap length of a scenario's captures.
+const snap = 576
+
 // BenchmarkRecordingCost measures how many packets the quickstart's fabric delivers at full load, while
-// every node sends all that it can: without a recording, with a recording of every port, with one of the
-// nodes' NICs, and with a dumpcap at each of these. The modes take turns, a second and a half each. A
-// recording's packets go to a file and have at most 256 bytes.
+// every node sends all that it can. The modes are no recording, a recording of every port, a recording of
+// the nodes' NICs, and a dumpcap at each of the NICs. They take turns, a second and a half each. A
+// recording's packets go to a file and have at most snap bytes.
 func BenchmarkRecordingCost(b *testing.B) {
 	hosttest.Need(b, hosttest.Testbed, hosttest.Tshark)
 	tb, err := testbed.Up(b.Context(), plantest.Compile(b, quick), testbed.Options{})
@@ -104,7 +108,7 @@ func recordedAt(taps string) func(testing.TB, *testbed.Testbed) func() string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := supervisor.CaptureRequest{At: []string{taps}, SnapLen: 256}
+		request := supervisor.CaptureRequest{At: []string{taps}, SnapLen: snap}
 		recording, err := tb.Capture(t.Context(), request, file)
 		if err != nil {
 			t.Fatal(err)
@@ -124,11 +128,14 @@ func recordedAt(taps string) func(testing.TB, *testbed.Testbed) func() string {
 // dumpcaps starts dumpcap at the NIC of every node.
 func dumpcaps(t testing.TB, tb *testbed.Testbed) func() string {
 	ctx, end := context.WithCancel(t.Context())
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("/var/tmp", "dumpcap") // nodes have a /tmp of their own
+	if err != nil {
+		t.Fatal(err)
+	}
 	var running []*testbed.Cmd
 	var said []*strings.Builder
 	for _, node := range tb.Plan().Nodes {
-		cmd := tb.Node(node.Name).Command(ctx, "dumpcap", "-q", "-i", "eth0", "-s", "256", "-w",
+		cmd := tb.Node(node.Name).Command(ctx, "dumpcap", "-q", "-i", "eth0", "-s", strconv.Itoa(snap), "-w",
 			filepath.Join(dir, node.Name+".pcapng"))
 		said = append(said, new(strings.Builder))
 		cmd.Stderr = said[len(said)-1]
