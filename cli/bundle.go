@@ -23,7 +23,7 @@ func newBundleCommand(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "bundle RUN",
-		Short: "Put everything of a run into one file, to attach to a bug report",
+		Short: "Put all files of a run into one archive, to attach to a bug report",
 		Long: `Bundle writes all files of a results directory into one zip archive: the report, the
 plan, recordings and logs. Key logs stay out. The commands that read a run read its bundle,
 too.

@@ -25,23 +25,23 @@ func newCaptureCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [TAP]...",
 		Short: "Record packets of a running testbed into one pcapng",
-		Long: `Record packets until Ctrl-C. Every port is a tap, and a packet is recorded at each
-that it passes, with an id that is the same at all of them. TAP says which: all
-(the default), nics, switches, a node's or switch's name, NODE:PORT, or a glob of
-these. With -w - the pcapng goes to standard output as it happens, for Wireshark.
+		Long: `Record packets until Ctrl-C. Every port is a tap. A packet is recorded at each tap
+that it passes, with the same id at all of them. TAP selects taps: all (the default),
+nics, switches, a node's or switch's name, NODE:PORT, or a glob of these. With -w -
+the pcapng goes to standard output while it is recorded, for Wireshark.
 
-A part of the recording is kept with --last or --last-bytes (what came last), --rotate
-(several files), --start and --stop (between two events). With --start, --last is the
-time to keep before it. An event is one of
+To keep a part of the recording, give --last or --last-bytes (its end), --rotate
+(several files), or --start and --stop (the time between two events). With --start,
+--last is the time to keep before that event. An event is one of
   FILTER                    the first packet that a filter of railbed decode matches
   100th FILTER              the hundredth such packet
   pause > 10ms [at TAP]     a port that flow control has stopped for longer
   counter SERIES > NUMBER   a counter of the testbed's /metrics that grew by more
 With several --start, or several --stop, the first of the events counts.
 
-What soft switches mark, trim, pause and drop stands in the packet's comment, with
-the reason and the queue's depth. With --events all there is a record of each
-packet that enters a queue as well, without a direction.
+The packet comment records marks, trims, pauses and drops of soft switches, with the
+reason and the queue's depth. With --events all each packet that enters a queue is
+recorded as well, without a direction.
 
 With -o json the counts of each tap are printed as JSON at the end: on standard
 output, or with -w - as the last line on standard error. The exit code is 5 when
@@ -76,9 +76,9 @@ packets were dropped.`,
 		"`EXPRESSION` of pcap-filter(7), as tcpdump takes it")
 	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "`BYTES` kept of each packet; 0 is all")
 	cmd.Flags().Int64Var(&request.Limit, "limit", 0,
-		"write no packet after this many `BYTES` and count those left out; 0 is no limit")
+		"write no packet after this many `BYTES`, and count the packets left out; 0 is no limit")
 	cmd.Flags().StringVar(&events, "events", "",
-		"all: record what enters the queues of soft switches as well")
+		"all: also record packets that enter queues of soft switches")
 	completeFlag(cmd, "write", completeCaptures)
 	completeFlag(cmd, "events", oneOf("all"))
 	part.add(cmd)

@@ -160,9 +160,9 @@ in the nodes, change links, record every packet; or run a file's steps and check
 as a test.
 
 Results go to standard output, everything else to standard error. Exit codes:
-0 well, 1 failed, 2 bad input or usage, 3 the host lacks something (railbed doctor
-says what), 4 the emulation was overloaded, 5 nothing was proved or evidence lost.
-Exec and shell exit as the program that they ran.`,
+0 success, 1 failure, 2 bad input or usage, 3 the host lacks a feature (railbed doctor
+names it), 4 the emulation was overloaded, 5 nothing was proved or evidence was lost.
+Exec and shell exit with the exit code of their program.`,
 		Example: `  railbed generate leaf-spine > cluster.yaml     # a file to start from
   railbed up cluster.yaml                        # the cluster, until railbed down
   railbed exec h0 -- ping -c3 h7                 # a program in a node
@@ -182,7 +182,7 @@ Exec and shell exit as the program that they ran.`,
 		"output `FORMAT`: table, or json for one JSON document on standard output")
 	completeFlag(root, "output", oneOf("table", "json"))
 	root.PersistentFlags().BoolVarP(&a.trace, "trace", "x", false,
-		"with up and run, print each change of the host as the ip or tc command that it equals, on "+
+		"with up and run, print the equivalent ip or tc command of each change of the host, on "+
 			"standard error")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error {
 		if a.output != "table" && a.output != "json" {
@@ -222,7 +222,7 @@ func refuseUnknownTopics(root *cobra.Command) {
 		case len(rest) > 0 && topic.HasAvailableSubCommands():
 			return noSuchCommand(topic, rest)
 		case len(rest) > 0:
-			return usage("%s has no commands of its own, and so no %q", topic.CommandPath(), rest[0])
+			return usage("unknown command %q: %s has no subcommands", rest[0], topic.CommandPath())
 		}
 		topic.InitDefaultHelpFlag()
 		return topic.Help()

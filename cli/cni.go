@@ -52,10 +52,10 @@ name, NICs, addresses and routes, and no programs.
 A runtime executes this program as its plugin, by the name %q in one of its
 directories of plugins; railbed cni install puts it there. The configuration comes
 from railbed cni config. The plugin needs rights in the container's network namespace
-and to the testbed's directory, which is that of who brought the testbed up.
+and to the testbed's directory, which belongs to the user who brought the testbed up.
 
-It speaks versions %s of the specification: ADD, DEL and CHECK, and
-of 1.1.0 also GC and STATUS.`, cni.Type, strings.Join(cni.Versions, ", ")),
+It supports the versions %s of the specification: ADD, DEL and
+CHECK, and with 1.1.0 also GC and STATUS.`, cni.Type, strings.Join(cni.Versions, ", ")),
 		Example: `  railbed up cluster.yaml                                # with nodes: {h2: {runtime: cni}}
   railbed cni install /opt/cni/bin
   railbed cni config cluster > /etc/cni/net.d/cluster.conflist
@@ -81,23 +81,23 @@ func newCniConfigCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config [TESTBED]",
 		Short: "Print the network configuration list (.conflist) of a testbed",
-		Long: `Print the configuration by which a runtime's containers get
+		Long: `Print a network configuration for a runtime. A container gets
   - the next free node of runtime cni, without --port and --group,
-  - the next free one of a group, --group 'gpu[0-3]',
-  - a named port, --port gpu2.
+  - the next free node of a group, with --group 'gpu[0-3]',
+  - the named node, with --port gpu2.
 The testbed need not be up.
 
-Each ADD attaches one NIC. A node with several belongs to the container that has one of
-them: its next ADD gets the next one, that which is called as the interface (CNI_IFNAME)
-if it is free. --port gpu2:eth1 and --group '*:eth1' are one NIC of each node, so that
-a network for each rail (--name) gives a container the rails of the same node.
+Each ADD attaches one NIC. All NICs of a node belong to one container: its next ADD gets
+another NIC of that node, if free the NIC with the interface's name (CNI_IFNAME).
+--port gpu2:eth1 selects one NIC, and --group '*:eth1' one NIC of each node. So a network
+for each rail (--name) gives a container the rails of the same node.
 
-A container may ask for a node itself: by args.cni.port (cni-args in an annotation for
+A container can request a node itself: by args.cni.port (cni-args in an annotation for
 Multus) or by RAILBED_PORT in CNI_ARGS.
 
-The container's default route stays what it is: the testbed's addresses get routes of
-their own. A route that the container has to one of them already is refused; give the
-testbed other addresses then, by the key addressing of its file.`,
+The container's default route stays unchanged: the testbed's addresses get routes of
+their own. ADD fails if the container already has a route to one of them. Then give the
+testbed other addresses, with the key addressing of its file.`,
 		Example: `  railbed cni config cluster > /etc/cni/net.d/cluster.conflist
   railbed cni config cluster --group 'gpu[0-3]' --cni-version 1.0.0
   railbed cni config cluster --group '*:eth1' --name rail1`,
@@ -128,11 +128,11 @@ testbed other addresses then, by the key addressing of its file.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&listed.Group, "group", "",
-		"the next free one of the nodes, or NODE:NIC, that match `PATTERN`; all by default")
-	flags.StringVar(&listed.Port, "port", "", "this `NODE`, or NODE:NIC, alone")
+		"the next free node, or NODE:NIC, that matches `PATTERN` (default all nodes)")
+	flags.StringVar(&listed.Port, "port", "", "only this `NODE` or NODE:NIC")
 	flags.StringVar(&network, "name", "", "the network's `NAME`; default railbed-TESTBED")
 	flags.BoolVar(&listed.IsDefaultGateway, "default-gateway", false,
-		"have containers' default routes go into the fabric")
+		"direct the containers' default routes into the fabric")
 	flags.StringVar(&version, "cni-version", cni.Versions[0],
 		"`VERSION` of the specification: "+strings.Join(cni.Versions, ", "))
 	completeFlag(cmd, "cni-version", oneOf(cni.Versions...))
@@ -159,9 +159,9 @@ func newCniInstallCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "install DIR",
 		Short: "Put the plugin into a runtime's directory of plugins",
-		Long: `Copy this program to DIR/railbed, where runtimes of containers look for a plugin of
-this type; usual directories are /opt/cni/bin and /usr/lib/cni. One that is there is
-replaced at once, so that a runtime always finds a whole one.`,
+		Long: `Copy this program to DIR/railbed, where container runtimes look for a plugin of this
+type. Usual directories are /opt/cni/bin and /usr/lib/cni. An existing plugin is
+replaced in one step, so that a runtime never finds an incomplete file.`,
 		Example:           "  railbed cni install /opt/cni/bin",
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeDirs,

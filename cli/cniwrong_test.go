@@ -52,7 +52,8 @@ func TestCNIDrift(t *testing.T) {
 	}
 	for _, drift := range []struct{ change, back, says string }{
 		{"link set eth0 mtu 1400", "link set eth0 mtu 1500", "kernel has 1400, want 1500"},
-		{"address del 10.128.0.7/31 dev eth0", "", "add address 10.128.0.7/31 to h3:eth0: kernel has it not"},
+		{"address del 10.128.0.7/31 dev eth0", "",
+			"add address 10.128.0.7/31 to h3:eth0: kernel has no such address"},
 		{"address del 10.0.0.6/32 dev lo", "", "add address 10.0.0.6/32"},
 		{"route del 10.128.0.0/28", "", "add route 10.128.0.0/28"},
 		{"neigh del 10.128.0.6 dev eth0", "", "add neighbour 10.128.0.6"},
@@ -79,8 +80,8 @@ func TestCNIDrift(t *testing.T) {
 	a.must(t, "ip", "route", "add", "10.0.0.0/16", "dev", "eth9")
 	_, err = r.AddNetworkList(t.Context(), r.list, r.of(a))
 	wants(t, err, types.ErrInternal,
-		"add route 10.0.0.0/16: the namespace has one to there by eth9; give the testbed other addresses, "+
-			"by the key addressing")
+		"add route 10.0.0.0/16: the namespace already has a route there through eth9; give the testbed "+
+			"other addresses (key addressing)")
 	a.must(t, "ip", "route", "del", "10.0.0.0/16", "dev", "eth9")
 	for _, taken := range []struct{ address, dev string }{{"10.128.0.7/32", "eth9"}, {"10.128.0.7/32", "lo"},
 		{"10.0.0.6/32", "eth9"}} {
@@ -89,7 +90,8 @@ func TestCNIDrift(t *testing.T) {
 		address, _, _ := strings.Cut(taken.address, "/")
 		wants(t, err, types.ErrInternal, "add address "+address+"/")
 		wants(t, err, types.ErrInternal,
-			"the namespace has it on "+taken.dev+"; give the testbed other addresses, by the key addressing")
+			"the namespace already has it on "+taken.dev+
+				"; give the testbed other addresses (key addressing)")
 		a.must(t, "ip", "address", "del", taken.address, "dev", taken.dev)
 	}
 	if got := attached(t, name); len(got) != 0 {

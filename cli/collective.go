@@ -66,52 +66,51 @@ type otherOption struct {
 func newCollectiveCommand(a *app) *cobra.Command {
 	o := &collectiveOptions{others: []otherOption{
 		{name: "nthreads", fallback: "1",
-			why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
+			why: "want 1: a rank is a process; ranks per node are in the file (nodes: ranks)"},
 		{name: "ngpus", short: "g", fallback: "1",
-			why: "a rank is a process of its own; ranks per node are the file's (nodes: ranks)"},
-		{name: "agg_iters", short: "m", fallback: "1", why: "operations are not put together"},
+			why: "want 1: a rank is a process; ranks per node are in the file (nodes: ranks)"},
+		{name: "agg_iters", short: "m", fallback: "1", why: "want 1: operations are not aggregated"},
 		{name: "parallel_init", short: "p", fallback: "0",
-			why: "ranks are processes and start at the same time anyway"},
-		{name: "blocking", short: "z", fallback: "0", why: "each operation is waited for"},
-		{name: "stream_null", short: "y", fallback: "0", why: "there are no streams"},
-		{name: "cudagraph", short: "G", fallback: "0", why: "there are no graphs"},
+			why: "want 0: ranks are processes and start at the same time"},
+		{name: "blocking", short: "z", fallback: "0", why: "want 0: the command waits for each operation"},
+		{name: "stream_null", short: "y", fallback: "0", why: "want 0: there are no streams"},
+		{name: "cudagraph", short: "G", fallback: "0", why: "want 0: there are no graphs"},
 		{name: "report_cputime", short: "C", fallback: "0",
-			why: "operations are done when their calls return"},
+			why: "want 0: operations are complete when their calls return"},
 		{name: "output_file", short: "J", fallback: "", why: "want --output json"},
-		{name: "local_register", short: "R", fallback: "1", why: "buffers are always registered"},
-		{name: "cta_policy", short: "x", fallback: "0", why: "there is no GPU"},
-		{name: "device_implementation", short: "D", fallback: "0", why: "there is no GPU"},
-		{name: "device_cta_count", short: "V", fallback: "16", why: "there is no GPU"},
-		{name: "memory", short: "M", fallback: "0", why: "there is no GPU"},
-		{name: "unalign", short: "u", fallback: "0", why: "buffers begin where pages do"},
+		{name: "local_register", short: "R", fallback: "1", why: "want 1: buffers are always registered"},
+		{name: "cta_policy", short: "x", fallback: "0", why: "want 0: there is no GPU"},
+		{name: "device_implementation", short: "D", fallback: "0", why: "want 0: there is no GPU"},
+		{name: "device_cta_count", short: "V", fallback: "16", why: "want 16: there is no GPU"},
+		{name: "memory", short: "M", fallback: "0", why: "want 0: there is no GPU"},
+		{name: "unalign", short: "u", fallback: "0", why: "want 0: buffers start at page boundaries"},
 		{name: "per_iter_timing", short: "I", fallback: "0",
-			why: "the operations of a size are timed together"},
+			why: "want 0: the operations of a size are timed together"},
 		{name: "per_iter_skip", short: "K", fallback: "0",
-			why: "the operations of a size are timed together"},
+			why: "want 0: the operations of a size are timed together"},
 	}}
 	cmd := &cobra.Command{
 		Use:   "collective KIND",
 		Short: "Measure a collective between nodes as nccl-tests does",
 		Long: `Measure a collective on the nodes of a running testbed, with the options and the table
-of nccl-tests: KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather,
-scatter or alltoall, for the program of that name (all_reduce_perf and so on). It is barrier,
-too, of which nccl-tests has none: its size is 0, and #wrong are ranks that ended before all
-had begun.
+of nccl-tests. KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather,
+scatter or alltoall, as in the names of its programs (all_reduce_perf and so on). KIND may
+also be barrier, which nccl-tests lacks: its size is 0, and #wrong counts the ranks that
+ended before all had begun.
 
-Each rank of the testbed's file is a process in its node, and messages go over the
-emulated links by the transport that --transport names; the processes are started, meet
-and report over channels of their own. Sizes are those of nccl-tests, and so is what
-stands in the columns: a time is that of all iterations divided by their number, busbw
-scales it to what each link carries, and #wrong is from a look at each element of each
-rank's result in -c further operations with other data. Times are those of the testbed's
-clock. Over tcp, and where no soft switch needs the processors, ranks whose results are
-up to 32 KiB look for messages before they sleep.
+Each rank of the testbed's file is a process in its node. Messages use the emulated links,
+with the transport that --transport names; control messages use separate channels. Sizes
+and columns are as in nccl-tests: a time is the time of all iterations divided by their
+number, busbw scales it to the load of each link, and #wrong counts the wrong elements in
+all ranks' results of -c further operations with other data. Times are in the testbed's
+clock. Over tcp, and where no soft switch needs the processors, ranks with results of up
+to 32 KiB poll for messages before they sleep.
 
-Options are those of nccl-tests but for -t, the testbed; -o is the operation, and the
-output's format is --output. As there, -d all, -o all and -r all (or -1) run everything with
-each type, with each operation and from each root, roots within operations within types, and
-mean nothing to a collective that has none. What has no meaning here is refused, except with
-the value that nccl-tests has by default. The exit code is 1 when an element was wrong.`,
+Options are as in nccl-tests, except that -t is the testbed. So -o is the operation, and
+--output is the output's format. With -d all, -o all and -r all (or -1) every type, every
+operation and every root runs, roots within operations within types; a collective without
+operations or roots ignores -o or -r. An option without a meaning here must have the default
+of nccl-tests. The exit code is 1 when an element was wrong.`,
 		Example: `  railbed collective all_reduce -b 8 -e 64M -f 2 -n 20 -w 5 -c 1
   railbed collective reduce -b 1M -d half -o all -r -1 -n 5
   railbed collective alltoall --nodes 'h[0-3]' --transport roce -b 1M -e 1M --output json
@@ -141,28 +140,28 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd, roce or quic")
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE, worker.QUIC))
 	f.StringVar(&o.algorithm, "algorithm", "",
-		"`ALGORITHM`, as in files (default auto, the one that is best for a size and the ranks; of "+
+		"`ALGORITHM`, as in files (default auto, which chooses the best for size and ranks; for "+
 			"alltoall direct)")
 	completeFlag(cmd, "algorithm", oneOf(algorithms()...))
 	f.StringVar(&o.at, "switch", "",
-		"with --algorithm in-network: add up at the switch of this `NAME` (default the one whose links "+
-			"have the least to do)")
+		"with --algorithm in-network: `NAME` of the switch that adds up (default the switch with the "+
+			"least load on its links)")
 	f.IntVar(&o.channels, "channels", 0,
-		"`NUMBER` of parts of the data that go at the same time, on the NICs of a node in turn (default "+
-			"one, by the rank's)")
+		"`NUMBER` of parts of the data that are sent at the same time, by the node's NICs in turn "+
+			"(default 1, by the rank's NIC)")
 	f.StringVar(&o.file, "file", "", "`XML` file of algorithm msccl, as MSCCL's tools write it")
 	completeFlag(cmd, "file", filesOf("xml"))
 	f.StringVar(&o.family, "ip", "4", "IP `VERSION`: 4 or 6")
 	completeFlag(cmd, "ip", oneOf("4", "6"))
 	f.StringVarP(&o.from, "minbytes", "b", "32M",
-		"`SIZE` to begin with, in bytes or with K, M or G, which are binary")
-	f.StringVarP(&o.to, "maxbytes", "e", "", "`SIZE` to end with (default that of -b)")
-	f.StringVarP(&o.step, "stepbytes", "i", "1M", "`SIZE` from one size to the next, without -f")
-	f.IntVarP(&o.sizes.Factor, "stepfactor", "f", 1, "`FACTOR` from one size to the next")
-	f.IntVarP(&o.iterations, "iters", "n", 20, "`NUMBER` of operations that are timed, of each size and mode")
-	f.IntVarP(&o.warmup, "warmup_iters", "w", 1, "`NUMBER` of operations before them, of each size and mode")
+		"first `SIZE`, in bytes or with K, M or G (powers of 1,024)")
+	f.StringVarP(&o.to, "maxbytes", "e", "", "last `SIZE` (default the first)")
+	f.StringVarP(&o.step, "stepbytes", "i", "1M", "`SIZE` to add for the next size, without -f")
+	f.IntVarP(&o.sizes.Factor, "stepfactor", "f", 1, "`FACTOR` between a size and the next")
+	f.IntVarP(&o.iterations, "iters", "n", 20, "`NUMBER` of timed operations of each size and mode")
+	f.IntVarP(&o.warmup, "warmup_iters", "w", 1, "`NUMBER` of operations before these, of each size and mode")
 	f.IntVarP(&o.checks, "check", "c", 1,
-		"`NUMBER` of operations after them whose results are looked at; 0: none")
+		"`NUMBER` of operations after these whose results are checked; 0: none")
 	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32),
 		"`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", ")+" or all")
 	completeFlag(cmd, "datatype", oneOf(append(wordsOf(ncclTypes), all)...))
@@ -170,18 +169,17 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 		"`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
 	completeFlag(cmd, "op", oneOf(append(wordsOf(element.Ops()), all)...))
 	f.StringVarP(&o.root, "root", "r", "0",
-		"`RANK` of the root, from which a broadcast or scatter comes and to which a reduce or gather goes, "+
-			"or all")
+		"`RANK` of the root, which sends a broadcast or scatter and receives a reduce or gather, or all")
 	completeFlag(cmd, "root", oneOf("0", all))
-	f.IntVarP(&o.cycles, "run_cycles", "N", 1, "`NUMBER` of times that all sizes are gone through")
-	f.StringVarP(&o.stamps, "report_timestamps", "S", "0", "`1`: the time of day stands after each row")
+	f.IntVarP(&o.cycles, "run_cycles", "N", 1, "`NUMBER` of runs through all sizes")
+	f.StringVarP(&o.stamps, "report_timestamps", "S", "0", "`1`: print the time of day after each row")
 	completeFlag(cmd, "report_timestamps", oneOf("0", "1"))
 	f.IntVarP(&o.average, "average", "a", 1,
-		"whose time counts, `NUMBER`: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
+		"`NUMBER` of the printed time: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
 	f.IntVarP(&o.timeout, "timeout", "T", 0, "`SECONDS` after which the command gives up (default never)")
 	for i := range o.others {
 		other := &o.others[i]
-		f.StringVarP(&other.value, other.name, other.short, other.fallback, "only as by default: "+other.why)
+		f.StringVarP(&other.value, other.name, other.short, other.fallback, "only the default: "+other.why)
 		_ = f.MarkHidden(other.name)
 		completeFlag(cmd, other.name, cobra.NoFileCompletions)
 	}
@@ -301,7 +299,7 @@ func parseNCCLSize(text string) (units.Bytes, error) {
 	}
 	value, err := strconv.ParseFloat(number, 64)
 	if value *= unit; err != nil || !(value >= 0 && value < 1<<50) {
-		return 0, errors.New("want a number of bytes, or one with K, M or G")
+		return 0, errors.New("want a number of bytes, or a number with K, M or G")
 	}
 	return units.Bytes(value), nil
 }

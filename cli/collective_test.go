@@ -89,7 +89,7 @@ func TestCollective(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"gossip":          "all_gather, reduce_scatter",
-		"all_reduce -g 2": "-g (--ngpus) 2: a rank is a process of its own",
+		"all_reduce -g 2": "-g (--ngpus) 2: want 1: a rank is a process",
 		"all_reduce -d float8": "-d float8: want one of int32, half, float, " +
 			"bfloat16, or all",
 		"all_reduce -o json":                              "--output",
@@ -108,14 +108,14 @@ func TestCollective(t *testing.T) {
 			"leaf2; want leaf1",
 		"all_reduce --switch leaf1":                         "--switch leaf1: want --algorithm in-network",
 		"all_reduce --algorithm in-network --transport rd":  "want algorithm in-network over in-switch",
-		"barrier --channels 2":                              "dissemination has no channels; want 1",
+		"barrier --channels 2":                              "dissemination cannot use several channels",
 		"all_reduce --channels -1":                          "--channels -1",
 		"broadcast -r 3":                                    "-r 3: want a rank, 0 to 2, or all",
 		"reduce -r -2":                                      "-r -2: want",
 		"reduce -N 0":                                       "-N 0: want at least 1",
 		"all_reduce -t 1":                                   "-t is the testbed here",
 		"all_reduce -S yes":                                 "-S yes: want 0 or 1",
-		"all_reduce --nthreads 2":                           "--nthreads 2: a rank is",
+		"all_reduce --nthreads 2":                           "--nthreads 2: want 1: a rank is",
 		"all_reduce --algorithm msccl":                      "and a file",
 		"all_reduce --file " + ring:                         "and a file",
 		"all_reduce -b 12K --algorithm msccl --file no.xml": "no.xml",

@@ -44,8 +44,8 @@ func TestCollectivesOfOneSwitch(t *testing.T) {
 	var said bytes.Buffer
 	second.Stderr = &said
 	_ = second.Run() // its code says more
-	want := "railbed: the job of switch leaf1: in use by process " + strconv.Itoa(first.Process.Pid) +
-		"; want this collective after that one's, or another switch\n"
+	want := "railbed: the aggregation job of switch leaf1: in use by process " +
+		strconv.Itoa(first.Process.Pid) + "; run the collectives one after the other, or use another switch\n"
 	if code := second.ProcessState.ExitCode(); code != verdict.ExitUsage || said.String() != want {
 		t.Errorf("beside another one: exit %d, %q, want %d and %q", code, said.String(), verdict.ExitUsage,
 			want)

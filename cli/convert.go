@@ -28,7 +28,7 @@ type conversionFlags struct {
 }
 
 func (f *conversionFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.out, "out", "", "write to this `FILE` and not to standard output")
+	cmd.Flags().StringVar(&f.out, "out", "", "write to this `FILE` instead of standard output")
 	cmd.Flags().BoolVar(&f.strict, "strict", false,
 		"end with code 2, and write nothing, when something is left out or changed")
 	completeFlag(cmd, "out", completeFiles)
@@ -37,7 +37,7 @@ func (f *conversionFlags) add(cmd *cobra.Command) {
 func newImportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Make a testbed file of another tool's",
+		Short: "Make a testbed file from another tool's file",
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -50,21 +50,21 @@ func newImportContainerlabCommand(a *app) *cobra.Command {
 	var o convert.Options
 	cmd := &cobra.Command{
 		Use:   "containerlab FILE",
-		Short: "Make a testbed file of a topology of containerlab",
-		Long: `Import prints a testbed file, which has a plan, for a topology of containerlab.
+		Short: "Make a testbed file from a containerlab topology",
+		Long: `Import prints a testbed file, which always compiles, for a containerlab topology.
 
-Nodes of kind linux become nodes of runtime docker where they have an image, and what
-they exec becomes steps; bridges become bridges, and nodes of other kinds switches
-that route. With --runtime netns nodes run the host's programs and want no engine. A link between two nodes gets
-a switch of its own, without delay. Links have the rate of testbeds, 1 Gbit/s, until
-the file says another, and the plan gives them their addresses.
+Nodes of kind linux with an image become nodes of runtime docker, and their exec
+commands become steps. Bridges become bridges, and nodes of other kinds become switches
+that route. With --runtime netns nodes run the host's programs and need no engine. A
+link between two nodes gets a switch of its own, without delay. Links have the default
+rate of testbeds, 1 Gbit/s, and the plan assigns their addresses.
 
-Paths of the topology are relative to its folder: binds are rewritten for where --out
-is, or for the current folder, and the variables of env-files are read. Ports that
-nodes publish, and the healthcheck that has to pass, are taken over, too.
+Paths in the topology are relative to its folder. Import rewrites the paths of binds for
+the folder of --out, or for the current folder, and reads the variables of env-files.
+Published ports and the healthcheck are taken over, too.
 
-What is left out or changed stands on standard error, as file:line:column and why.
-FILE may be - for standard input.`,
+Standard error lists each omission or change, as file:line:column with the reason. FILE
+may be - for standard input.`,
 		Example: `  railbed import containerlab lab.clab.yml > lab.yaml
   railbed import containerlab lab.clab.yml --strict --out lab.yaml
   railbed import containerlab lab.clab.yml | railbed graph - --format svg > lab.svg`,
@@ -99,7 +99,7 @@ FILE may be - for standard input.`,
 			if err != nil {
 				return err
 			}
-			header := fmt.Sprintf("# Made of %s by: railbed import containerlab\n", name)
+			header := fmt.Sprintf("# Made from %s by: railbed import containerlab\n", name)
 			return a.printConversion(append([]byte(header), made...), left, flags)
 		},
 	}
@@ -125,7 +125,7 @@ func wayBetween(from, to string) (string, error) {
 func newExportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Make another tool's file of a testbed file",
+		Short: "Make another tool's file from a testbed file",
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -153,14 +153,14 @@ func newExportCommand(a *app) *cobra.Command {
 			"the `IMAGE` of nodes that have none; it needs ip and sh")
 		cmd.AddCommand(command)
 	}
-	add("containerlab FILE", "Make a topology of containerlab of a testbed file", `Export prints a topology of containerlab with the testbed's nodes, switches, links,
+	add("containerlab FILE", "Make a containerlab topology from a testbed file", `Export prints a containerlab topology with the testbed's nodes, switches, links,
 addresses and routes. Switches that route become containers whose kernel routes.
 Bridges stay bridges, which must exist on the host before containerlab runs.
 
 Labels hold rates, delays and the like. containerlab ignores these labels, and
 "railbed import containerlab" reads them, so that the plan is the same again.
 Standard error lists each omission, as file:line:column with the reason.`, `  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
-	add("compose FILE", "Make a Compose file of a testbed file", `Export prints a Compose file with the testbed's nodes as services, and networks that
+	add("compose FILE", "Make a Compose file from a testbed file", `Export prints a Compose file with the testbed's nodes as services, and networks that
 join nodes whose NICs reach each other: Compose has no switches and no links.
 Standard error lists each omission, as file:line:column with the reason.`, `  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
 	return cmd
@@ -182,7 +182,7 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 	var failed error
 	if flags.strict && len(left) > 0 {
 		failed = &exitError{Code: verdict.ExitUsage,
-			Err: errors.New("something is left out, and --strict forbids that")}
+			Err: errors.New("--strict: something would be left out or changed, so nothing was written")}
 	}
 	if failed != nil {
 		text = nil

@@ -43,21 +43,21 @@ func newDecodeCommand(a *app) *cobra.Command {
 	var flags decodeFlags
 	cmd := &cobra.Command{
 		Use:   "decode FILE|RUN|TAP",
-		Short: "Print the packets of a capture, one in a line",
+		Short: "Print the packets of a capture, one per line",
 		Long: `Decode reads a pcapng or pcap file and prints a line for each packet: its number, the
-seconds since the first packet, the tap, addresses and ports, protocol, length, the
-header that decides what it is for, and what a switch recorded. FILE may be - for
-standard input, the results directory of a run, or a bundle of one. A name that is no
-file is a tap of a running testbed, as of railbed capture: packets print as they come,
-until Ctrl-C.
+seconds since the first packet, the tap, addresses and ports, protocol, length, type
+and numbers of the innermost header, and what a switch recorded. FILE may be - for
+standard input, the results directory of a run, or a bundle of a run. A name without a
+file is a tap of a running testbed, as in railbed capture: its packets are printed as
+they arrive, until Ctrl-C.
 
-With -Y only the packets print that a filter selects, in the language of Wireshark's
+With -Y only packets are printed that match a filter in the language of Wireshark's
 display filters. Fields have Wireshark's names; reliable datagrams have names that
 begin with rd, records of switches names that begin with railbed. The fields
 run.message and run.rank are the number that railbed follow gives to the
 packet's message, and the rank that sent it.
 
-With -e the values of fields print instead, separated by tabs. Several values of a field
+With -e the values of fields are printed instead, separated by tabs. Several values of a field
 are separated by commas.`,
 		Example: `  railbed decode out/run.pcapng -Y 'railbed.verdict == "drop"'
   railbed decode out -Y 'rd.data.message == 7 && ip.src == 10.128.0.1' -c 20
@@ -155,15 +155,14 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 	if name == "-" {
 		if asked {
 			return nil, nil, errors.New(
-				"run.message and run.rank need a file: standard input can be " +
-					"read only once")
+				"run.message, run.rank and --time message need a file: standard input can be read only once")
 		}
 		return io.NopCloser(a.stdin), nil, nil
 	}
 	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "/") {
 		if asked {
 			return nil, nil, errors.New(
-				"run.message and run.rank need the recording of a run that has ended")
+				"run.message, run.rank and --time message need the recording of a run that has ended")
 		}
 		in, err := liveTaps(ctx, testbedName, name)
 		return in, nil, err
@@ -193,11 +192,11 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, error) {
 	tb, err := openTestbed(ctx, testbedName)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no file, and no tap: %w", tap, err)
+		return nil, fmt.Errorf("%s is not a file, and not a tap: %w", tap, err)
 	}
 	in, err := tb.Record(ctx, supervisor.CaptureRequest{At: []string{tap}})
 	if err != nil {
-		return nil, fmt.Errorf("%s is no file: %w", tap, err)
+		return nil, fmt.Errorf("%s is not a file: %w", tap, err)
 	}
 	return in, nil
 }

@@ -15,8 +15,8 @@ show reliable datagrams (rd), in-band telemetry, in-network aggregation and gent
 flow control: every field, whether checks and sums are right, which packets an
 acknowledgement names, what was trimmed. Records of switches become fields whose
 names begin with railbed, as in railbed decode.
-Wireshark loads it from a folder for plugins, which may have to be made; Help,
-About, Folders names it. Railbed wireshark install does that, and more.`,
+Wireshark loads it from its folder for plugins, which may have to be created (Help,
+About, Folders shows the path). Railbed wireshark install does that, and more.`,
 		Example: `  railbed dissector > ~/.local/lib/wireshark/plugins/railbed.lua
   railbed dissector > railbed.lua && tshark -X lua_script:railbed.lua -r run.pcapng -Y 'rd.type == 4'`,
 		Args: exactArgs(0),

@@ -17,7 +17,7 @@ func newDoctorCommand(a *app) *cobra.Command {
 	var rootless bool
 	command := &cobra.Command{
 		Use:   "doctor [FEATURE...]",
-		Short: "Try the features of this host, and name remedies for missing ones",
+		Short: "Try the features of this host, and name remedies for missing features",
 		Long: `Doctor tries each feature that Railbed can use, in short-lived processes and
 namespaces that leave nothing behind, and prints what depends on it and how to
 get it.

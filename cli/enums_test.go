@@ -74,7 +74,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			change(&j, value)
 			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil ||
 				strings.Contains(err.Error(), "no such algorithm") ||
-				strings.Contains(err.Error(), "no transport") {
+				strings.Contains(err.Error(), "unknown transport") {
 				return fmt.Errorf("%+v: %w", j, err)
 			}
 			return nil

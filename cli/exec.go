@@ -30,15 +30,15 @@ func newExecCommand(a *app) *cobra.Command {
 		Use:   "exec NODE [--testbed NAME] -- COMMAND [ARG]...",
 		Short: "Run a command in a node",
 		Long: `Run a command in a node with this terminal's input and output, and exit with its
-exit code: 127 when the node has no such program, 128 and the signal's number when
+exit code: 127 when the node has no such program, 128 plus the signal's number when
 a signal ended it. A node sees the host's programs and files, and has a network,
 a /tmp and processes of its own. In a container the command runs as the image's USER
 and in its WORKDIR.
 
-Ctrl-C and other signals go to the command; a second one ends it. The end of railbed
-exec is the end of the command: it and its process group get SIGHUP and SIGTERM, and
-two seconds later SIGKILL. A program that made itself a session of its own (setsid)
-stays until the testbed's end.`,
+Ctrl-C and other signals go to the command; a second one ends it. When railbed exec
+ends, the command ends: it and its process group get SIGHUP and SIGTERM, and two
+seconds later SIGKILL. A program in a session of its own (setsid) stays until the
+testbed ends.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),
@@ -61,10 +61,10 @@ stays until the testbed's end.`,
 	}
 	cmd.Flags().SetInterspersed(true)
 	cmd.Flags().StringVarP(&dir, "workdir", "w", workingDirectory(),
-		"working directory `DIR` in the node; / when the node does not see it; in a container the image's")
+		"working directory `DIR` in the node; / if the node lacks it; in a container by default the image's")
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil,
-		"`NAME=VALUE` for the command's environment; may be repeated; of yours only TERM, LANG, TZ and "+
-			"their like are passed on")
+		"`NAME=VALUE` for the command's environment; may be repeated; of your variables only TERM, LANG, "+
+			"TZ and the like are passed on")
 	completeFlag(cmd, "workdir", completeDirs)
 	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal, as a shell or an editor needs")
 	testbedFlag(cmd, &name)
@@ -76,8 +76,8 @@ func newShellCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell NODE [--testbed NAME]",
 		Short: "Open a shell in a node",
-		Long: `Open bash, or sh where the host has no bash, on a terminal in a node. It ends with
-exit or Ctrl-D, and when this command does.`,
+		Long: `Open bash, or sh where the host has no bash, on a terminal in a node. The
+shell ends with exit or Ctrl-D, and when this command ends.`,
 		Example:           "  railbed shell h0",
 		Args:              exactArgs(1),
 		ValidArgsFunction: inTurn(ofTestbed(&name, programNames), completeAnyFile),

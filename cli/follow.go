@@ -40,17 +40,17 @@ func newFollowCommand(a *app) *cobra.Command {
 puts packets together to messages and says where the time of each went:
 
   host       the sender sent nothing of the message
-  recover    from the first sending of the bytes that came last to the sending that arrived
+  recover    from the first transmission of the bytes that arrived last to the one that arrived
   queue      in queues of NICs and switches
   pause      in queues that flow control had stopped
   serialise  at the rate of links
   propagate  on links
   unseen     where the recording has no tap
-  emulator   by how much the emulation was behind its model
+  emulator   delay of the emulation behind its model
 
 The parts add up to the time from the first packet at the sender's NIC to the last missing
-byte at the receiver's. A message is one of reliable datagrams; a SEND, a WRITE or the answer
-of a READ of RoCEv2; the bytes of TCP up to a segment with PSH; or another UDP datagram.
+byte at the receiver's. A message is a message of reliable datagrams; a SEND, a WRITE or the
+answer to a READ of RoCEv2; the bytes of TCP up to a segment with PSH; or another UDP datagram.
 
 Without a selection it prints the sum of all messages and the slowest. RUN is a results
 directory, a bundle of one, or a capture.`,
@@ -72,7 +72,7 @@ directory, a bundle of one, or a capture.`,
 	cmd.Flags().StringVar(&flags.svg, "svg", "",
 		"`FILE` for a time-sequence diagram of the message of --message")
 	completeFlag(cmd, "svg", filesOf("svg"))
-	cmd.Flags().IntVar(&flags.packet, "packet", 0, "`NUMBER` of a record of a packet in the capture")
+	cmd.Flags().IntVar(&flags.packet, "packet", 0, "`NUMBER` of a packet's record in the capture")
 	cmd.Flags().IntVar(&flags.slowest, "slowest", 10, "`NUMBER` of messages to list, the slowest first")
 	return cmd
 }
@@ -177,7 +177,7 @@ func (a *app) showFollow(r *followReport) error {
 		return a.printJSON(r)
 	}
 	if len(r.Sums)+len(r.Messages)+len(r.Packets) == 0 {
-		a.show("no message of these was recorded")
+		a.show("no such message was recorded")
 	}
 	if len(r.Sums) > 0 {
 		rows := a.newTable("workload", "over", "messages", "unfinished", "sent\nagain", "p50", "p99", "most",

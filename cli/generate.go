@@ -221,8 +221,8 @@ fabric:
     kind: soft # or router, or, where the links form a tree, bridge: the kernel's
     buffer: 2MB # packet buffer that all ports of a switch share
   links:
-    # A rate at which two cores carry and record what %[6]d ranks send. What the host
-    # cannot keep up with ends as OVERLOADED; with more cores take more.
+    # At this rate two cores carry and record the traffic of %[6]d ranks. If the host
+    # cannot keep up, the verdict is OVERLOADED. With more cores, raise the rate.
     default: {rate: %[5]dmbit, mtu: 9000}
     # A class (host, fabric), a name or a pattern overrides it, both ways or one:
     # fabric: {rate: 400mbit, delay: 10us}

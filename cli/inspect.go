@@ -49,13 +49,13 @@ func newLsCommand(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the testbeds that are up, and recently died testbeds",
-		Long: fmt.Sprintf(`List the calling user's testbeds that are up. Those whose supervisor died without
-taking them down follow as aborted, with the directory that holds what is kept of
-them: supervisor.log and report.json, which railbed report prints. What else they
-left behind is removed by ls.
+		Long: fmt.Sprintf(`List the calling user's testbeds that are up. Testbeds whose supervisor died
+without taking them down follow as aborted, with the directory that holds their
+supervisor.log and report.json, which railbed report prints. Ls removes everything
+else that they left behind.
 
-One that is up and does not say what it is has a row of its own that says so, and
-the reason is told on standard error.
+A testbed that is up but does not answer has a row that says so. The reason is
+printed on standard error.
 
 The latest %d aborted testbeds are kept for %d days; railbed gc removes them at
 once. With -o json each testbed has a state: %q, %q or %q.`,
@@ -156,12 +156,11 @@ func newInspectCommand(a *app) *cobra.Command {
 		Use:   "inspect [TESTBED]",
 		Short: "Show nodes, switches and links, with live counters",
 		Long: `Show the present state: nodes with their addresses and processes, switches, and each
-direction of each link with the rate asked for, the shaper's burst, the rate that
-the calibration reached with it, and the kernel's live counters; of soft switches
-what they hold and did, and why NICs do without the fastest driver where they do.
-With --verify every setting is read back from the kernel and compared with the plan
-first; what differs is told and the exit code is 1. TESTBED is needed only when
-several are up.`,
+direction of each link with the requested rate, the shaper's burst, the rate that the
+calibration reached with it, and the kernel's live counters. For soft switches it
+shows queues and counters, and why NICs do not use the fastest driver. --verify first
+reads every setting back from the kernel and compares it with the plan; it prints
+the differences, with exit code 1. TESTBED is needed only when several are up.`,
 		Example: "  railbed inspect\n  railbed inspect --verify\n  railbed inspect quickstart -o " +
 			"json | jq '.links[0]'",
 		Args:              rangeArgs(0, 1),
@@ -230,7 +229,7 @@ func (a *app) printRouting(r *supervisor.RoutingState) {
 	}
 	latest := r.Reactions[max(0, len(r.Reactions)-reactionsShown):]
 	if len(latest) > 0 {
-		t := a.newTable("ROUTERS FOLLOW", "AT", "ROUTES CHANGED", "IN ROUTERS", "CONVERGED AFTER")
+		t := a.newTable("ROUTERS REACT TO", "AT", "ROUTES CHANGED", "IN ROUTERS", "CONVERGED AFTER")
 		for _, one := range latest {
 			t.AppendRow([]any{strings.Join(one.To, ", "), one.At.Local().Format(time.DateTime), one.Routes,
 				one.Routers, one.Last.Round(time.Microsecond)})
@@ -275,12 +274,12 @@ func newEventsCommand(a *app) *cobra.Command {
 		Short: "Show the events of a testbed",
 		Long: `Show the events of a testbed: when it came up, links were changed, programs
 started and exited, recordings began and ended, and what railbed up repaired. The
-latest thousand events are kept, and the first one, events.dropped, says how many
-are not; those of programs go before others. With -o json each event is a document
-in a line of its own.
+latest thousand events are kept; events of programs are dropped before others. The
+first event, events.dropped, has the number of dropped events. With -o json each
+event is a document on a line of its own.
 
-A reader that does not keep up with --follow gets a last event, events.lost, that
-says how many it missed, and the exit code is 5.`,
+A reader that does not keep up with --follow gets a last event, events.lost, with
+the number of events that it missed, and the exit code is 5.`,
 		Example: "  railbed events --follow -o json | jq .kind",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -315,14 +314,15 @@ func newGcCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove the remains of dead testbeds, their logs included",
-		Long: fmt.Sprintf(`Remove what testbeds whose supervisor died left behind: their run directories, and
-names, cgroups and containers that they recorded as their own, and containers with
-Railbed's labels whose run directory is no more, as well as names in /run/netns that
-lead to a testbed which is no more. Everything else the kernel has removed already. Live testbeds and what Railbed did not make are never touched.
+		Long: fmt.Sprintf(`Remove the remains of testbeds whose supervisor died: their run directories, and
+the names, cgroups and containers that they recorded as their own. Also remove
+containers with Railbed's labels whose run directory is gone, and names in /run/netns
+of testbeds that are gone. The kernel has removed everything else already. Gc never
+touches live testbeds or objects that Railbed did not make.
 
-Every up, down, run, ls and inspect does this as well, but keeps the log and the
-report of what died, the latest %d for %d days (railbed ls says where). Gc removes
-these, too, so that nothing is left; with --keep-aborted it keeps them.`,
+Up, down, run, ls and inspect do this, too, but keep the logs and reports of dead
+testbeds, the latest %d for %d days (railbed ls shows where). Gc removes these, too,
+unless --keep-aborted is given.`,
 			rundir.KeptCount, int(rundir.KeptFor.Hours()/24)),
 		Example: "  railbed gc --dry-run\n  railbed gc --keep-aborted",
 		Args:    exactArgs(0),
@@ -332,7 +332,7 @@ these, too, so that nothing is left; with --keep-aborted it keeps them.`,
 			return errors.Join(a.printSwept(append(swept, orphans...), dryRun), err, orphansErr)
 		},
 	}
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be removed")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be removed")
 	cmd.Flags().BoolVar(&keep, "keep-aborted", false, "keep logs and reports of testbeds that died")
 	return cmd
 }
@@ -353,7 +353,7 @@ func (a *app) printSwept(swept []rundir.Swept, dryRun bool) error {
 			a.show("%s: %s %s", testbed.Name, verb, path)
 		}
 		for _, what := range testbed.Left {
-			a.say("railbed: warning: %s: left %s, whose engine does not answer; gc removes them once it does",
+			a.say("railbed: warning: %s: left %s, whose engine does not answer; run gc when it does",
 				testbed.Name, what)
 		}
 		a.printKept(testbed)
@@ -368,8 +368,8 @@ func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Print the version, and that of the control protocol: a testbed answers only a
-railbed that speaks the same, which is the one that brought it up.`,
+		Long: `Print the versions of railbed and of its control protocol. A testbed answers only a
+railbed with the same control protocol as the railbed that brought it up.`,
 		Args: exactArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			goVersion := "unknown"

@@ -123,9 +123,11 @@ func (a *app) printKeptPackets(kept keep.Kept, stats capture.Stats, o keep.Optio
 	}
 	switch {
 	case o.Start != nil && !kept.Started:
-		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("nothing started it: %s", o.Start)}
+		return &exitError{Code: verdict.ExitInconclusive,
+			Err: fmt.Errorf("no event of --start occurred: %s", o.Start)}
 	case o.Stop != nil && !kept.Stopped:
-		return &exitError{Code: verdict.ExitInconclusive, Err: fmt.Errorf("nothing stopped it: %s", o.Stop)}
+		return &exitError{Code: verdict.ExitInconclusive,
+			Err: fmt.Errorf("no event of --stop occurred: %s", o.Stop)}
 	case stats.Dropped() > 0:
 		return &exitError{Code: verdict.ExitInconclusive, Err: errLossy}
 	}

@@ -23,22 +23,22 @@ func newLinkCommand(a *app) *cobra.Command {
 		Short: "Show and change the links of a running testbed",
 		Long: `Show and change the links of a running testbed. A link is named by its ends, as in
 leaf1--spine2 or h0--leaf1; its direction a-to-b leads from the first to the second.
-Railbed up of the testbed's file undoes the changes.`,
+Railbed up with the testbed's file undoes the changes.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLinkShowCommand(a), newLinkSetCommand(a),
 		newLinkStateCommand(a, "up", "Bring a link, or one direction of it, back up",
 			`Bring a link back up, or one direction that was taken down by itself. Without a
-direction everything that link down did to the link is undone; what link set did
-stays.`),
+direction it undoes everything that link down did to the link, but not what link set
+did.`),
 		newLinkStateCommand(a, "down", "Take a link down, or one direction of it",
 			`Take a link down, as if its cable were pulled: neither end has a carrier, routes
 over it go away, and equal-cost paths carry the traffic.
 
-With a direction only what is sent that way is lost, with what was queued for it.
-Both ends keep their carrier, as with one broken fibre of a pair: no end learns of
-it, and equal-cost paths go on using the link.`))
+With a direction only packets in that direction are lost, queued packets included.
+Both ends keep their carrier, as with one broken fibre of a pair: neither end
+notices, and equal-cost paths go on using the link.`))
 	return cmd
 }
 
@@ -50,10 +50,10 @@ func newLinkShowCommand(a *app) *cobra.Command {
 		Long: `Show each direction of every link, or of one: -> is a-to-b, from the first end of
 the link's name to the second.
 
-ASKED is the rate asked for, BURST what the shaper lets pass at once, REACHED the
-share of the rate that it reached on this host when it was measured, QUEUE the
-drop-tail queue in front of the link, OTHER delay, loss and the like. SENT, PACKETS
-and DROPS count since the testbed came up, BACKLOG is what waits now.`,
+ASKED is the requested rate, BURST the bytes that the shaper lets pass at once, REACHED
+the share of the rate that the calibration measured on this host, QUEUE the drop-tail
+queue in front of the link, OTHER delay, loss and the like. SENT, PACKETS and DROPS
+count since the testbed came up, BACKLOG counts the bytes that wait now.`,
 		Example: "  railbed link show\n  railbed link show h0--leaf1 -o json | jq " +
 			"'.[0].a_to_b.shaper'",
 		Args:              rangeArgs(0, 1),
@@ -184,14 +184,14 @@ func newLinkSetCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set LINK [a-to-b|b-to-a]",
 		Short: "Change a link's rate, queue or impairments while it runs",
-		Long: `Change a link in both directions, or in one. What is not named stays as it is, but
-for reorder-by, which follows the rate unless it was given. What a file could not
-say of the link is refused as there, and nothing changes. Every setting is read
-back from the kernel. Delay, jitter, loss, duplicate and corrupt need netem
-(railbed doctor netem says whether the host has it), or soft switches, whose links
-can do more: --set takes what a file can say of a link.
-What soft switches keep for PFC and Gentle Flow Control follows rate and delay,
-but for what the file gives; where a switch's buffer has no room for it, nothing
+		Long: `Change a link in both directions, or in one. Other settings stay unchanged, except
+reorder-by, which follows the rate unless it was given. A value that a file must not
+have is refused, and nothing changes. Every setting of the kernel is read back. Delay,
+jitter, loss, duplicate and corrupt need netem (railbed doctor netem shows whether
+the host has it), or soft switches, whose links can do more: --set takes every setting
+that a link can have in a file.
+The buffer that soft switches reserve for PFC and Gentle Flow Control follows rate and
+delay, except for values in the file. If a switch's buffer has no room for it, nothing
 changes.`,
 		Example: `  railbed link set leaf1--spine2 --rate 100mbit
   railbed link set leaf1--spine2 a-to-b --loss 0.1%
@@ -243,7 +243,7 @@ changes.`,
 	flags.StringVar(&loss, "loss", "", "`SHARE` of the packets that is lost, as in 0.1%")
 	flags.StringVar(&duplicate, "duplicate", "", "`SHARE` of the packets that is sent twice, as in 0.1%")
 	flags.StringVar(&words, "set", "",
-		"`SETTINGS` in the words of files, as in {flap: {every: 1s, for: 10ms}}")
+		"`SETTINGS` as in files, such as {flap: {every: 1s, for: 10ms}}")
 	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd

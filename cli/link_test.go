@@ -103,7 +103,7 @@ func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {
 		{[]string{"b-to-a", "--queue", "100B"}, "queue is 100B; want at least 1514B, one frame of mtu 1500"},
 		{[]string{"--delay", "2m"}, "--delay: set.delay is 2m0s; want at most 1m0s"},
 		{[]string{"--rate", "1bit"}, "set.rate is 1bit; want 1kbit to 1600gbit"},
-		{[]string{"--queue", "0B"}, "--queue: a queue of no bytes drops everything"},
+		{[]string{"--queue", "0B"}, "--queue: queue is 0B, which drops every packet"},
 		{[]string{"--loss", "1%, rate: 5mbit"}, "--loss: "},
 		{nil, "nothing to set on h0--leaf1"},
 	} {

@@ -206,7 +206,8 @@ func TestManagement(t *testing.T) {
 	}
 	defer listener.Close()
 	want := fmt.Sprintf("railbed: %s:4:37: publish 18080/tcp for h0: unsupported here: the port is taken "+
-		"by cli.test (process %d); publish another port, or end what has this one\n", file, os.Getpid())
+		"by cli.test (process %d); publish another port, or end the program that has this port\n", file,
+		os.Getpid())
 	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported ||
 		!strings.HasSuffix(got.stderr, want) {
 		t.Errorf("a port that is taken: %+v, want %q", got, want)
@@ -219,13 +220,13 @@ func clashes(t *testing.T, host *container, text, name string) {
 	t.Helper()
 	other := writeFile(t, strings.Replace(text, name, name+"2", 1))
 	ours := ": unsupported here: the port is taken by testbed " + name +
-		"; publish another port, or end what has this one\n"
+		"; publish another port, or end the program that has this port\n"
 	want := "railbed: " + other + ":4:37: publish 18080/tcp for h0" + ours + other +
 		":4:49: publish 18053/udp for h0" + ours +
 		other + ":3:27: subnet 172.31.254.0/24: unsupported here: the host has a route to 172.31.254.0/24; " +
-		"want one that is free, as addressing: {management4: 172."
+		"want a free subnet, as addressing: {management4: 172."
 	want6 := other + ":3:57: subnet fd00:b::/64: unsupported here: the host has a route to fd00:b::1/128; " +
-		"want one that is free, as addressing: {management6: \"fd00:a3:0:"
+		"want a free subnet, as addressing: {management6: \"fd00:a3:0:"
 	if got := host.railbed(t, "up", other); got.code != verdict.ExitUnsupported ||
 		!strings.HasPrefix(got.stderr, want) || !strings.Contains(got.stderr, want6) {
 		t.Errorf("the same subnets and ports: %+v, want %q and %q", got, want, want6)

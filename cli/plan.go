@@ -25,20 +25,20 @@ func newPlanCommand(a *app) *cobra.Command {
 		Use:   "plan FILE",
 		Short: "Print the plan of a testbed, before anything is made",
 		Long: `Plan compiles a testbed file and prints what was decided: nodes with their NICs
-and addresses, switches, links with what they do to packets, and the NIC of each
+and addresses, switches, links with their rates and impairments, and the NIC of each
 rank. The JSON form also has every route, rule and neighbour, and is what
 "railbed up" applies; nothing is decided later.
 
-The same file gives the same plan, byte for byte. Nothing on the host is looked
-at. FILE may be - for standard input.
+The same file gives the same plan, byte for byte. Plan does not read the host. FILE
+may be - for standard input.
 
-With --rates it prints, as JSON, how fast each rank may send to which other one in a
-collective, which "control: offline" of a workload over rd keeps to: by max-min, fair
-shares of all links for all at once, or conflict-free, in phases in which no NIC has
-two peers. Or those of a step of the file that has "control: offline", by what each pair of
-its ranks has to carry where that is known: of a mixture of experts for what goes out or,
-with --back, for what comes back. Pairs of a messages step have even rates, though their sums
-are known: messages go one by one, and a sum over the whole run does not say who sends when.`,
+--rates prints, as JSON, the rate at which each rank may send to each other rank in a
+collective, for a workload over rd with "control: offline". Method max-min gives fair
+shares of all links to all pairs at once, conflict-free has phases in which no NIC has
+two peers. --rates also takes a step of the file with "control: offline". Its rates are
+weighted by the bytes of each pair of ranks, if these are known: for a mixture of experts
+the bytes of dispatch or, with --back, of combine. Pairs of a messages step have equal rates:
+messages go one by one, and sums over the whole run do not tell which ranks send when.`,
 		Example: `  railbed plan scenarios/quickstart.yaml
   railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
   railbed generate hpn | railbed plan -
@@ -74,13 +74,14 @@ are known: messages go one by one, and a sum over the whole run does not say who
 	cmd.Flags().StringVar(&o.Pattern, "rates", "",
 		"print rates for a collective of this `PATTERN`: "+strings.Join(allocation.Patterns(),
 			", ")+"; or of the step with this name")
-	cmd.Flags().BoolVar(&back, "back", false, "of a mixture of experts, print those of what comes back")
+	cmd.Flags().BoolVar(&back, "back", false,
+		"print the rates of a mixture of experts for combine, not for dispatch")
 	cmd.Flags().StringVar(&o.Method, "method", allocation.MaxMin,
-		"compute them by this `METHOD`: max-min or conflict-free")
+		"compute the rates by this `METHOD`: max-min or conflict-free")
 	completeFlag(cmd, "rates", oneOf(allocation.Patterns()...))
 	completeFlag(cmd, "method", oneOf(allocation.MaxMin, allocation.ConflictFree))
 	cmd.Flags().StringVar(&headroom, "headroom", "2%",
-		"leave this `SHARE` of each link to acknowledgements and what is sent again")
+		"leave this `SHARE` of each link to acknowledgements and retransmissions")
 	return cmd
 }
 

@@ -17,12 +17,12 @@ func newProbeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "probe FROM TO",
 		Short: "Show each switch between two nodes: queue, time, link use",
-		Long: `Send telemetry probes from a node to a node and show what the soft switches on the
-way wrote into them (int: true of fabric.switch): the ports that a probe passed, the
-bytes that waited in its queue when it left, the time since it left the switch
-before, and how busy the link was in the last whole 100 us.
+		Long: `Send telemetry probes from one node to another and show what the soft switches on the
+path wrote into them (int: true of fabric.switch): the ports that a probe passed, the
+bytes that waited in its queue when it left, the time since it left the
+previous switch, and how busy the link was in the last whole 100 us.
 
-Times and queues are those of the model, of the testbed's one clock. Probes wait in
+Times and queues are the model's, in the testbed's clock. Probes wait in
 queues as other packets of their priority do; with --flows they take the paths that
 as many flows would take.
 

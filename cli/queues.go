@@ -95,8 +95,8 @@ func (a *app) printDrivers(nics []live.NICState) {
 
 // printTiming prints how late frames were, as measured by the kernel.
 func (a *app) printTiming(t *live.Timing) {
-	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched, %d more not "+
-		"known; smallest time of the links in use %v, late in %d of %d seconds\n",
+	fmt.Fprintf(a.stdout, "arrived late by: median %v, p99 %v, worst %v, of %d frames watched, %d more "+
+		"unknown; smallest time of the links in use %v, late in %d of %d seconds\n",
 		t.Arrivals.P50, t.Arrivals.P99, t.Arrivals.Worst, t.Arrivals.Frames, t.Unmatched, known(t.Unit),
 		t.Late, t.Windows)
 	if t.First != nil {
@@ -120,7 +120,7 @@ const clockFormat = "15:04:05.000"
 func (a *app) printAggregation(s *softswitch.AggregationState) {
 	over, up := "", ""
 	if s.Over {
-		over = ", OVER: a worker did not come in time"
+		over = ", OVER: a participant timed out"
 	}
 	if s.Above != "" {
 		up = fmt.Sprintf(", %d to %s and %d again", s.Partials, s.Above, s.Reasked)

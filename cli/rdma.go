@@ -117,41 +117,41 @@ to the server there; both ends want the same options.`,
 func (o *rdmaOptions) flags(cmd *cobra.Command) {
 	f, c := cmd.Flags(), &o.config
 	f.StringVarP(&c.NIC, "ib-dev", "d", "",
-		"`NIC` whose first address is used (default: the one that the peer is reached from)")
+		"`NIC` whose first address is used (default the NIC with the route to the peer)")
 	completeFlag(cmd, "ib-dev", cobra.NoFileCompletions)
 	f.IntVarP(&c.Port, "port", "p", perftest.DefaultPort,
-		"`NUMBER` of the port, of TCP or of rdma_cm, where the ends meet")
+		"`NUMBER` of the TCP or rdma_cm port for the connection")
 	f.IntVarP(&c.Size, "size", "s", 0, "`BYTES` of a message (default 65536, of latencies 2, of atomics 8)")
 	f.BoolVarP(&c.All, "all", "a", false, "all sizes from 2 bytes to 8 MiB")
 	f.IntVarP(&c.Iterations, "iters", "n", 0,
 		"`NUMBER` of messages of each size (default 1000, of write-bw 5000)")
 	f.IntVarP(&o.duration, "duration", "D", 0, "`TIME` to run in seconds, in place of a number of messages")
 	f.IntVarP(&o.margin, "margin", "f", 0,
-		"`TIME` in seconds at both ends of a duration that is not measured (default a quarter)")
+		"`TIME` in seconds at both ends of --duration that is not measured (default a quarter of it)")
 	f.IntVarP(&c.TxDepth, "tx-depth", "t", 0, "`NUMBER` of requests under way (default 128, of latencies 1)")
 	f.IntVarP(&c.QueuePairs, "qp", "q", 1, "`NUMBER` of queue pairs")
 	f.IntVarP(&c.MTU, "mtu", "m", 0,
-		"`BYTES` of a packet's payload at most: 256 to 4096 (default what the link carries)")
+		"largest payload of a packet in `BYTES`, 256 to 4096 (default what the link carries)")
 	f.IntVarP(&c.QPTimeout, "qp-timeout", "u", 14, "`NUMBER` n: an answer may take 4 us * 2^n")
 	f.IntVarP(&c.TOS, "tos", "T", -1,
 		"`NUMBER`: traffic class of packets, DSCP above two bits of ECN (default DSCP 26)")
-	f.IntVarP(&c.GIDIndex, "gid-index", "x", 0, "`NUMBER`, shown only: the address says it all")
+	f.IntVarP(&c.GIDIndex, "gid-index", "x", 0, "`NUMBER`, only printed: the address determines the GID")
 	f.StringVarP(&o.connection, "connection", "c", "RC", "`SERVICE`: RC")
 	completeFlag(cmd, "connection", oneOf("RC"))
-	f.BoolVarP(&c.CM, "rdma_cm", "R", false, "rdma_cm connects the queue pairs, and -z")
+	f.BoolVarP(&c.CM, "rdma_cm", "R", false, "connect the queue pairs by rdma_cm; implies -z")
 	f.BoolVarP(&c.ExchangeCM, "com_rdma_cm", "z", false,
-		"the ends speak over a queue pair that rdma_cm connects, and not over TCP")
-	f.BoolVarP(&o.ignored.frequency, "CPU-freq", "F", false, "means nothing here")
+		"exchange parameters over a queue pair that rdma_cm connects, instead of TCP")
+	f.BoolVarP(&o.ignored.frequency, "CPU-freq", "F", false, "no effect")
 	f.BoolVarP(&o.ignored.events, "events", "e", false,
-		"means nothing here: completions are always waited for")
+		"no effect: the command always waits for completions")
 	f.IntVarP(&o.ignored.port, "ib-port", "i", 1, "`NUMBER` of the device's port: 1")
-	f.IntVarP(&o.ignored.inline, "inline_size", "I", 0, "`BYTES`, means nothing here")
-	f.IntVarP(&o.ignored.level, "sl", "S", 0, "`NUMBER`, means nothing over Ethernet")
+	f.IntVarP(&o.ignored.inline, "inline_size", "I", 0, "`BYTES`, no effect")
+	f.IntVarP(&o.ignored.level, "sl", "S", 0, "`NUMBER`, no effect over Ethernet")
 	if c.Test == perftest.SendBW || c.Test == perftest.SendLat {
 		f.IntVarP(&c.RxDepth, "rx-depth", "r", 512, "`NUMBER` of receives that are posted")
 	}
 	f.BoolVar(&c.Verify, "verify", false,
-		"look whether what came is what railbed rdma sends at the other end, for each size")
+		"check for each size that the received data is the data that railbed rdma sends")
 }
 
 // bandwidthFlags adds the flags of the tests of bandwidth.

@@ -25,8 +25,8 @@ func newReportCommand(a *app) *cobra.Command {
 		Use:   "report DIR | BASE NEW | BASE... -- NEW...",
 		Short: "Print the report of an earlier run again, or compare runs",
 		Long: `Report prints the tables of a run from the report.json in its directory of
-results, and exits with the code of that run. DIR may also be what is kept of a
-testbed that died; railbed ls lists these.
+results, and exits with the code of that run. DIR may also be the directory kept of a
+dead testbed, which railbed ls lists.
 
 With two runs, or with base runs and new runs on both sides of --, it compares
 them: what changed in the plan, in versions and on the host; verdicts and checks;
@@ -81,7 +81,7 @@ takes a quantile as one value of a run.`,
 	cmd.Flags().Float64Var(&flags.Alpha, "alpha", compare.DefaultAlpha,
 		"`SHARE` of the tests that may find a difference where there is none")
 	cmd.Flags().BoolVar(&flags.NoRecordings, "no-recordings", false,
-		"leave recordings unread; each is read by itself, with some 80 bytes of memory for each record")
+		"do not read recordings (one is read at a time, with some 80 bytes of memory for each record)")
 	completeFlag(cmd, "html", filesOf("html"))
 	return cmd
 }

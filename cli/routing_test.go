@@ -58,7 +58,7 @@ func TestRoutersWithDaemons(t *testing.T) {
 	}
 	must(t, "link", "down", "leaf1--spine1", "--testbed", name)
 	shown := must(t, "inspect", name).stdout
-	for _, want := range []string{"bgpd of spine1 ended at ", ": signal 9 (killed)", "ROUTERS FOLLOW",
+	for _, want := range []string{"bgpd of spine1 ended at ", ": signal 9 (killed)", "ROUTERS REACT TO",
 		"leaf1--spine1 down "} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("inspect says nothing of %q:\n%s", want, shown)

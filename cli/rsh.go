@@ -14,13 +14,13 @@ func newRshCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rsh NODE COMMAND [ARG]...",
 		Short: "In a node, run a command in another node",
-		Long: `Run a command in another node of the testbed, from a node: as rsh and ssh do between
-machines, for programs that start others with them. A shell there reads the words,
-joined by spaces. Input, output and the exit code are the command's, and the end of
-railbed rsh is the end of the command.
+		Long: `In a node, run a command in another node of the testbed, as rsh and ssh do between
+machines, for programs that start others with them. A shell in the other node gets the
+words, joined by spaces. Input, output and the exit code are the command's. When
+railbed rsh ends, the command ends.
 
-It works where railbed exec and railbed shell lead, in nodes of runtime netns, and for
-the user whose testbed it is. The command may run in any node.`,
+It works in nodes of runtime netns, below railbed exec and railbed shell, and for the
+user whose testbed it is. The command may run in any node.`,
 		Example: `  railbed exec h0 -- mpirun --allow-run-as-root --mca plm_rsh_agent 'railbed rsh' --host h0,h1 ./program
   railbed exec h0 -e HYDRA_LAUNCHER_EXTRA_ARGS=rsh -- mpiexec.mpich -launcher rsh -launcher-exec railbed -localhost h0 -hosts h0,h1 ./program`,
 		Args:              rangeArgs(2, -1),

@@ -22,22 +22,21 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: `Run brings up the cluster that FILE describes, does the steps on their timeline,
 takes the cluster down, and judges the checks from what was recorded.
 
-Steps run one after another; one with "at" starts that long after the first and
-begins a sequence of its own beside the others. A background workload is waited
-for at the end; a background command is ended with the run, which is no failure.
-A step that fails ends the run, and what is recorded by then is still judged. A
-file with steps and no checks passes when its steps do; one with neither is
-INCONCLUSIVE.
+Steps run one after another. A step with "at" starts that long after the first and
+begins a sequence of its own, parallel to the others. The run waits for background
+workloads at the end. It ends background commands, which is no failure. A step that
+fails ends the run; recordings up to then are still judged. A file with steps and no
+checks passes when its steps do; a file with neither is INCONCLUSIVE.
 
 The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
 the captures, and under logs/NODE/ what programs printed, of each log the first 16 MiB
-and the last 64 KiB. DIR is made; one that exists must be empty or of an earlier run,
-whose files are replaced.
+and the last 64 KiB. DIR is created; an existing DIR must be empty or hold an earlier
+run, whose files are replaced.
 
 Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
-4 OVERLOADED, 5 INCONCLUSIVE. What fails while the emulator does not keep up proves
-nothing, so that OVERLOADED overrules FAIL. Ctrl-C ends the run as ABORTED, takes everything
-down and still writes the results; a second one kills the testbed first.`,
+4 OVERLOADED, 5 INCONCLUSIVE. A failure while the emulator does not keep up
+proves nothing, so OVERLOADED overrules FAIL. Ctrl-C ends the run as ABORTED, takes everything
+down and still writes the results; a second Ctrl-C kills the testbed first.`,
 		Example: `  railbed run scenarios/quickstart.yaml
   railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict`,
 		Args:              exactArgs(1),

@@ -47,7 +47,7 @@ with .json gives Chrome's JSON form.
 
 Nodes and switches are processes, and their ports threads. A port has slices for the frames
 that it sends, and above them for the frames that wait. Counters show the depth of queues and
-the rate. Nodes have slices for messages. Arrows lead along the way of each packet.`,
+the rate. Nodes have slices for messages. Arrows follow the path of each packet.`,
 		Example: `  railbed trace out                                   # writes out.perfetto-trace
   railbed trace out --from 200ms --to 210ms --file out.json
   railbed trace out --message 17
@@ -61,7 +61,7 @@ the rate. Nodes have slices for messages. Arrows lead along the way of each pack
 	cmd.Flags().StringVar(&flags.file, "file", "",
 		"`FILE` to write; default: the run's name and "+traceSuffix)
 	cmd.Flags().StringVarP(&flags.filter, "filter", "Y", "",
-		"`FILTER` that some record of a packet has to match")
+		"`FILTER` that at least one record of a packet has to match")
 	cmd.Flags().IntVar(&flags.message, "message", 0, "`NUMBER` of the only message to show")
 	cmd.Flags().DurationVar(&flags.from, "from", 0, "`TIME` of the first packets, from the first record")
 	cmd.Flags().DurationVar(&flags.to, "to", 0, "`TIME` before which the last packets start; 0 is the end")

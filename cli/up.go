@@ -24,20 +24,20 @@ func newUpCommand(a *app) *cobra.Command {
 		Use:   "up FILE",
 		Short: "Bring a testbed up and leave it running",
 		Long: `Bring up the cluster that FILE describes and leave it running. Steps and checks
-in the file are not run; railbed run does that. It stays up until railbed down,
-also when this command's terminal goes.
+in the file are not run; railbed run does that. The testbed stays up until
+railbed down, even if this command's terminal is closed.
 
-A testbed that is up already is repaired: changes made with railbed link are
-undone, and so is whatever else differs from the plan, as routes that were
-deleted, qdiscs that were changed or links that were removed; each repair is
-told. What is as planned is left alone, and processes go on running. What could
-not be repaired is told, too, with exit code 1.
+A testbed that is up already is repaired: up undoes changes made with railbed link
+and every other difference from the plan, such as deleted routes, changed qdiscs or
+removed links. It prints each repair. Everything else stays unchanged, and processes
+go on running. Differences that could not be repaired are printed, too, with exit
+code 1.
 
-A file that has changed since is taken over as far as that can be done while
-the testbed runs: rates, queues, delays and losses of links. Other changes are
-told and are an error; take the testbed down first.
+If the file has changed, up applies the changes that are possible while the testbed
+runs: rates, queues, delays and losses of links. Other changes are printed and are an
+error; take the testbed down first.
 
-Ctrl-C undoes what was made, a second one kills it; a repair is completed.`,
+Ctrl-C undoes what was made, a second one kills the testbed. A repair is completed.`,
 		Example: `  railbed up scenarios/quickstart.yaml
   railbed exec h0 -- ping -c1 h7
   railbed down`,
@@ -146,10 +146,10 @@ func newDownCommand(a *app) *cobra.Command {
 		Use:   "down [NAME|FILE]...",
 		Short: "Take testbeds down",
 		Long: `Take testbeds down, by name or by the file they came from, with every program that
-runs in them. Without arguments the only one that is up. A testbed that is not up is no error. What was begun is
-completed after Ctrl-C; a second one kills the testbed.
+runs in them. Without arguments, take down the only testbed that is up. A testbed that
+is not up is no error. Ctrl-C does not stop the command; a second one kills the testbed.
 
-With -o json a list with the state of each: "down", "not up" or "failed".`,
+With -o json a list has the state of each testbed: "down", "not up" or "failed".`,
 		Example:           "  railbed down\n  railbed down quickstart\n  railbed down --all",
 		ValidArgsFunction: completeTestbeds,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -230,7 +230,7 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 }
 
 // errKilled means that the shutdown was interrupted twice and the testbed was killed.
-var errKilled = errors.New("interrupted twice, and killed")
+var errKilled = errors.New("interrupted twice; the testbed was killed")
 
 // takeDown takes a testbed down. If it is interrupted twice meanwhile, it kills the supervisor,
 // also if the supervisor does not answer.

@@ -55,13 +55,12 @@ func newValidateCommand(a *app) *cobra.Command {
 
   file:line:column: what is wrong; what would be right
 
-Algorithms, traces, matrices, sizes, requests and rates that the steps name are read
-and proved as run does it. A check that can never pass, by what the fabric and the
-capture are, is a problem. One that will probably not pass is a warning, printed in
-the same way, as is an archive or folder of a container that is not there yet;
-warnings leave the exit code 0. Validate changes nothing. FILE may be - for
-standard input, and names are then relative to the current directory. The exit code
-is 2 if any file has a problem.`,
+Validate reads and proves the algorithms, traces, matrices, sizes, requests and rates
+that steps name, as run does. A check that can never pass with this fabric and capture
+is a problem. A check that will probably not pass is a warning, printed in the same
+way. So is a missing archive or folder of a container. Warnings leave the exit code 0.
+Validate changes nothing. FILE may be - for standard input; names are then relative
+to the current directory. The exit code is 2 if any file has a problem.`,
 		Example: `  railbed validate scenarios/*.yaml
   railbed generate fat-tree --param k=4 | railbed validate -
   railbed validate -o json cluster.yaml | jq '.[].problems'`,

@@ -66,7 +66,7 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 		"experts": {"- workload: {name: w, kind: moe, moe: {experts: 3}}",
 			"v.yaml:4:34: algorithm of a workload: "},
 		"a filter": {"- capture: {at: [all], file: a.pcapng, filter: udpp}",
-			`v.yaml:4:48: unknown word: compile filter "udpp": column 1: `},
+			`v.yaml:4:48: invalid value: compile filter "udpp": column 1: `},
 		"two problems": {"- capture: {at: [all], file: a.pcapng, filter: udpp}\n- training: {name: t, " +
 			"trace: none.cm}", "v.yaml:5:30: training job: "},
 	} {
@@ -97,7 +97,7 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 	}
 	file := besideFiles(t, "requires: [netem, netme]\n"+validated, nil)
 	if code, _, errs := railbed("", "validate", file); code != verdict.ExitUsage ||
-		!strings.Contains(errs, `v.yaml:1:19: unknown word: feature "netme": want one of `) {
+		!strings.Contains(errs, `v.yaml:1:19: invalid value: feature "netme": want one of `) {
 		t.Errorf("a feature that there is not: exit %d: %s", code, errs)
 	}
 }
@@ -142,7 +142,7 @@ func TestValidateSaysWhatCannotBeProved(t *testing.T) {
 		t.Errorf("a warning: exit %d, %v: %s%s", code, err, out, errs)
 	}
 	never := besideFiles(t, validated+steps+"- packets: {trims: {}}\n", nil)
-	problem := "no port there can trim a packet; want fabric: {switch: {trim: true}} of soft switches"
+	problem := "no selected port can trim a packet; want fabric: {switch: {trim: true}} of soft switches"
 	if code, _, errs := railbed("", "validate", never); code != verdict.ExitUsage ||
 		!strings.Contains(errs, "v.yaml:7:13: "+problem) {
 		t.Errorf("never: exit %d: %s", code, errs)

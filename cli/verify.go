@@ -55,33 +55,32 @@ func newVerifyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Judge the packets of a capture at switches, links and NICs",
-		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be - for standard
-input, and any tool's capture. Railbed names interfaces NODE:PORT; --tap says which port
-another interface is, by its name or, where it has none, by its number from 0 on.
+		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be any tool's
+capture, or - for standard input. Railbed names interfaces NODE:PORT; --tap says which
+port another interface is, by its name or, if it has none, by its number from 0 on.
 
 With --testbed-file or --plan it knows the cluster, and checks that every switch
 passed on what it received, that equal-cost paths share the load, that no link
-carried more or, while busy, less than it was asked to, and that no frame is
-longer than its link's MTU. With --workload it also checks the bytes that each
-rank sent and the NIC by which they left. Without a cluster only the MTU of --mtu
-is checked.
+carried more than its rate or, while busy, less, and that no frame is longer than
+its link's MTU. With --workload it also checks the bytes that each rank sent and the
+NIC by which they left. Without a cluster only the MTU of --mtu is checked.
 
-With --check or --rules it checks what is named instead, and with --mtu or --fidelity that,
-too. A check is written as under "packets:" in a scenario file; for example:
+--check and --rules replace these checks; --mtu and --fidelity then add their checks. A
+check is written as under "packets:" in a scenario file; for example:
 
   ` + strings.Join(verify.Examples(), "\n  ") + `
 
 The rules of roce, over connections of RoCEv2 in anybody's recording, are icrc, psn,
-acks, writes, go-back-n, cnp and rate-decrease; one that has nothing to be applied to is
+acks, writes, go-back-n, cnp and rate-decrease. A rule that applies to no packet is
 INCONCLUSIVE and says NOT-APPLICABLE.
 
 A rule (check "rule") is about packets that display filters select, as in decode -Y. It
 names the packets that break it, and --offenders writes them to captures.
 
-Those of a workload, bytes-per-rank, rank-nic, crossed, rail-local and partial-sums, need --workload; most others,
-and crossed, need the cluster. With --keys those of reliable datagrams read encrypted packets, as far as
-the capture has them whole. A check whose evidence is missing or incomplete is INCONCLUSIVE, exit
-code 5.`,
+The checks of a workload (bytes-per-rank, rank-nic, crossed, rail-local, partial-sums)
+need --workload; crossed and most others need the cluster. With --keys the checks of
+reliable datagrams read encrypted packets that the capture has whole. A check whose
+evidence is missing or incomplete is INCONCLUSIVE, exit code 5.`,
 		Example: `  railbed verify out/run.pcapng --testbed-file scenarios/quickstart.yaml
   railbed verify out/run.pcapng --plan out/plan.json --check 'drops: {reason: tail, count: "== 0"}' --check 'lossless: {}'
   railbed plan -o json cluster.yaml > plan.json && railbed verify x.pcapng --plan plan.json -o json
@@ -167,7 +166,7 @@ func (f *verifyFlags) define(cmd *cobra.Command, a *app) {
 	cmd.Flags().StringVar(&f.testbedFile, "testbed-file", "",
 		"the testbed's `FILE`, whose plan is compiled")
 	cmd.Flags().StringArrayVar(&f.named, "check", nil,
-		"`CHECK` as a file's packets: has it, such as 'deadlock: none'; may be repeated")
+		"`CHECK` as under packets: in a file, such as 'deadlock: none'; may be repeated")
 	cmd.Flags().StringVar(&f.rules, "rules", "",
 		"`FILE` with a list of such checks below rules:, as '- rule: {never: FILTER}'")
 	cmd.Flags().StringVar(&f.offenders, "offenders", "",
@@ -187,7 +186,7 @@ func (f *verifyFlags) define(cmd *cobra.Command, a *app) {
 		"least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
 	cmd.Flags().StringVar(&f.fidelity, "fidelity", verify.Faithful,
 		"worst `VERDICT` on fidelity that passes: faithful or degraded")
-	cmd.Flags().IntVar(&f.mtu, "mtu", 0, "`MTU` of links that no plan knows; 0 leaves them out")
+	cmd.Flags().IntVar(&f.mtu, "mtu", 0, "`MTU` of links without a plan; 0 does not check them")
 	completeFlag(cmd, "testbed-file", completeFiles)
 	completeFlag(cmd, "check", oneOf(verify.Examples()...))
 	completeFlag(cmd, "rules", completeFiles)
@@ -346,7 +345,7 @@ func (a *app) printVerify(name string, r verifyReport) {
 		fmt.Fprintf(a.stdout, "; %s", printable.Line(r.Capture.Note))
 	}
 	if len(r.NotInPlan) > 0 {
-		fmt.Fprintf(a.stdout, "; not of the plan, and in no check: %s",
+		fmt.Fprintf(a.stdout, "; not in the plan, and in no check: %s",
 			printable.Line(shortened(r.NotInPlan)))
 	}
 	fmt.Fprint(a.stdout, "\n\n")
@@ -368,8 +367,8 @@ func (a *app) printVerify(name string, r verifyReport) {
 		}
 	}
 	if len(r.RestOnTime) > 0 {
-		fmt.Fprintf(a.stdout, "\nnote: %s rest on time: PASS holds if the emulation kept it, which the "+
-			"run's report says and a capture does not\n",
+		fmt.Fprintf(a.stdout, "\nnote: %s rest on time: PASS holds only if the emulation kept time, which "+
+			"the run's report shows and a capture does not\n",
 			printable.Line(shortened(r.RestOnTime)))
 	}
 	fmt.Fprintf(a.stdout, "\n%s\n", r.Verdict)

@@ -82,7 +82,7 @@ func TestVerify(t *testing.T) {
 		"keys": {[]string{short, "--mtu", "1500", "--keys", keys}, 0,
 			"0 of 1 packets were longer"},
 		"no keys": {[]string{short, "--mtu", "1500", "--keys", testbed}, 2,
-			"it has no secret with lives"},
+			"no keys, want a line RD_SECRET"},
 		"keys not there": {[]string{short, "--mtu", "1500", "--keys", testbed + "s"}, 2, "no such file"},
 		"cut":            {[]string{cut, "--mtu", "1500"}, 5, "the capture is truncated"},
 		"no file":        {[]string{short + "x"}, 2, "no such file"},

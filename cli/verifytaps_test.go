@@ -39,7 +39,7 @@ func TestVerifyNamesTaps(t *testing.T) {
 			"the capture has eth0, eth1, and the plan " + ports +
 				"; say which is which, as in --tap eth0=h0:eth0"},
 		"a part": {[]string{two, "--tap", "eth0=h0:eth0"}, verdict.ExitFail,
-			"; not of the plan, and in no check: eth1\n"},
+			"; not in the plan, and in no check: eth1\n"},
 		"a part, as JSON": {[]string{two, "--tap", "eth0=h0:eth0", "-o", "json"}, verdict.ExitFail,
 			"\"not_in_plan\": [\n    \"eth1\"\n  ]"},
 		"no such interface": {[]string{two, "--tap", "eth2=h0:eth0"}, verdict.ExitUsage,

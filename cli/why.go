@@ -87,7 +87,7 @@ func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 
 func (a *app) printWhy(name string, told *whyReport) {
 	if len(told.Reasons) > 0 {
-		a.show("The emulation was %s, so that times may be the host's and not the fabric's:", told.Fidelity)
+		a.show("The emulation was %s, so times may be the host's and not the fabric's:", told.Fidelity)
 		for _, reason := range told.Reasons {
 			a.show("  %s", reason)
 		}
@@ -101,7 +101,7 @@ func (a *app) printWhy(name string, told *whyReport) {
 		a.show("The capture lost %s: messages may seem unfinished.", count(int(told.Lost), "packet"))
 	}
 	if len(told.Answers) == 0 {
-		a.show("no message of these was recorded")
+		a.show("no such message was recorded")
 	}
 	for i := range told.Answers {
 		a.printAnswer(name, &told.Answers[i])
@@ -121,7 +121,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 	if answer.Unfinished > 0 {
 		text := "%d did not arrive"
 		if answer.Protocol == "quic" {
-			text = "each is a datagram; %d did not arrive, and QUIC sent their contents again in others"
+			text = "each is a datagram; %d did not arrive, and QUIC sent their contents in other datagrams"
 		}
 		a.show(text, answer.Unfinished)
 	}
@@ -130,7 +130,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 			answer.Needless)
 	}
 	if len(answer.Causes) == 0 {
-		a.show("none was slow")
+		a.show("no message was slow")
 	}
 	for i := range answer.Causes {
 		c := &answer.Causes[i]
@@ -142,7 +142,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 		a.show("%3d. %s: %s", i+1, shortened(c.Where), c.What)
 		a.show("     %s; started between %s and %s", effect, report.Took(c.From), report.Took(c.To))
 		if c.Most > 0 {
-			a.show("     the most: message %d, by %s", c.Worst, report.Took(c.Most))
+			a.show("     delayed most: message %d, by %s", c.Worst, report.Took(c.Most))
 		}
 		a.show("     railbed follow %s --message %d", report.ShellLine([]string{name}), c.Worst)
 		a.show("     Wireshark: frame.number == %d", c.Record)

@@ -66,7 +66,7 @@ func (a *app) printOperation(o *slowOperation) {
 	a.show("%s: %s began at %s and took %s%s", o.Workload, o.What, report.Took(o.Start),
 		report.Took(time.Duration(o.Took*1e9)), median)
 	for i, c := range o.Causes[:min(len(o.Causes), operationCauses)] {
-		a.show("%3d. %s: %s; the most: message %d, by %s", i+1, shortened(c.Where), c.What, c.Worst,
+		a.show("%3d. %s: %s; delayed most: message %d, by %s", i+1, shortened(c.Where), c.What, c.Worst,
 			report.Took(c.Most))
 	}
 	if len(o.Causes) == 0 {

@@ -368,8 +368,8 @@ func refuseTaken(main []plan.Route, links []kernel.Link, routes []kernel.Route,
 	for _, r := range main {
 		other := goesBy(r, links, routes)
 		if other != nil && !slices.Contains(slices.Collect(maps.Values(ours)), other.Name) {
-			errs = append(errs, fmt.Errorf("add route %s: the namespace has one to there by %s; give the "+
-				"testbed other addresses, by the key addressing", r.Dst, other.Name))
+			errs = append(errs, fmt.Errorf("add route %s: the namespace already has a route there "+
+				"through %s; give the testbed other addresses (key addressing)", r.Dst, other.Name))
 		}
 	}
 	return errors.Join(errs...)
@@ -391,8 +391,8 @@ func (a *Attachment) refuseAddresses(s stack) error {
 					continue // it has disappeared meanwhile
 				}
 				errs = append(errs, fmt.Errorf(
-					"add address %s: the namespace has it on %s; give the testbed other addresses, by the "+
-						"key addressing",
+					"add address %s: the namespace already has it on %s; give the testbed other addresses "+
+						"(key addressing)",
 					prefix, s.links[at].Name))
 			}
 		}

@@ -63,15 +63,15 @@ func (a *Attachment) Check(defaultRoute bool) error {
 		return errors.New("no attachment; want the attachment of a NIC")
 	}
 	if a.NIC < 0 || a.NIC >= len(a.Node.NICs) || len(a.Node.NICs) > mostAttachedNICs {
-		return fmt.Errorf("attachment of %q: NIC %d of %d; want one of at most %d", a.Node.Name, a.NIC,
-			len(a.Node.NICs), mostAttachedNICs)
+		return fmt.Errorf("attachment of %q: NIC %d of %d; want an index from 0, and at most %d NICs",
+			a.Node.Name, a.NIC, len(a.Node.NICs), mostAttachedNICs)
 	}
 	wrong := func(format string, args ...any) error {
 		return fmt.Errorf("attachment of %s:%s: %s", a.End().Node, a.End().Port, fmt.Sprintf(format, args...))
 	}
 	if n := len(a.Node.Routes) + len(a.Reach) + len(a.Node.Rules) +
 		len(a.Interface().Neighbors); n > mostAttachedRoutes {
-		return wrong("%d routes, rules and neighbours, limit %d", n, mostAttachedRoutes)
+		return wrong("%d routes, rules and neighbours; want at most %d", n, mostAttachedRoutes)
 	}
 	seen := map[netip.Addr]bool{}
 	for _, prefix := range slices.Concat(a.Interface().Addrs, a.Node.Loopbacks) {
@@ -80,7 +80,7 @@ func (a *Attachment) Check(defaultRoute bool) error {
 		}
 		seen[prefix.Addr()] = true
 		if !ordinary(prefix) {
-			return wrong("address %s; want an address that an interface can have", prefix)
+			return wrong("address %s; want a unicast address, not loopback or link-local", prefix)
 		}
 		if prefix.Bits() < shortestAttached {
 			return wrong("address %s; want a prefix of at least %d bits", prefix, shortestAttached)
@@ -88,22 +88,23 @@ func (a *Attachment) Check(defaultRoute bool) error {
 	}
 	for _, rule := range a.Node.Rules {
 		if !rule.From.IsSingleIP() {
-			return wrong("rule from %s; want one address", rule.From)
+			return wrong("rule from %s; want a single address", rule.From)
 		}
 	}
 	for _, route := range a.Node.Routes {
 		if len(route.NextHops) == 0 || !route.Dst.IsValid() {
-			return wrong("route to %s with %d next hops; want at least one", route.Dst, len(route.NextHops))
+			return wrong("route to %s with %d next hops; want a destination and a next hop", route.Dst,
+				len(route.NextHops))
 		}
 	}
 	for _, route := range a.Main() {
 		switch {
 		case route.Dst.Bits() == 0 && defaultRoute:
 		case route.Dst.Bits() < shortestAttached:
-			return wrong("route to %s; want at least %d bits: the default route is not the testbed's "+
-				"(isDefaultGateway in the network configuration makes it so)", route.Dst, shortestAttached)
+			return wrong("route to %s; want a prefix of at least %d bits, or, for a default route, "+
+				"isDefaultGateway in the network configuration", route.Dst, shortestAttached)
 		case !ordinary(route.Dst):
-			return wrong("route to %s; want a destination and next hops that interfaces can have", route.Dst)
+			return wrong("route to %s; want a unicast destination, not loopback or link-local", route.Dst)
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func TestAttachmentsAreBounded(t *testing.T) {
 		"with 0 next hops": func(a *fabric.Attachment) {
 			a.Node.Routes = append(a.Node.Routes, plan.Route{})
 		},
-		"routes, rules and neighbours, limit ": func(a *fabric.Attachment) {
+		"routes, rules and neighbours; want at most ": func(a *fabric.Attachment) {
 			a.Node.Routes = make([]plan.Route, 1<<20)
 		},
 	} {

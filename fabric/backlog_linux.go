@@ -27,7 +27,7 @@ func parseSoftnet(text []byte) (total uint64, err error) {
 	for line := range bytes.Lines(text) {
 		fields := bytes.Fields(line)
 		if len(fields) < 2 {
-			return 0, fmt.Errorf("read backlog drops: line %q", line)
+			return 0, fmt.Errorf("read backlog drops: line %q; want at least 2 fields", line)
 		}
 		dropped, err := strconv.ParseUint(string(fields[1]), 16, 64)
 		if err != nil {

@@ -31,7 +31,8 @@ func (f *Fabric) SetDirectionState(_ context.Context, name string, dir Direction
 		return err
 	}
 	if up && l.down {
-		return fmt.Errorf("set link %s: all of it is down; set it up as a whole", name)
+		return fmt.Errorf("set direction of link %s: the whole link is down; bring it up without a direction",
+			name)
 	}
 	for _, atA := range dir.sides() {
 		if err := f.setCut(l, atA, !up); err != nil {
@@ -74,7 +75,8 @@ func (f *Fabric) setSoftDirection(name string, dir Direction, up bool) error {
 		return err
 	}
 	if up && l.down {
-		return fmt.Errorf("set link %s: all of it is down; set it up as a whole", name)
+		return fmt.Errorf("set direction of link %s: the whole link is down; bring it up without a direction",
+			name)
 	}
 	changed := *l
 	for _, atA := range dir.sides() {
@@ -165,7 +167,7 @@ func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []err
 	for _, q := range have {
 		kinds = append(kinds, q.Kind)
 	}
-	return []error{fmt.Errorf("kernel has the queues %v, want %s alone", kinds, kernel.BlackholeKind)}
+	return []error{fmt.Errorf("kernel has the queues %v, want only %s", kinds, kernel.BlackholeKind)}
 }
 
 // queueStats returns the counters of the queue at one end. In a cut direction they count since the

@@ -156,7 +156,7 @@ func TestCutOutlastsOtherChanges(t *testing.T) {
 	}
 	do(f.SetLinkState(ctx, name, false))
 	if err := f.SetDirectionState(ctx, name, AToB, true); err == nil ||
-		!strings.Contains(err.Error(), "all of it is down") {
+		!strings.Contains(err.Error(), "the whole link is down") {
 		t.Errorf("one direction up of a link that is down: %v", err)
 	}
 	do(f.SetLinkState(ctx, name, true))

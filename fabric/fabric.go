@@ -1,4 +1,4 @@
-// Package fabric sets up in given network namespaces the kernel's part of a plan: links, their
+// Package fabric sets up the kernel's part of a plan in given network namespaces: links, their
 // shaping, addresses, routes and switches. It reads back every setting, changes links while they
 // carry traffic, and removes everything again.
 package fabric

@@ -73,7 +73,7 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 	add := func(name string, interfaces []plan.Interface) *host {
 		h := &host{name: name, ns: namespaces[name], portIndex: map[string]int{"lo": loopbackIndex}}
 		if h.ns == nil {
-			errs = append(errs, fmt.Errorf("build %s: no namespace, want one for each node and switch", name))
+			errs = append(errs, fmt.Errorf("build %s: no namespace; every node and switch needs one", name))
 		}
 		for _, i := range interfaces {
 			end, linked := ends[plan.End{Node: name, Port: i.Name}]

@@ -27,7 +27,7 @@ func (f *Fabric) Join(ctx context.Context, end plan.End, w *Way) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if err := f.join(ctx, end, w); err != nil {
-		return errors.Join(fmt.Errorf("join %s:%s: %w", end.Node, end.Port, err), w.Close())
+		return errors.Join(fmt.Errorf("attach %s:%s: %w", end.Node, end.Port, err), w.Close())
 	}
 	return nil
 }
@@ -38,8 +38,8 @@ func (f *Fabric) join(ctx context.Context, end plan.End, w *Way) error {
 		return err
 	}
 	if d := w.port.Description; d.MTU != l.MTU || d.Driver == softports.Tap {
-		return fmt.Errorf("a port of driver %q and mtu %d, want a veth's far end and mtu %d", d.Driver, d.MTU,
-			l.MTU)
+		return fmt.Errorf("port has driver %q and mtu %d, want the far end of a veth and mtu %d", d.Driver,
+			d.MTU, l.MTU)
 	}
 	// The link may have changed while the NIC was created.
 	want := f.shaping(l, l.A == end)
@@ -90,7 +90,7 @@ func (f *Fabric) Leave(end plan.End) error {
 	}
 	delete(f.soft.foreign, end)
 	if err = errors.Join(err, way.Close()); err != nil {
-		return fmt.Errorf("leave %s:%s: %w", end.Node, end.Port, err)
+		return fmt.Errorf("detach %s:%s: %w", end.Node, end.Port, err)
 	}
 	return nil
 }

@@ -455,8 +455,8 @@ func alterations(t *testing.T, r *netemRig) {
 	const others = "kernel's netem has %s, want none"
 	for change, want := range map[string]string{
 		"limit LIMIT delay 1ms 5ms loss 1% rate 8tbit": "kernel has delay 1ms, want 30ms",
-		"limit 10 delay 30ms 5ms loss 1% rate 8tbit": "kernel has a netem limit of packets " +
-			"of 10, want " + limit,
+		"limit 10 delay 30ms 5ms loss 1% rate 8tbit": "kernel has netem packet limit 10, want " +
+			limit,
 		"limit LIMIT delay 30ms 5ms loss 2% rate 8tbit":             "kernel has loss 2%, want 1%",
 		"limit LIMIT delay 30ms 5ms loss 1% rate 8tbit corrupt 3%":  "kernel has corruption 3%, want 0%",
 		"limit LIMIT delay 30ms 5ms loss 1% rate 1mbit":             fmt.Sprintf(others, "rate 1mbit"),

@@ -41,18 +41,18 @@ func (f *Fabric) compareRDMA(h *host, d *differences) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the kernel deletes it with its interface
 			add := fix{passRoute, func(*mender) error { return kernel.AddRDMA(want) }}
-			d.add(name, []fix{add}, "add RDMA device %s to %s: kernel has it not", want.Name, name)
+			d.add(name, []fix{add}, "add RDMA device %s to %s: kernel has no such device", want.Name, name)
 			continue
 		case err != nil:
 			return err
 		}
 		if !state.Active && !f.links[p.link].down {
-			d.wait(name, nil, "add RDMA device %s to %s: kernel has it inactive", want.Name, name)
+			d.wait(name, nil, "activate RDMA device %s of %s: kernel has it inactive", want.Name, name)
 		}
 		for _, addr := range p.Addrs {
 			if state.GIDs[addr.Addr()] != p.Name {
-				d.wait(name, nil, "add RDMA device %s to %s: kernel has no GID of %s for it, but %v",
-					want.Name, name, addr.Addr(), state.GIDs)
+				d.wait(name, nil, "add RDMA device %s to %s: kernel has GIDs %v, want %s on %s",
+					want.Name, name, state.GIDs, addr.Addr(), p.Name)
 			}
 		}
 	}

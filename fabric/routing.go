@@ -47,8 +47,8 @@ func (f *Fabric) compareAddresses(h *host, got reading, d *differences) {
 		away := request(passAddress, func(b *kernel.Batch) { b.DeleteAddress(dev, a.Index, a.Prefix) })
 		if a.Tentative {
 			again := request(passAddress, func(b *kernel.Batch) { b.AddAddress(dev, a.Index, a.Prefix) })
-			d.add(h.at(dev), []fix{away, again}, "add address %s to %s:%s: kernel has it tentative", a.Prefix,
-				h.name, dev)
+			d.add(h.at(dev), []fix{away, again}, "add address %s to %s:%s: kernel has it as tentative",
+				a.Prefix, h.name, dev)
 		}
 		a.Tentative = false
 		beside := h.managed && dev == plan.ManagementName
@@ -64,7 +64,8 @@ func (f *Fabric) compareAddresses(h *host, got reading, d *differences) {
 		}
 		dev := h.portName(a.Index)
 		add := request(passAddress, func(b *kernel.Batch) { b.AddAddress(dev, a.Index, a.Prefix) })
-		d.add(h.at(dev), []fix{add}, "add address %s to %s:%s: kernel has it not", a.Prefix, h.name, dev)
+		d.add(h.at(dev), []fix{add}, "add address %s to %s:%s: kernel has no such address", a.Prefix, h.name,
+			dev)
 	}
 }
 
@@ -122,8 +123,8 @@ func (f *Fabric) compareNeighbors(h *host, got reading, d *differences) {
 			switch {
 			case f.cut(p): // the kernel forgets them when an interface goes down
 			case !exists:
-				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has it not", n.Addr,
-					h.name, p.Name)
+				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has no such neighbour",
+					n.Addr, h.name, p.Name)
 			case mac != want.MAC:
 				d.add(h.at(p.Name), []fix{add}, "add neighbour %s to %s:%s: kernel has %s, want %s", n.Addr,
 					h.name, p.Name, kernel.MACText(mac), kernel.MACText(want.MAC))
@@ -183,7 +184,7 @@ func (f *Fabric) compareRoutes(h *host, got reading, d *differences) {
 		})
 		delete(have, k)
 		if len(wrong) == 0 {
-			d.add(h.name, []fix{instead}, "add route %s to %s: kernel has it not", want, h.name)
+			d.add(h.name, []fix{instead}, "add route %s to %s: kernel has no such route", want, h.name)
 		} else {
 			d.add(h.name, []fix{instead}, "add route to %s: kernel has %s, want %s", h.name,
 				h.named(got, wrong[0]), want)
@@ -229,7 +230,7 @@ func (f *Fabric) compareConnected(h *host, got reading, d *differences) {
 				route.Src = netip.Addr{}
 			}
 			add := request(passRoute, func(b *kernel.Batch) { b.AddRoute(route) })
-			d.add(h.name, []fix{add}, "add route %s to %s: kernel has it not", route, h.name)
+			d.add(h.name, []fix{add}, "add route %s to %s: kernel has no such route", route, h.name)
 		}
 	}
 }
@@ -294,7 +295,7 @@ func compareRules(h *host, got []kernel.Rule, d *differences) {
 			continue // the kernel may not support it
 		}
 		add := request(passRoute, func(b *kernel.Batch) { b.AddRule(want) })
-		d.add(h.name, []fix{add}, "add rule from %s lookup %d to %s: kernel has it not", want.From,
+		d.add(h.name, []fix{add}, "add rule from %s lookup %d to %s: kernel has no such rule", want.From,
 			want.Table, h.name)
 	}
 	for _, r := range got {

@@ -90,9 +90,9 @@ const mostOwnPorts = 8
 
 // trunkReason returns one line on why this number of NICs cannot use the fastest driver.
 func trunkReason(nics int) string {
-	return fmt.Sprintf("%d NICs share one ring; AF_XDP, which sends faster, is for at most %d: the kernel "+
-		"takes 40 ms to close each NIC's sockets, "+
-		"and a killed testbed is to be gone within two seconds", nics, mostOwnPorts)
+	return fmt.Sprintf("%d NICs share one ring; AF_XDP, which sends faster, is used for at most %d NICs: "+
+		"the kernel takes 40 ms to close each NIC's sockets, "+
+		"and a killed testbed must be gone within two seconds", nics, mostOwnPorts)
 }
 
 // openWays opens the far ends of NICs. The calling thread is in their namespace.

@@ -116,7 +116,7 @@ func (h *home) open() (*kernel.Namespace, error) {
 	file := os.NewFile(uintptr(fd), h.Name)
 	defer file.Close()
 	if !h.alive() {
-		return nil, errors.New("open its network namespace: it is gone")
+		return nil, errors.New("open its network namespace: the namespace is gone")
 	}
 	return kernel.NamespaceOf(file)
 }
@@ -166,12 +166,12 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 	var text wayText
 	files, err := softports.TakeFiles(from, &text)
 	if err != nil {
-		return nil, fmt.Errorf("receive a port: %w", err)
+		return nil, fmt.Errorf("receive port descriptors: %w", err)
 	}
 	w := &Way{port: &softports.Handle{Description: text.Port}, nic: text.NIC}
 	next := func() (file *os.File) {
 		if len(files) == 0 {
-			err = errors.New("a descriptor is missing from the message")
+			err = errors.New("the message has too few descriptors")
 			return nil
 		}
 		file, files = files[0], files[1:]
@@ -191,10 +191,10 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 		w.monitor = next()
 	}
 	for _, file := range files {
-		err = errors.Join(err, errors.New("the message has one descriptor too many"), file.Close())
+		err = errors.Join(err, errors.New("the message has too many descriptors"), file.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("receive a port: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("receive port descriptors: %w", err), w.Close())
 	}
 	return w, nil
 }
@@ -215,14 +215,14 @@ func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
 // right to.
 func (w *Way) refused(end plan.End, what string, err error, remedy string) error {
 	return &verdict.UnsupportedError{Feature: what + " of " + end.Node + ":" + end.Port,
-		Reason: fmt.Sprintf("it is in a container of another runtime, and the testbed may not change it "+
-			"there: %v", err), Remedy: remedy}
+		Reason: fmt.Sprintf("it is in a container of another runtime, where the testbed may not change "+
+			"it: %v", err), Remedy: remedy}
 }
 
 // enter opens the NIC's namespace.
 func (w *Way) enter() (*kernel.Namespace, error) {
 	if w.home == nil {
-		return nil, errors.New("the testbed cannot resolve its runtime's path of its namespace")
+		return nil, errors.New("the testbed cannot open the path that the runtime gave for its namespace")
 	}
 	ns, err := w.home.open()
 	if err != nil {
@@ -264,7 +264,7 @@ func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 	conn, err := kernel.OpenIn(w.far)
 	if err != nil {
 		return w.refused(end, "the carrier", err,
-			"take both directions down, each by itself, which leaves the carrier")
+			"take down a-to-b and b-to-a one by one: both ends then keep their carrier")
 	}
 	defer conn.Close()
 	links, err := conn.Links(false)
@@ -290,7 +290,7 @@ func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("set carrier of %s:%s to %t: the kernel has not done it", end.Node, end.Port,
+			return fmt.Errorf("set carrier of %s:%s : kernel has %t, want %t", end.Node, end.Port, !up,
 				up)
 		}
 		select {

@@ -177,7 +177,7 @@ func (c *compiler) addJobs() {
 			path := c.switchSetting(sw.Name, "aggregation", func(s spec.Switch) bool {
 				return s.Aggregation != nil
 			})
-			c.once(path, fmt.Sprintf("want at most %d, or aggregation: false for %s in fabric.switches",
+			c.once(path, fmt.Sprintf("want at most %d ranks, or aggregation: false for %s in fabric.switches",
 				maxWorkers, sw.Name),
 				"%s aggregates, and %d ranks are below it", sw.Name, len(job.Workers))
 		}
@@ -186,7 +186,7 @@ func (c *compiler) addJobs() {
 			c.once(c.part(sw, "aggregation", "slots", func(s spec.Switch) bool {
 				return s.Aggregation != nil && s.Aggregation.Slots != 0
 			}),
-				"want fewer slots or elements, or switches",
+				"want fewer slots, elements or aggregating switches",
 				"the slots of aggregating switches take more than %s", MaxAggregationMemory)
 			return
 		}

@@ -188,11 +188,11 @@ func TestAggregationRefusesWorkloads(t *testing.T) {
 			"}}]\n"
 	}
 	for want, text := range map[string]string{
-		"f:6:59: no switch adds up for exactly these ranks: spine1 or spine2 has them below it; want " +
-			"aggregation: {} in fabric.switch, or for spine1 in fabric.switches": spines +
+		"f:6:59: no switch adds up for exactly these ranks: spine1 or spine2 is above them, without " +
+			"aggregation; want aggregation: {} in fabric.switch, or for spine1 in fabric.switches": spines +
 			"  switch: {kind: soft}\n" + step(""),
-		"f:6:59: no switch adds up for exactly these ranks: soft switches can, and those of this testbed " +
-			"are kind: router; want fabric: {switch: {kind: soft, aggregation: {}}}": spines +
+		"f:6:59: no switch adds up for exactly these ranks: only soft switches can, and this testbed " +
+			"has kind: router; want fabric: {switch: {kind: soft, aggregation: {}}}": spines +
 			"  switch: {kind: router}\n" + step(""),
 		"f:6:91: no switch adds up for exactly these ranks at leaf1; want spine1 or spine2": spines +
 			"  switch: {kind: soft, aggregation: {}}\n" + step(", switch: leaf1"),
@@ -202,7 +202,7 @@ func TestAggregationRefusesWorkloads(t *testing.T) {
 			"aggregation: {elements: 354}": spines +
 			"  switch: {kind: soft, aggregation: {elements: 355}}\n" + step(", ip: 6"),
 		"f:9:59: no switch adds up for exactly these ranks: they have no common switch above them; want a " +
-			"topology whose leaves share one": "topology: torus\n  params: {x: 2, y: 2, z: 2}\n" +
+			"topology whose leaves share a switch": "topology: torus\n  params: {x: 2, y: 2, z: 2}\n" +
 			"  switch: {kind: soft, aggregation: {}}\n\n\n\n" + step(""),
 	} {
 		_, err := compileText("name: t\nfabric:\n  " + text)
@@ -216,7 +216,8 @@ func TestAggregationRefusesWorkloads(t *testing.T) {
 func TestAggregationRefuses(t *testing.T) {
 	for _, c := range []struct{ want, text string }{
 		{
-			"leaf1 aggregates, and 65 ranks are below it; want at most 64, or aggregation: false for leaf1",
+			"leaf1 aggregates, and 65 ranks are below it; want at most 64 ranks, " +
+				"or aggregation: false for leaf1",
 			"65}\n  switch: {kind: soft, aggregation: {slots: 4}}\n",
 		}, {
 			"messages of 360 elements do not fit mtu 1500 of h0:eth0; want at most 359",

@@ -181,8 +181,8 @@ func (p *Plan) AggregationFor(ranks []Rank, root string, busy ...uint16) (*Aggre
 		return slices.Contains(busy, job.Number)
 	})
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s adds up for another collective of these ranks; want this one after it, "+
-			"or one more switch above them", asked[0].Root().Switch)
+		return nil, fmt.Errorf("%s adds up for another collective of these ranks; want this collective "+
+			"after it, or aggregation at another switch above the ranks", asked[0].Root().Switch)
 	}
 	costs := map[*AggregationJob]AggregationCost{}
 	for _, job := range found {
@@ -211,20 +211,20 @@ func (p *Plan) noTree(ranks []Rank, root string, found []*AggregationJob) error 
 		if len(p.Switches) > 0 {
 			kind = p.Switches[0].Kind
 		}
-		return fmt.Errorf("%w: soft switches can, and those of this testbed are kind: %s; want fabric: "+
+		return fmt.Errorf("%w: only soft switches can, and this testbed has kind: %s; want fabric: "+
 			"{switch: {kind: soft, aggregation: {}}}", ErrNoTree, kind)
 	}
 	with, rest := p.above(ranks)
 	switch {
 	case len(with) > 0:
-		return fmt.Errorf("%w: %s has them below it; want aggregation: {} in fabric.switch, or for %s in "+
-			"fabric.switches", ErrNoTree, strings.Join(with, " or "), with[0])
+		return fmt.Errorf("%w: %s is above them, without aggregation; want aggregation: {} in "+
+			"fabric.switch, or for %s in fabric.switches", ErrNoTree, strings.Join(with, " or "), with[0])
 	case len(rest) > 0:
-		return fmt.Errorf("%w: %s also has other ranks below it; let all of them take part", ErrNoTree,
+		return fmt.Errorf("%w: %s also has other ranks below it; let all ranks below it take part", ErrNoTree,
 			rest[0])
 	}
-	return fmt.Errorf("%w: they have no common switch above them; want a topology whose leaves share one, "+
-		"such as leaf-spine, or another algorithm", ErrNoTree)
+	return fmt.Errorf("%w: they have no common switch above them; want a topology whose leaves share a "+
+		"switch, such as leaf-spine, or another algorithm", ErrNoTree)
 }
 
 // above returns the names of switches that have exactly these ranks below them, and of switches

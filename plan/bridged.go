@@ -69,7 +69,7 @@ func (c *compiler) checkKinds() {
 			if c.linkMTU(first) != "fabric.links" && path == "fabric.links" {
 				path = c.linkMTU(first)
 			}
-			c.wrong(path, "want one MTU for all links: a bridge drops what is too long without a word",
+			c.wrong(path, "want one MTU for all links: a bridge silently drops packets that are too long",
 				"link %s has mtu %d and %s has %d, in one bridged network", l.Name, l.MTU, first.Name,
 				first.MTU)
 			return

@@ -90,7 +90,7 @@ func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 	}
 	if !reported[path] {
 		reported[path] = true
-		c.wrong(path, fmt.Sprintf("want at least %d on every link on the way", from.MTU),
+		c.wrong(path, fmt.Sprintf("want at least %d on every link of the path", from.MTU),
 			"link %s has mtu %d, and packets of %s with mtu %d cross it", l.Name, l.MTU, from.Name, from.MTU)
 	}
 }
@@ -103,7 +103,7 @@ func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 func (c *compiler) checkReach() {
 	parts := c.components()
 	if c.bridged() && c.home(parts) < 0 {
-		c.wrong("fabric.topology", "want a link that joins them, or "+c.routing(),
+		c.wrong("fabric.topology", "want links that join all nodes, or "+c.routing(),
 			"no bridged network has a NIC of every node")
 		return
 	}
@@ -150,7 +150,7 @@ func (c *compiler) checkRings(parts []int) {
 		}
 		path := fmt.Sprintf("steps[%d].workload", i)
 		if len(ranks) < 2 {
-			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 of a node", "the testbed has %s",
+			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 for a node", "the testbed has %s",
 				counted(len(ranks), "rank"))
 			continue
 		}

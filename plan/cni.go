@@ -32,8 +32,8 @@ func (c *compiler) checkCNI(name string, settings *spec.Node) {
 	} {
 		if path := c.nodeSetting(name, f.key, f.has); f.has(*settings) && path != "nodes" &&
 			path != `nodes["default"].`+f.key {
-			c.once(path, "remove "+f.key, "%s is of programs that Railbed starts, and those in %s are of "+
-				"the runtime that attaches it (runtime: cni)", f.key, name)
+			c.once(path, "remove "+f.key, "%s applies only to programs that Railbed starts, and it "+
+				"starts none in %s (runtime: cni)", f.key, name)
 		}
 	}
 	settings.Ranks, settings.CPU, settings.Memory, settings.Env, settings.RDMA = 0, 0, 0, nil, spec.NoRDMA
@@ -48,8 +48,8 @@ func (c *compiler) checkCNINodes() {
 		if !c.plan.Soft() {
 			path := c.nodeSetting(n.Name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
 			c.once(path, "use soft switches (kind: soft)",
-				"node %s is a container whose port is a descriptor (runtime: cni), which the kernel's "+
-					"switches cannot take", n.Name)
+				"node %s has runtime: cni, whose port is a file descriptor, which kernel switches "+
+					"cannot use", n.Name)
 		}
 	}
 	if names == nil {
@@ -59,7 +59,7 @@ func (c *compiler) checkCNINodes() {
 		if at := slices.IndexFunc(names, func(name string) bool { return spec.Match(node, name) }); at >= 0 {
 			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own "+
 				"runtime",
-				"%s is a container of another runtime (runtime: cni), in which Railbed starts no programs",
+				"%s has runtime: cni, so Railbed starts no programs in it",
 				names[at])
 		}
 	})

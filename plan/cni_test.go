@@ -11,21 +11,21 @@ import (
 var wrongCNIFiles = []wrongFile{
 	{"kernel switches", "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: " +
 		"router}}\nnodes: {h1: {runtime: cni}}\n", []string{
-		`f:3:23: node h1 is a container whose port is a descriptor (runtime: cni), which the kernel's switches cannot take; use soft switches (kind: soft)`}},
+		`f:3:23: node h1 has runtime: cni, whose port is a file descriptor, which kernel switches cannot use; use soft switches (kind: soft)`}},
 	{"what is of programs", leafSpineFile("nodes:",
 		`  "h[0-1]": {runtime: cni, ranks: 2, cpu: 1, memory: 1GiB, env: {A: b}, rdma: rxe}`), []string{
-		`f:6:35: ranks is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove ranks`,
-		`f:6:43: cpu is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove cpu`,
-		`f:6:54: memory is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove memory`,
-		`f:6:60: env is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove env`,
-		`f:6:79: rdma is of programs that Railbed starts, and those in h0 are of the runtime that attaches it (runtime: cni); remove rdma`}},
+		`f:6:35: ranks applies only to programs that Railbed starts, and it starts none in h0 (runtime: cni); remove ranks`,
+		`f:6:43: cpu applies only to programs that Railbed starts, and it starts none in h0 (runtime: cni); remove cpu`,
+		`f:6:54: memory applies only to programs that Railbed starts, and it starts none in h0 (runtime: cni); remove memory`,
+		`f:6:60: env applies only to programs that Railbed starts, and it starts none in h0 (runtime: cni); remove env`,
+		`f:6:79: rdma applies only to programs that Railbed starts, and it starts none in h0 (runtime: cni); remove rdma`}},
 	{"beside the fabric", leafSpineFile("addressing: {management4: 10.129.0.0/24}",
 		"nodes: {h0: {management: {}}}"), []string{
 		`f:5:27: addressing.management4 10.129.0.0/24 overlaps addressing.links4 10.128.0.0/10; give each pool addresses of its own`}},
 	{"management of a container, and ports twice",
 		leafSpineFile("nodes:", "  h0: {runtime: cni, management: {}}",
 			`  "h[1-2]": {management: {publish: ["80:80"]}}`), []string{
-			`f:6:22: node h0 has runtime: cni, and a network beside the fabric is for nodes that Railbed makes; want runtime: netns, docker or vm, or remove management`,
+			`f:6:22: node h0 has runtime: cni, and only nodes that Railbed makes can have management; want runtime: netns, docker or vm, or remove management`,
 			`f:7:37: port 80/tcp is published for h1 already; want another port of the host`}},
 	{"ports that are none", leafSpineFile(
 		`nodes: {h0: {management: {publish: ["80", "0:80", "1:2/sctp", "70000:1"]}}}`), []string{
@@ -35,24 +35,24 @@ var wrongCNIFiles = []wrongFile{
 		`f:5:63: "70000:1" publishes no port; want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`}},
 	{"name servers that are none",
 		leafSpineFile(`nodes: {h0: {management: {dns: [here, 192.0.2.1, 192.0.2.2, "2001:db8::1", "fe80::1%eth0"]}}}`), []string{
-			`f:5:33: name server "here"; want an address such as 192.0.2.53`,
+			`f:5:33: invalid name server "here"; want an address such as 192.0.2.53`,
 			`f:5:61: 5 name servers; want at most 3`,
-			`f:5:76: name server "fe80::1%eth0"; want an address such as 192.0.2.53`}},
+			`f:5:76: invalid name server "fe80::1%eth0"; want an address such as 192.0.2.53`}},
 	{"no room beside the fabric", leafSpineFile("addressing: {management4: 192.0.2.0/30}",
 		"nodes: {default: {management: {}}}"), []string{
-		`f:5:27: 192.0.2.0/30 has no address left for node h0 beside the fabric; want a shorter prefix`}},
+		`f:5:27: 192.0.2.0/30 has no management address left for node h0; want a shorter prefix`}},
 	{"small IPv6 beside the fabric",
 		leafSpineFile(`addressing: {management6: "fd00:b::/120"}`, "nodes: {default: {management: {}}}"),
 		[]string{
-			`f:5:27: fd00:b::/120 is too small for a network beside the fabric; want a prefix of at most 112 bits`}},
+			`f:5:27: fd00:b::/120 is too small for the management network; want a prefix of at most 112 bits`}},
 	{"IPv6 beside the fabric that is the fabric's",
 		leafSpineFile(`addressing: {management6: "fd00:a1::/96"}`, "nodes: {h0: {management: {}}}"), []string{
 			`f:5:27: addressing.management6 fd00:a1::/96 overlaps addressing.loopbacks6 fd00:a1::/64; give each pool addresses of its own`}},
 	{"steps in containers", leafSpineFile("nodes: {h3: {runtime: cni}}", "steps:",
 		"  - exec: {nodes: [h0, h3], command: [ls]}",
 		"  - traffic: {name: t, from: [h0], to: [\"h*\"], size: 1KB, rate: 1mbit, for: 1s}"), []string{
-		`f:7:24: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`,
-		`f:8:41: h3 is a container of another runtime (runtime: cni), in which Railbed starts no programs; name nodes of other runtimes, or start the program with the container's own runtime`}},
+		`f:7:24: h3 has runtime: cni, so Railbed starts no programs in it; name nodes of other runtimes, or start the program with the container's own runtime`,
+		`f:8:41: h3 has runtime: cni, so Railbed starts no programs in it; name nodes of other runtimes, or start the program with the container's own runtime`}},
 }
 
 // A container has no ranks, even if the file sets ranks for all nodes. Its routes cover all

@@ -23,8 +23,8 @@ type Difference struct {
 func (d Difference) Live() bool { return len(d.Rest) == 0 }
 
 // Compare describes how want differs from have in the words of files: elements that were added or
-// removed, and settings. It describes addresses, routes, ports and other values that the compiler
-// derives only if nothing that they could follow from differs.
+// removed, and settings. Addresses, routes, ports and other values that the compiler derives
+// are described only if no other difference explains them.
 func Compare(have, want *Plan) Difference {
 	d := Difference{Rest: differences(have, want, wanted)}
 	for _, l := range want.Links {
@@ -209,8 +209,8 @@ func withoutHeadroom(switches []Switch) []Switch {
 func compareDerived(have, want *Plan) (lines []string) {
 	tell := func(kind string, names []string) {
 		if len(names) > 0 {
-			lines = append(lines, fmt.Sprintf("%s %s: other addresses, routes or ports, by the order of "+
-				"the file or its addressing", kind, few(names)))
+			lines = append(lines, fmt.Sprintf("%s %s: other addresses, routes or ports, because the "+
+				"file's order or addressing differs", kind, few(names)))
 		}
 	}
 	var nodes, switches []string

@@ -25,14 +25,14 @@ func (c *compiler) checkDocker(name string, settings spec.Node) {
 		if len(settings.Sources()) == 0 {
 			path := c.nodeSetting(name, "runtime", func(n spec.Node) bool { return n.Runtime != "" })
 			c.once(path, "add image: NAME, build: FOLDER or rootfs: ARCHIVE",
-				"nothing says what is in the container of node %s", name)
+				"the container of node %s has no image, build or rootfs", name)
 		}
 		if settings.BuildNetwork != "" && settings.Build == "" {
 			path := c.nodeSetting(name, "build-network", func(n spec.Node) bool {
 				return n.BuildNetwork != ""
 			})
 			c.once(path, "add build: FOLDER, or remove build-network",
-				"build-network is for what is built, and the container of node %s is not", name)
+				"node %s has build-network without build", name)
 		}
 		if settings.RDMA == spec.RXE {
 			path := c.nodeSetting(name, "rdma", func(n spec.Node) bool { return n.RDMA != "" })
@@ -45,8 +45,8 @@ func (c *compiler) checkDocker(name string, settings spec.Node) {
 		path := c.nodeSetting(name, key, func(n spec.Node) bool {
 			return slices.Contains(n.Container.Keys(), key)
 		})
-		c.once(path, "add runtime: docker, or remove "+key, "%s is for containers, and node %s is none", key,
-			name)
+		c.once(path, "add runtime: docker, or remove "+key,
+			"%s is only for containers, and node %s is no container", key, name)
 	}
 }
 

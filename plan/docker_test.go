@@ -10,13 +10,13 @@ import (
 
 var wrongContainerFiles = []wrongFile{
 	{"nothing in the container", leafSpineFile("nodes:", "  h0: {runtime: docker}"), []string{
-		`f:6:17: nothing says what is in the container of node h0; add image: NAME, build: FOLDER or rootfs: ARCHIVE`}},
+		`f:6:17: the container of node h0 has no image, build or rootfs; add image: NAME, build: FOLDER or rootfs: ARCHIVE`}},
 	{"a network for what is not built",
 		leafSpineFile("nodes:", "  default: {runtime: docker, build-network: host}", "  h0: {build: .}",
 			"  h[1-3]: {image: a}"), []string{
-			`f:6:45: build-network is for what is built, and the container of node h1 is not; add build: FOLDER, or remove build-network`}},
+			`f:6:45: node h1 has build-network without build; add build: FOLDER, or remove build-network`}},
 	{"an image without a container", leafSpineFile("nodes:", "  h1: {image: a}"), []string{
-		`f:6:15: image is for containers, and node h1 is none; add runtime: docker, or remove image`}},
+		`f:6:15: image is only for containers, and node h1 is no container; add runtime: docker, or remove image`}},
 	{"RDMA in a container", leafSpineFile("nodes:", "  h1: {runtime: docker, image: a, rdma: rxe}"), []string{
 		`f:6:41: node h1 is a container, and containers have no RDMA devices; want runtime: vm or netns`}},
 }

@@ -18,7 +18,7 @@ func (c *compiler) addNodes() {
 		settings := c.t.NodeFor(host.Name)
 		if settings.NICs != 0 && settings.NICs != len(host.Ports) {
 			path := c.nodeSetting(host.Name, "nics", func(n spec.Node) bool { return n.NICs != 0 })
-			want := fmt.Sprintf("want nics: %d, which is how many links it has", len(host.Ports))
+			want := fmt.Sprintf("want nics: %d, the number of its links", len(host.Ports))
 			if c.t.Fabric.Topology == spec.Explicit {
 				want += ", or more entries of fabric.connect"
 			}

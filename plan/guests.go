@@ -54,18 +54,19 @@ func (c *compiler) checkGuest(name string, settings spec.Node) {
 	if len(settings.Modules) > 0 && settings.Runtime != spec.VM {
 		path := c.nodeSetting(name, "modules", func(n spec.Node) bool { return n.Modules != nil })
 		c.once(path, "add runtime: vm, or remove modules",
-			"modules are for a kernel of the node's own, and node %s has the host's", name)
+			"modules need a kernel of the node's own, and node %s uses the host's kernel", name)
 	}
 	for i, module := range settings.Modules {
 		if !moduleName.MatchString(module) {
 			path := c.nodeSetting(name, "modules", func(n spec.Node) bool { return n.Modules != nil })
-			c.once(fmt.Sprintf("%s[%d]", path, i), "want a name such as sch_netem", "module %q", module)
+			c.once(fmt.Sprintf("%s[%d]", path, i), "want a name such as sch_netem", "invalid module %q",
+				module)
 		}
 	}
 	if settings.Runtime == spec.VM && settings.Memory != 0 && settings.Memory < LeastGuestMemory {
 		path := c.nodeSetting(name, "memory", func(n spec.Node) bool { return n.Memory != 0 })
-		c.once(path, fmt.Sprintf("want at least %s, or remove memory for %s", LeastGuestMemory,
-			DefaultGuestMemory), "memory of %s is %s, and its kernel does not boot with it", name,
+		c.once(path, fmt.Sprintf("want at least %s, or remove memory for the default %s", LeastGuestMemory,
+			DefaultGuestMemory), "memory of %s is %s, too little for its kernel to boot", name,
 			settings.Memory)
 	}
 }

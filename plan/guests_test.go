@@ -9,11 +9,11 @@ import (
 var wrongGuestFiles = []wrongFile{
 	{"modules without a kernel", leafSpineFile("nodes:", "  default: {modules: [sch_netem]}",
 		"  h0: {runtime: vm}"), []string{
-		`f:6:13: modules are for a kernel of the node's own, and node h1 has the host's; add runtime: vm, or remove modules`}},
+		`f:6:13: modules need a kernel of the node's own, and node h1 uses the host's kernel; add runtime: vm, or remove modules`}},
 	{"no module's name", leafSpineFile("nodes:", "  h0: {runtime: vm, modules: [sch_netem, ../x]}"), []string{
-		`f:6:42: module "../x"; want a name such as sch_netem`}},
+		`f:6:42: invalid module "../x"; want a name such as sch_netem`}},
 	{"little memory", leafSpineFile("nodes:", `  "h[0-1]": {runtime: vm, memory: 64MiB}`), []string{
-		`f:6:35: memory of h0 is 64MiB, and its kernel does not boot with it; want at least 256MiB, or remove memory for 512MiB`}},
+		`f:6:35: memory of h0 is 64MiB, too little for its kernel to boot; want at least 256MiB, or remove memory for the default 512MiB`}},
 }
 
 // TestGuests checks the host features that virtual machines need, at the first one. The modules of

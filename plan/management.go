@@ -107,7 +107,7 @@ func (c *compiler) subnet6() netip.Prefix {
 	subnet := netip.MustParsePrefix(given)
 	if subnet.Bits() > 112 {
 		c.once("addressing.management6", "want a prefix of at most 112 bits",
-			"%s is too small for a network beside the fabric", subnet)
+			"%s is too small for the management network", subnet)
 	}
 	return subnet
 }
@@ -138,17 +138,17 @@ func (c *compiler) addManagement() {
 		path := c.nodeSetting(n.Name, "management", func(n spec.Node) bool { return n.Management != nil })
 		if n.Runtime == spec.CNI {
 			c.once(path, "want runtime: netns, docker or vm, or remove management",
-				"node %s has runtime: %s, and a network beside the fabric is for nodes that Railbed makes",
+				"node %s has runtime: %s, and only nodes that Railbed makes can have management",
 				n.Name, n.Runtime)
 			continue
 		}
 		if c.plan.Management == nil {
 			c.plan.Management = c.newManagement(subnet, subnet6, at(1), at(size-2), path)
-			c.require(CNIPlugins, "node "+n.Name+" has a network beside the fabric", path)
+			c.require(CNIPlugins, "node "+n.Name+" has management", path)
 		}
 		if next >= min(size-2, hostIn6) {
 			c.once("addressing.management4", "want a shorter prefix",
-				"%s has no address left for node %s beside the fabric", subnet, n.Name)
+				"%s has no management address left for node %s", subnet, n.Name)
 			return
 		}
 		n.Management = &ManagementNIC{

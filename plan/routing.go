@@ -117,8 +117,8 @@ func (c *compiler) checkRouting() {
 		return
 	}
 	if len(c.plan.Switches) == 0 || c.plan.Switches[0].Kind != spec.Router {
-		c.wrongKey("fabric.routing", "want switch: {kind: router}, whose routes are the kernel's, or "+
-			"remove routing", "daemons have no routes to set in this fabric: its switches are no routers")
+		c.wrongKey("fabric.routing", "want switch: {kind: router}, or remove routing",
+			"routing daemons need kernel routers, and this fabric has none")
 		return
 	}
 	for _, l := range c.plan.Links {

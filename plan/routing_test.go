@@ -64,16 +64,16 @@ func TestRouting(t *testing.T) {
 		t.Errorf("requires %s", feature)
 	}
 	for _, test := range []struct{ lines, want string }{
-		{routing, "f:5:3: daemons have no routes to set in this fabric: its switches are no routers; want " +
+		{routing, "f:5:3: routing daemons need kernel routers, and this fabric has none; want " +
 			"switch: {kind: router}"},
-		{"  switch: {kind: bridge}\n" + routing, "its switches are no routers"},
+		{"  switch: {kind: bridge}\n" + routing, "routing daemons need kernel routers"},
 		{"  switch: {kind: router}\n" + routing + "\n  links: {leaf1--spine1: {weight: 2}}",
 			"f:7:35: link leaf1--spine1 has weight 2, and frr finds the routes"},
 		{"  switch: {kind: router}\n  routing: {daemon: frr, hold: 2s}",
-			"fabric.routing.hold is 2s; want 3s at least"},
+			"fabric.routing.hold is 2s; want 3s to 65535s"},
 		{"  switch: {kind: router}\n  routing: {daemon: frr, keepalive: 1500ms}", "want whole seconds"},
 		{"  switch: {kind: router}\n  routing: {daemon: frr, keepalive: 2s}",
-			"want a keepalive of a third of hold at most"},
+			"want a keepalive of at most a third of hold"},
 		{"  switch: {kind: router}\n  routing: {daemon: frr, bfd: 10ms}",
 			"want whole milliseconds from 50ms to 1m0s"},
 	} {

@@ -118,7 +118,7 @@ func (c *compiler) checkECN(sw *Switch) {
 		} {
 			if c.says(sw, f.has) {
 				c.once(c.part(sw, "ecn", f.key, f.has), "add kind: "+spec.ECNSharp,
-					"%s is of ecn-sharp, and ecn of %s is red", f.key, sw.Name)
+					"%s is only for ecn-sharp, and ecn of %s is red", f.key, sw.Name)
 			}
 		}
 	}
@@ -137,15 +137,15 @@ func (c *compiler) checkTrim(sw *Switch) {
 			key, has = "queue", func(s spec.Switch) bool { return s.Trim != nil && s.Trim.Queue != nil }
 		}
 		path := c.part(sw, "trim", key, has)
-		c.once(path, fmt.Sprintf("want a dscp of priority %d, as the next switch will queue it by its dscp",
+		c.once(path, fmt.Sprintf("want a dscp of priority %d, because the next switch queues by dscp",
 			t.Queue),
-			"trimmed packets of %s have dscp %d, which is of priority %d, and queue %d", sw.Name, t.DSCP, got,
+			"trimmed packets of %s have dscp %d of priority %d, and queue: %d", sw.Name, t.DSCP, got,
 			t.Queue)
 	}
 	if slices.Contains(t.Priorities, t.Queue) {
 		c.once(c.part(sw, "trim", "priorities", priorities),
-			"want other priorities than the queue of trimmed packets",
-			"priority %d of %s is trimmed into itself", t.Queue, sw.Name)
+			"want other priorities",
+			"priority %d of %s is trimmed and is the queue of trimmed packets", t.Queue, sw.Name)
 	}
 	for _, lossless := range []struct {
 		name       string

@@ -45,8 +45,8 @@ var softLinkOnly = []setting[spec.Direction]{
 func (c *compiler) checkSoftOnly() {
 	c.checkWeights()
 	if c.plan.Dilation > 1 && !c.plan.Soft() {
-		c.once("dilation", "use soft switches (kind: soft); or want 1, divide the links' rates by that "+
-			"factor and multiply their delays",
+		c.once("dilation", "use soft switches (kind: soft), or take dilation: 1, divide the links' "+
+			"rates by this factor and multiply their delays by it",
 			"dilation is %d, and the kernel's links and switches keep real time", c.plan.Dilation)
 	}
 	if c.plan.Soft() || len(c.plan.Switches) == 0 {
@@ -86,8 +86,8 @@ func (c *compiler) softOnly(path, key, what string) {
 	of := map[string]string{"switches": "", "links": "links of ", "NICs": "NICs at ",
 		"fabrics": "fabrics of "}[what]
 	first := c.plan.Switches[0]
-	c.once(path, "use a soft switch (kind: soft), or remove "+key, "%s is of %ssoft switches, and %s is a %s",
-		key, of, first.Name, first.Kind)
+	c.once(path, "use a soft switch (kind: soft), or remove "+key,
+		"%s is only for %ssoft switches, and %s is a %s", key, of, first.Name, first.Kind)
 }
 
 // once reports a problem with the value of a path, the first time only, because one value applies
@@ -142,7 +142,7 @@ func (c *compiler) checkWeights() {
 			continue
 		}
 		c.once(c.linkWeight(*l), "want "+c.routing()+", or remove weight",
-			"weight is of equal-cost paths, and %s has none", c.plan.Switches[0].Name)
+			"weight is only for equal-cost paths, and %s has none", c.plan.Switches[0].Name)
 	}
 }
 

@@ -42,7 +42,7 @@ func (c *compiler) checkSteps() {
 		case step.Exec == nil || !ofSwitch:
 			w.name(path, name, "node", w.nodes)
 		case c.t.Fabric.Routing == nil:
-			c.wrong(path, "name nodes, or have fabric: {switch: {kind: router}, routing: {daemon: frr}}",
+			c.wrong(path, "name nodes, or set fabric: {switch: {kind: router}, routing: {daemon: frr}}",
 				"%q is a switch without daemons, in which no programs run", name)
 		}
 	})

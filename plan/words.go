@@ -42,7 +42,7 @@ func (p *Plan) Ports() []string { return p.words(nil).ports }
 func (p *Plan) CheckPort(name string) error {
 	if ports := p.Ports(); !slices.Contains(ports, name) {
 		return fmt.Errorf("%q is no port of the plan; %s", name,
-			suggest(name, ports, "want one such as "+ports[0]))
+			suggest(name, ports, "want a port such as "+ports[0]))
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (w *words) name(path, name, kind string, names []string) {
 // wantName suggests a correct name in place of a name that does not exist.
 func wantName(name, kind string, names []string) string {
 	if len(names) == 0 {
-		return "there is none in this testbed"
+		return "the testbed has none"
 	}
 	return suggest(name, names, fmt.Sprintf("want the name of a %s or a pattern that matches one, such as %q",
 		kind, names[0]))
@@ -160,7 +160,7 @@ func (w *words) tap(path, tap string) {
 	what, names, want := "%q is no tap", w.ports, ""
 	switch {
 	case len(w.ports) == 0:
-		want = "there is none with a name NODE:PORT"
+		want = "no tap has a name NODE:PORT"
 	case w.nodes == nil:
 		what, want = "%q is no tap of the capture",
 			"want one of "+strings.Join(w.ports[:min(len(w.ports), maxShown)], ", ")

@@ -66,10 +66,10 @@ var wrongFiles = []wrongFile{
 			`f:9:37: jitter is 3us and delay 1us on h1--leaf1; want a delay at least as long as the jitter: no packet arrives before it was sent`}},
 	{"NICs of a generated node", leafSpineFile("nodes:", "  default: {ranks: 2}", "  h1: {nics: 2}"),
 		[]string{
-			`f:7:14: node h1 has 2 NICs and 1 link; want nics: 1, which is how many links it has`}},
+			`f:7:14: node h1 has 2 NICs and 1 link; want nics: 1, the number of its links`}},
 	{"more NICs than links", explicitFile("a -- s", "b -- s", "s -- t") + "nodes:\n  a: {nics: 3}\n",
 		[]string{
-			`f:11:13: node a has 3 NICs and 1 link; want nics: 1, which is how many links it has, or more entries of fabric.connect`}},
+			`f:11:13: node a has 3 NICs and 1 link; want nics: 1, the number of its links, or more entries of fabric.connect`}},
 	{"node without a link", explicitFile("a -- s", "s -- t"), []string{
 		`f:4:14: node b has no link; want an entry of fabric.connect such as "b -- SWITCH"`}},
 	{"dangling link", explicitFile("a -- s", "b -- x1"), []string{
@@ -90,7 +90,7 @@ var wrongFiles = []wrongFile{
 	{"long interface name", explicitFile("a:ethernet12345678 -- s", "b -- s"), []string{
 		`f:7:7: link "a:ethernet12345678 -- s": "ethernet12345678" cannot be an interface name; it has 16 characters, want at most 15`}},
 	{"interface name with a path", explicitFile("a:../eth0 -- s", "b -- s"), []string{
-		`f:7:7: link "a:../eth0 -- s": "../eth0" cannot be an interface name; want letters, digits, and . _ - after the first`}},
+		`f:7:7: link "a:../eth0 -- s": "../eth0" cannot be an interface name; want letters and digits, and . _ - after the first character`}},
 	{"reserved interface name", explicitFile("a:lo -- s", "b -- s"), []string{
 		`f:7:7: link "a:lo -- s": "lo" cannot be an interface name; want another name than all, br0, default, lo`}},
 	{"duplicate node", strings.Replace(explicitFile("a -- s"), "[a, b]", "[a, a]", 1), []string{
@@ -100,7 +100,7 @@ var wrongFiles = []wrongFile{
 	{"reserved node name", strings.Replace(explicitFile("a -- s"), "[a, b]", "[a, localhost]", 1), []string{
 		`f:4:14: name "localhost" is reserved; want another name than all, default, fabric, host, localhost, nics, switches`}},
 	{"name that splits link names", strings.Replace(explicitFile("a -- s"), "t: {}", "t--u: {}", 1), []string{
-		`f:5:21: name "t--u" cannot be a host name; want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`}},
+		`f:5:21: name "t--u" cannot be a host name; want at most 24 characters of a-z, 0-9 and single "-", the first a letter and the last not "-"`}},
 	{"no hosts", "name: t\nfabric:\n  topology: explicit\n  switches: {s: {}}\n", []string{
 		`f:2:1: topology explicit has no hosts; want hosts: [a, b], switches: {s: {}} and connect: ["a -- s", "b -- s"]`}},
 	{"unknown node", leafSpineFile("nodes:", "  h11: {ranks: 2}"), []string{
@@ -128,18 +128,18 @@ var wrongFiles = []wrongFile{
 	{"MTUs in one bridged network",
 		"name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 2}\n  switch: {kind: bridge}\n  " +
 			"links:\n    h1--leaf1: {mtu: 9000}\n", []string{
-			`f:7:22: link h1--leaf1 has mtu 9000 and h0--leaf1 has 1500, in one bridged network; want one MTU for all links: a bridge drops what is too long without a word`}},
+			`f:7:22: link h1--leaf1 has mtu 9000 and h0--leaf1 has 1500, in one bridged network; want one MTU for all links: a bridge silently drops packets that are too long`}},
 	{"narrow link on the way", leafSpineFile("  links:", "    default: {mtu: 9000}",
 		"    leaf2--spine1: {mtu: 4200}"), []string{
-		`f:7:26: link leaf2--spine1 has mtu 4200, and packets of h2--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
+		`f:7:26: link leaf2--spine1 has mtu 4200, and packets of h2--leaf2 with mtu 9000 cross it; want at least 9000 on every link of the path`}},
 	{"narrow link two links away",
 		"name: t\nfabric:\n  topology: fat-tree\n  params: {k: 2}\n  links:\n    default: {mtu: 9000}\n    " +
 			"host: {mtu: 4200}\n    h0--leaf1: {mtu: 9000}\n    agg1--core1: {mtu: 8000}\n", []string{
-			`f:9:24: link agg1--core1 has mtu 8000, and packets of h0--leaf1 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
+			`f:9:24: link agg1--core1 has mtu 8000, and packets of h0--leaf1 with mtu 9000 cross it; want at least 9000 on every link of the path`}},
 	{"wide host links over a default fabric",
 		"name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 1, hosts-per-leaf: 1}\n  " +
 			"links:\n    host: {mtu: 9000}\n", []string{
-			`f:6:17: link leaf2--spine1 has mtu 1500, and packets of h1--leaf2 with mtu 9000 cross it; want at least 9000 on every link on the way`}},
+			`f:6:17: link leaf2--spine1 has mtu 1500, and packets of h1--leaf2 with mtu 9000 cross it; want at least 9000 on every link of the path`}},
 	{"more nodes than loopbacks", leafSpineFile("addressing: {loopbacks4: 10.0.0.0/29}"), []string{
 		`f:5:26: 10.0.0.0/29 has 8 addresses, and 4 nodes and 4 switches need 16, counted in aligned blocks; want a prefix of /28 or shorter`}},
 	{"more links than subnets", leafSpineFile("addressing:", "  links4: 10.1.0.0/29", "  links6: fd00::/125"),
@@ -151,7 +151,7 @@ var wrongFiles = []wrongFile{
 	{"two islands", explicitFile("a -- s", "b -- t"), []string{
 		`f:3:13: no path leads from node a to node b; want links that join all nodes`}},
 	{"two bridged islands", explicitFile("a -- s", "b -- t") + "  switch: {kind: bridge}\n", []string{
-		`f:3:13: no bridged network has a NIC of every node; want a link that joins them, or kind: router`}},
+		`f:3:13: no bridged network has a NIC of every node; want links that join all nodes, or kind: router`}},
 	{"ring over rails that are apart",
 		"name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  " +
 			"default: {ranks: 2}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
@@ -161,7 +161,7 @@ var wrongFiles = []wrongFile{
 		`f:6:45: root is rank 3 of 3 ranks; want 0 to 2`}},
 	{"workload of one rank", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 1}\nsteps:\n  " +
 		"- workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
-		`f:6:5: the testbed has 1 rank; want at least 2 ranks: more nodes, or ranks: 2 of a node`}},
+		`f:6:5: the testbed has 1 rank; want at least 2 ranks: more nodes, or ranks: 2 for a node`}},
 	{"queue below a frame", leafSpineFile("  links:", "    default: {mtu: 9000}",
 		"    host: {b-to-a: {queue: 4KiB}}"), []string{
 		`f:7:28: queue is 4KiB; want at least 9014B, one frame of mtu 9000`}},
@@ -204,7 +204,7 @@ var wrongFiles = []wrongFile{
 		`f:6:24: "h44" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
 	{"command in a switch", leafSpineFile("steps:", "  - exec: {nodes: ['leaf*'], command: [true]}",
 		"  - exec: {nodes: [h0], command: [true], ends: [bgpd]}"), []string{
-		`f:6:20: "leaf*" is a switch without daemons, in which no programs run; name nodes, or have fabric: {switch: {kind: router}, routing: {daemon: frr}}`,
+		`f:6:20: "leaf*" is a switch without daemons, in which no programs run; name nodes, or set fabric: {switch: {kind: router}, routing: {daemon: frr}}`,
 		`f:7:20: "h0" is no router with daemons to end; name routers of fabric: {routing: {daemon: frr}}, or remove ends`}},
 	{"daemon that is not there", leafSpineFile("  switch: {kind: router}", "  routing: {daemon: frr}",
 		"steps:", "  - exec: {nodes: [leaf1], command: [true], ends: [zebra, bfdd]}"), []string{
@@ -216,7 +216,7 @@ var wrongFiles = []wrongFile{
 		`f:8:29: "tor1" is no switch; want the name of a switch or a pattern that matches one, such as "leaf1"`,
 		`f:9:37: "leaf9" is no switch; did you mean "leaf1"?`}},
 	{"dilation", leafSpineFile("  switch: {kind: router}", "dilation: 2"),
-		[]string{`f:6:11: dilation is 2, and the kernel's links and switches keep real time; use soft switches (kind: soft); or want 1, divide the links' rates by that factor and multiply their delays`}},
+		[]string{`f:6:11: dilation is 2, and the kernel's links and switches keep real time; use soft switches (kind: soft), or take dilation: 1, divide the links' rates by this factor and multiply their delays by it`}},
 }
 
 // TestWrongFiles requires every problem of a file, with its position and text.

@@ -46,8 +46,8 @@
 //
 // # Peers
 //
-// Endpoints exchange opaque addresses out of band. An address names one life of one endpoint: a
-// restarted process has another address. Both ends add each other. Messages from an endpoint that
+// Endpoints exchange opaque addresses out of band. An address names one endpoint: after a
+// restart a process has another address. Both ends add each other. Messages from an endpoint that
 // was not added yet wait, unread, for AddPeer. An endpoint may add itself and write to itself.
 // Adding an address twice gives the same Peer.
 //
@@ -183,7 +183,7 @@ func (r *Request) Size() int {
 // its Context is done.
 func (r *Request) Check() error {
 	if r.Op != OpWrite && r.Op != OpWriteImm {
-		return fmt.Errorf("operation %v cannot be posted", r.Op)
+		return fmt.Errorf("operation %v cannot be posted, want %v or %v", r.Op, OpWrite, OpWriteImm)
 	}
 	limit := MaxMessage
 	if r.Inline {

@@ -6,8 +6,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// Mixture is the result of the exchanges of a mixture of experts. A time is the time of the slowest
-// rank, averaged, in microseconds. Byte counts are the bytes that all ranks send to others in one
+// Mixture is the result of the exchanges of a mixture of experts. Times are the slowest rank's, averaged
+// over operations, in microseconds. Byte counts are the bytes that all ranks send to others in one
 // exchange.
 type Mixture struct {
 	Experts         int     `json:"experts"`

@@ -84,7 +84,7 @@ func defaultPath() (string, error) {
 	}
 	user, err := os.UserCacheDir() // $XDG_CACHE_HOME or ~/.cache
 	if err != nil {
-		return "", fmt.Errorf("find the calibration's place: %w", err)
+		return "", fmt.Errorf("find the directory of the calibration file: %w", err)
 	}
 	return filepath.Join(user, "railbed", "calibration.json"), nil
 }
@@ -165,7 +165,7 @@ func (c *Calibration) Burst(ctx context.Context, rate units.Rate, mtu int) (Entr
 	}
 	c.entries[c.key(rate, mtu)] = entry
 	if storeErr == nil && !entry.plausible() {
-		storeErr = fmt.Errorf("others kept the CPUs busy: %s was reached of %s at MTU %d",
+		storeErr = fmt.Errorf("other processes kept the CPUs busy: reached %s of %s at MTU %d",
 			roundRate(entry.Achieved), rate, mtu)
 	}
 	if storeErr == nil {

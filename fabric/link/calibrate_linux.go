@@ -24,7 +24,7 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	busy := ""
 	if e.Taken > quiet {
-		busy = fmt.Sprintf(" while others took %.0f%% of the processors' time", e.Taken*100)
+		busy = fmt.Sprintf(" while other processes took %.0f%% of the CPU time", e.Taken*100)
 	}
 	return fmt.Sprintf("%s not reachable on this host: best %s with burst %s and MTU %d%s; ask for less or "+
 		"use dilation",

@@ -49,7 +49,7 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	}
 	unlock = func() { _ = unix.Close(fd) }         // closing unlocks; no data was written
 	if err := unix.Fchmod(fd, 0o600); err != nil { // earlier versions let others open it
-		return unlock, &os.PathError{Op: "close to others", Path: path, Err: err}
+		return unlock, &os.PathError{Op: "restrict to its owner", Path: path, Err: err}
 	}
 	for {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)

@@ -112,8 +112,8 @@ func searchOnABusyHost(t *testing.T) {
 		{98_400_000, 9 * time.Second, crowded, 100e6, ""},
 		{83_000_000, 9 * time.Second, crowded, 100e6, ""},
 		{98_400_000, time.Hour, crowded, 98_400_000, ""},
-		{83_000_000, time.Hour, crowded, 0, "best 83mbit with burst 3KB and MTU 1500 while others took 20% " +
-			"of the processors' time"},
+		{83_000_000, time.Hour, crowded, 0, "best 83mbit with burst 3KB and MTU 1500 while other processes " +
+			"took 20% of the CPU time"},
 		{98_400_000, time.Hour, alone, 0, "best 98400kbit with burst 3KB and MTU 1500;"},
 	} {
 		calm, start := bucket(rate, mtu, 20*time.Microsecond), time.Now()
@@ -477,7 +477,7 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 			q[0].Netem.Jitter = 1
 			return q
 		},
-		"kernel has a netem limit of packets of 1, want 9535": func(q []kernel.Qdisc) []kernel.Qdisc {
+		"kernel has netem packet limit 1, want 9535": func(q []kernel.Qdisc) []kernel.Qdisc {
 			q[0].Netem.Limit = 1
 			return q
 		},
@@ -505,7 +505,7 @@ func TestCompareTellsEveryDifference(t *testing.T) {
 			q []kernel.Qdisc) []kernel.Qdisc {
 			return q[1:]
 		},
-		"kernel has a pfifo 8:, want none": func(q []kernel.Qdisc) []kernel.Qdisc {
+		"kernel has qdisc pfifo 8:, want none": func(q []kernel.Qdisc) []kernel.Qdisc {
 			return append(q, kernel.Qdisc{Kind: "pfifo", Handle: kernel.Handle(8, 0)})
 		},
 	} {

@@ -71,7 +71,7 @@ func CheckHost(d plan.Direction) error {
 		return &verdict.UnsupportedError{
 			Feature: "netem",
 			Reason:  fmt.Sprintf("tc qdisc add ... netem: %v", err),
-			Remedy:  "use a soft switch (kind: soft) when it is there, or a VM node, or load sch_netem",
+			Remedy:  "load sch_netem, or use soft switches (kind: soft) or VM nodes",
 		}
 	}
 	return kernel.CheckClock()
@@ -177,7 +177,7 @@ func (s Shaping) Compare(qdiscs []kernel.Qdisc) []error {
 	}
 	for _, q := range qdiscs {
 		if !want[q.Handle] {
-			errs = append(errs, fmt.Errorf("kernel has a %s %s, want none", q.Kind, q.Handle))
+			errs = append(errs, fmt.Errorf("kernel has qdisc %s %s, want none", q.Kind, q.Handle))
 		}
 	}
 	return errs
@@ -222,7 +222,7 @@ func (s Shaping) compareNetem(got *kernel.Qdisc) (errs []error) {
 		differ("jitter", got.Netem.Jitter, want.Jitter)
 	}
 	if got.Netem.Limit != want.Limit {
-		differ("a netem limit of packets of", got.Netem.Limit, want.Limit)
+		differ("netem packet limit", got.Netem.Limit, want.Limit)
 	}
 	for _, other := range got.Netem.Others {
 		errs = append(errs, fmt.Errorf("kernel's netem has %s, want none", other))

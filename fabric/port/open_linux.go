@@ -41,7 +41,7 @@ func Open(driver Driver, name string, options Options) (*Handle, error) {
 	}
 	open, known := openers[driver]
 	if !known {
-		return nil, fmt.Errorf("open port %s: no driver %q", name, driver)
+		return nil, fmt.Errorf("open port %s: unknown driver %q, want packet, tap or xdp", name, driver)
 	}
 	return open(name, options)
 }
@@ -132,7 +132,7 @@ func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
 	}
 	n, _, err := to.WriteMsgUnix(text, unix.UnixRights(fds...), nil)
 	if err == nil && n != len(text) {
-		err = fmt.Errorf("%d of %d bytes went out", n, len(text))
+		err = fmt.Errorf("sent %d of %d bytes", n, len(text))
 	}
 	return err
 }

@@ -112,12 +112,12 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 		what  string
 	}{
 		{"PACKET_VERSION", unix.PACKET_VERSION, "TPACKET_V2"},
-		{"PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, "not to receive what is sent (Linux 4.20)"},
+		{"PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING, "ignore sent frames (Linux 4.20)"},
 		{"PACKET_QDISC_BYPASS", unix.PACKET_QDISC_BYPASS,
-			"to send past the queueing discipline (Linux 3.14)"},
+			"bypass the queueing discipline (Linux 3.14)"},
 	} {
 		if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, option.value, 1); err != nil {
-			return h, fmt.Errorf("open port %s: ask for %s, %s: %w", name, option.name, option.what, err)
+			return h, fmt.Errorf("open port %s: set %s (%s): %w", name, option.name, option.what, err)
 		}
 	}
 	request := unix.TpacketReq{

@@ -184,7 +184,8 @@ func (d Description) check() error {
 	case d.MTU < 1 || d.MTU > maxMTU:
 		return fmt.Errorf("describe port %s: mtu %d is not between 1 and %d", d.Name, d.MTU, maxMTU)
 	case d.Slots < 1 || d.SlotBytes < 1 || d.Slots > 1<<20 || d.SlotBytes > 1<<20:
-		return fmt.Errorf("describe port %s: %d slots of %d bytes", d.Name, d.Slots, d.SlotBytes)
+		return fmt.Errorf("describe port %s: %d slots of %d bytes, want 1 to %d of each", d.Name, d.Slots,
+			d.SlotBytes, 1<<20)
 	}
 	return nil
 }

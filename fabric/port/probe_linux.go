@@ -78,16 +78,15 @@ func probe(driver Driver, mtu int) (err error) {
 // Packet (OpenBest).
 func Default(mtu int, rootless bool) (Driver, string) {
 	if err := Probe(XDP, mtu); err != nil {
-		return Packet, fmt.Sprintf("packet: works without AF_XDP, which is faster but %v", err)
+		return Packet, fmt.Sprintf("packet: AF_XDP would be faster, but: %v", err)
 	}
-	reason := "xdp: AF_XDP for sending is 1.3 to 1.4 times as fast as sendmmsg, at any MTU, and needs no " +
-		"BPF; " +
-		"receiving through AF_XDP would need BPF and, above MTU 3,500, xdp.frags; a tap takes a system " +
+	reason := "xdp: AF_XDP sends 1.3 to 1.4 times as fast as sendmmsg, at any MTU, and needs no BPF; " +
+		"receiving through AF_XDP would need BPF and, above MTU 3,500, xdp.frags; a tap needs a system " +
 		"call for each frame"
 	if rootless {
 		chunks, chunk := xdpGeometry(mtu)
-		reason += fmt.Sprintf("; %d KiB of your locked memory (ulimit -l) for each port, and packet for "+
-			"what that does not cover", chunks*chunk>>10)
+		reason += fmt.Sprintf("; each port takes %d KiB of your locked memory (ulimit -l), and ports "+
+			"beyond that limit use the driver packet", chunks*chunk>>10)
 	}
 	return XDP, reason
 }

@@ -315,7 +315,7 @@ func transmitDrops(fd int, name string) (drops uint64, found bool, err error) {
 			drops, err = strconv.ParseUint(string(fields[column]), 10, 64)
 			return drops, true, err
 		}
-		return 0, false, fmt.Errorf("line %q", line)
+		return 0, false, fmt.Errorf("line %q; want more than %d fields", line, column)
 	}
 	return 0, false, nil
 }

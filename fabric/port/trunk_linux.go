@@ -79,8 +79,8 @@ func OpenTrunk(mtu, ringBytes int) (*Handle, error) {
 // order. It needs no privilege.
 func (h *Handle) Trunk(ports []TrunkPort) (*Trunk, error) {
 	if h.Description.Name != everyInterface {
-		return nil, errors.Join(fmt.Errorf("make trunk: the handle is of port %s", h.Description.Name),
-			h.Close())
+		return nil, errors.Join(fmt.Errorf("make trunk: the handle is for port %s, want a trunk's handle",
+			h.Description.Name), h.Close())
 	}
 	made, err := h.Port()
 	if err != nil {

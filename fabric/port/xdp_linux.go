@@ -120,8 +120,8 @@ func bindXDP(fd, memory int, d Description) error {
 }
 
 func noXDP(name, what string, err error) error {
-	remedy := "use the driver packet; a kernel with CONFIG_XDP_SOCKETS (for an MTU above 4,078 at least " +
-		"6.6), or root"
+	remedy := "use the driver packet, become root, or use a kernel with CONFIG_XDP_SOCKETS (Linux 6.6 or " +
+		"later for an MTU above 4,078)"
 	if errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ENOMEM) {
 		remedy = "use the driver packet, or raise the limit of locked memory (ulimit -l)"
 	}
@@ -133,8 +133,8 @@ func noXDP(name, what string, err error) error {
 func newXDP(d Description, packet, xsk, memory int) (p *xdpPort, err error) {
 	chunks, chunk := xdpGeometry(d.MTU)
 	if chunks != d.SendSlots || chunk != d.SendSlotBytes {
-		return nil, fmt.Errorf("describe port %s: %d chunks of %d bytes for sending, want %d of %d", d.Name,
-			d.SendSlots, d.SendSlotBytes, chunks, chunk)
+		return nil, fmt.Errorf("describe port %s: %d chunks of %d bytes for sending, want %d of %d bytes",
+			d.Name, d.SendSlots, d.SendSlotBytes, chunks, chunk)
 	}
 	receive, err := newPacket(d, packet)
 	if err != nil {

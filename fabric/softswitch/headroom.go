@@ -192,10 +192,10 @@ func (p *port) noRoom(to plan.Hop, all []keeping, need int64) error {
 	}
 	fits := "no delay is short enough at these rates"
 	if own <= memory.Spare() {
-		fits = "what is under way at the old rates and delays needs most of it: change what the port sends " +
-			"first, and the delays before the rates"
+		fits = "frames in flight at the old rates and delays need most of it: change the direction in " +
+			"which the port sends first, and delays before rates"
 	} else if delay := p.mostDelay(to); delay >= 0 {
-		fits = fmt.Sprintf("at these rates delays of %v fit, both directions together", delay)
+		fits = fmt.Sprintf("at these rates the delays of both directions may add up to %v", delay)
 	}
 	return fmt.Errorf("keep buffer for lossless priorities at %s: want %s more, have %s: %s", p.name,
 		units.Bytes(need), units.Bytes(memory.Spare()), fits)

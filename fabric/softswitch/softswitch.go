@@ -133,7 +133,7 @@ func (e *Engine) makeStations() error {
 	for i := range e.plan.Switches {
 		sw := &e.plan.Switches[i]
 		if sw.Kind != spec.Soft {
-			return fmt.Errorf("make soft switches: %s is a %s", sw.Name, sw.Kind)
+			return fmt.Errorf("make soft switches: %s has kind %s, want soft", sw.Name, sw.Kind)
 		}
 		if err := e.makeSwitch(i, sw); err != nil {
 			return fmt.Errorf("make switch %s: %w", sw.Name, err)
@@ -151,7 +151,7 @@ func (e *Engine) makeStations() error {
 // makeSwitch makes a switch with its ports.
 func (e *Engine) makeSwitch(index int, sw *plan.Switch) error {
 	if sw.Soft == nil {
-		return errors.New("the plan has no settings for it")
+		return errors.New("the plan has no soft switch settings")
 	}
 	s := &station{index: index, name: sw.Name, engine: e, class: sw.Soft.Priorities, id: sw.ID,
 		telemetry: sw.Soft.INT}
@@ -224,7 +224,7 @@ func (e *Engine) makeLinks() error {
 	for _, planned := range e.plan.Links {
 		l := &link{plan: planned, a: e.byPort[planned.A], b: e.byPort[planned.B], up: true}
 		if l.a == nil || l.b == nil {
-			return fmt.Errorf("make link %s: an end is at no NIC or switch of the plan", planned.Name)
+			return fmt.Errorf("make link %s: the plan has no NIC or switch port at one end", planned.Name)
 		}
 		if err := errors.Join(medium.Check(planned.AToB), medium.Check(planned.BToA)); err != nil {
 			return fmt.Errorf("make link %s: %w", planned.Name, err)

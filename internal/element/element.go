@@ -117,7 +117,7 @@ func divided(sum Combine, n int) Combine {
 	}
 }
 
-// Scale returns 1/n as an average of a floating-point type multiplies with it.
+// Scale returns 1/n, rounded to the type: the factor of an Average over n ranks.
 func Scale(t Type, n int) float32 {
 	scale := float32(1 / float64(n))
 	switch t {
@@ -129,7 +129,7 @@ func Scale(t Type, n int) float32 {
 	return scale
 }
 
-// Scaled returns a number times such a scale, rounded to the type.
+// Scaled returns a number times a scale from Scale, rounded to the type.
 func Scaled(t Type, value, scale float32) float32 {
 	return float32(At(t, Append(t, nil, float64(value*scale)), 0))
 }

@@ -26,7 +26,7 @@ const (
 	Refuse               // It arrived at a node that had no room for it.
 	Dequeue              // It was taken out of a queue, and its sending was recorded before.
 	Enter                // A node's NIC handed it to the emulated NIC.
-	Leave                // The emulated NIC hands it to the node's, unless a Refuse follows.
+	Leave                // The emulated NIC hands it to the node's NIC, unless a Refuse follows.
 )
 
 // Verdict specifies the port's action on the frame besides queueing it, or the request of a control
@@ -192,7 +192,7 @@ type Reader struct {
 func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 	head := r.counter(headAt).Load()
 	if head-r.tail > uint64(len(r.data)) {
-		return 0, fmt.Errorf("read feed: the writer is %d bytes ahead, want at most the ring's %d",
+		return 0, fmt.Errorf("read feed: the writer is %d bytes ahead, want at most the ring's %d bytes",
 			head-r.tail, len(r.data))
 	}
 	count := 0
@@ -202,17 +202,19 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 		size := int(binary.NativeEndian.Uint32(b[sizeAt:]))
 		if size&skipBit != 0 {
 			if size &^= skipBit; size != len(b) || uint64(size) > head-r.tail {
-				return count, fmt.Errorf("read feed: %d bytes are skipped, and %d are left", size, len(b))
+				return count, fmt.Errorf("read feed: skip of %d bytes, want the %d to the ring's end", size,
+					len(b))
 			}
 			r.tail += uint64(size)
 			continue
 		}
 		if size < headerSize || size > len(b) || uint64(size) > head-r.tail || size%8 != 0 {
-			return count, fmt.Errorf("read feed: record of %d bytes, and %d are left", size, len(b))
+			return count, fmt.Errorf("read feed: record of %d bytes, want a multiple of 8 from %d to %d",
+				size, headerSize, len(b))
 		}
 		length := int(binary.NativeEndian.Uint32(b[dataAt:]))
 		if length > size-headerSize {
-			return count, fmt.Errorf("read feed: %d bytes of data in a record of %d", length, size)
+			return count, fmt.Errorf("read feed: %d bytes of data in a record of %d bytes", length, size)
 		}
 		r.record = Record{
 			Time:    int64(binary.NativeEndian.Uint64(b[timeAt:])),

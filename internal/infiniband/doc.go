@@ -1,7 +1,8 @@
 // Package infiniband encodes and decodes the packets of RoCEv2. These are the transport packets of
 // InfiniBand in UDP datagrams to Port. They have the headers of reliable and unreliable connections
-// and of unreliable datagrams, and end with the invariant CRC. Further ones are the congestion
-// notification packet and the management datagrams by which rdma_cm connects queue pairs.
+// and of unreliable datagrams, and end with the invariant CRC. The package also has
+// the congestion notification packet and the management datagrams by which rdma_cm connects queue
+// pairs.
 //
 // A header is its bytes, as in package wire: BTH is a []byte with accessors. A Packet is the whole
 // payload of a datagram; its opcode specifies its headers and their places. Every type has Valid,

@@ -143,7 +143,7 @@ func ReadFile(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(text)) > most {
-		return nil, fmt.Errorf("%s has more than %d bytes, want at most that", path, most)
+		return nil, fmt.Errorf("%s has more than the limit of %d bytes", path, most)
 	}
 	return text, nil
 }

@@ -51,7 +51,8 @@ func TestReadFileIsBounded(t *testing.T) {
 	if text, err := ReadFile(path, 5); err != nil || string(text) != "12345" {
 		t.Errorf("5 of 5 bytes: %q, %v", text, err)
 	}
-	if _, err := ReadFile(path, 4); err == nil || !strings.Contains(err.Error(), "more than 4 bytes") {
+	_, err := ReadFile(path, 4)
+	if err == nil || !strings.Contains(err.Error(), "more than the limit of 4 bytes") {
 		t.Errorf("5 bytes, at most 4: %v", err)
 	}
 }

@@ -63,7 +63,8 @@ func (c *Conn) Addresses() ([]Address, error) {
 	var addresses []Address
 	err := c.dump("addresses", request, func() { addresses = nil }, func(_ uint16, body []byte) error {
 		if len(body) < unix.SizeofIfAddrmsg {
-			return fmt.Errorf("address message of %d bytes", len(body))
+			return fmt.Errorf("address message of %d bytes, want at least %d", len(body),
+				unix.SizeofIfAddrmsg)
 		}
 		var local, address netip.Addr
 		flags := uint32(body[2])

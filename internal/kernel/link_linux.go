@@ -243,7 +243,8 @@ var operstates = []string{"unknown", "notpresent", "down", "lowerlayerdown", "te
 
 func parseLink(body []byte) (Link, error) {
 	if len(body) < unix.SizeofIfInfomsg {
-		return Link{}, fmt.Errorf("interface message of %d bytes", len(body))
+		return Link{}, fmt.Errorf("interface message of %d bytes, want at least %d", len(body),
+			unix.SizeofIfInfomsg)
 	}
 	link := Link{Index: int(int32(binary.NativeEndian.Uint32(body[4:])))}
 	flags := binary.NativeEndian.Uint32(body[8:])

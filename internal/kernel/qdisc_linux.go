@@ -275,7 +275,7 @@ func (c *Conn) Qdiscs() ([]Qdisc, error) {
 
 func parseQdisc(body []byte) (Qdisc, error) {
 	if len(body) < sizeofTcmsg {
-		return Qdisc{}, fmt.Errorf("qdisc message of %d bytes", len(body))
+		return Qdisc{}, fmt.Errorf("qdisc message of %d bytes, want at least %d", len(body), sizeofTcmsg)
 	}
 	qdisc := Qdisc{
 		Index:  int(int32(binary.NativeEndian.Uint32(body[4:]))),
@@ -359,7 +359,7 @@ func (q TBF) BurstResolution() units.Bytes {
 func parseNetem(options []byte) (*Netem, error) {
 	const sizeofNetemQopt = 24
 	if len(options) < sizeofNetemQopt {
-		return nil, fmt.Errorf("netem options of %d bytes", len(options))
+		return nil, fmt.Errorf("netem options of %d bytes, want at least %d", len(options), sizeofNetemQopt)
 	}
 	q := &Netem{
 		Delay:     tick * time.Duration(u32(options)),

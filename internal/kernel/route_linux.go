@@ -196,7 +196,7 @@ func parseRTOMin(metrics []byte) (least time.Duration, err error) {
 
 func parseRoute(body []byte) (Route, error) {
 	if len(body) < unix.SizeofRtMsg {
-		return Route{}, fmt.Errorf("route message of %d bytes", len(body))
+		return Route{}, fmt.Errorf("route message of %d bytes, want at least %d", len(body), unix.SizeofRtMsg)
 	}
 	dst := netip.IPv4Unspecified()
 	if body[0] == unix.AF_INET6 {
@@ -358,7 +358,7 @@ func DefaultRules() []Rule {
 
 func parseRule(body []byte) (Rule, error) {
 	if len(body) < sizeofFibRule {
-		return Rule{}, fmt.Errorf("rule message of %d bytes", len(body))
+		return Rule{}, fmt.Errorf("rule message of %d bytes, want at least %d", len(body), sizeofFibRule)
 	}
 	from := netip.IPv4Unspecified()
 	if body[0] == unix.AF_INET6 {

@@ -40,7 +40,7 @@ func (s Sysctl) refused(err error) error {
 	return &RefusedSysctlError{s, verdict.UnsupportedError{
 		Feature: "sysctl " + name,
 		Reason:  err.Error(),
-		Remedy: "want a setting of networks that this kernel has, and a value as sysctl " + name +
+		Remedy: "want a setting below net that this kernel has, with a value as sysctl " + name +
 			" prints it",
 	}}
 }

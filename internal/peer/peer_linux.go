@@ -1,6 +1,6 @@
 // Package peer reads the credentials of the process at the other end of a Unix connection. The
 // kernel records them (SO_PEERCRED, unix(7)): a client's at connect(2), a server's at listen(2).
-// Without privileges over another process no process can state that process's credentials.
+// Without privileges, no process can claim another process's credentials.
 //
 // The kernel translates the PID and the user into the namespaces of the calling process. A user
 // that its user namespace does not map is the overflow user, never 0. A process that is neither in

@@ -73,7 +73,7 @@ func root() (path, passed string, err error) {
 		remedy = "remove one of them"
 	}
 	return "", "", fmt.Errorf(
-		"run directory: none of %s and %[1]s.1 to %[1]s.%d is a directory of user %d; %s",
+		"run directory: %s and %[1]s.1 to %[1]s.%d exist and are not directories of user %d; %s",
 		base, mostPlaces-1, uid, remedy)
 }
 
@@ -155,8 +155,8 @@ func trustedAncestors(dir string, owners ...int) error {
 			return fmt.Errorf("%s belongs to user %d, who can replace what is in it; want a directory of "+
 				"root or of user %s", dir, stat.Uid, users(owners))
 		case stat.Mode&0o022 != 0 && stat.Mode&unix.S_ISVTX == 0:
-			return fmt.Errorf("%s has mode %04o, so that other users can replace what is in it; want one "+
-				"that only its owner can write to, or a sticky one", dir, stat.Mode&0o7777)
+			return fmt.Errorf("%s has mode %04o, so that other users can replace what is in it; want a "+
+				"directory that is sticky or that only its owner can write to", dir, stat.Mode&0o7777)
 		case dir == filepath.Dir(dir):
 			return nil
 		}

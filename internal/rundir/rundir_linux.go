@@ -103,7 +103,7 @@ func Claim(name string) (Dir, *os.File, error) {
 			return Dir{}, nil, &verdict.UnsupportedError{
 				Feature: "testbed name " + name,
 				Reason:  err.Error(),
-				Remedy:  "railbed gc forgets what is left of the dead testbed; or take another --name",
+				Remedy:  "run railbed gc, which drops what is left of the testbed, or choose another --name",
 			}
 		}
 		if err != nil {

@@ -79,17 +79,17 @@ func sum(counters ...*float64) (total uint64) {
 
 func (p Programs) minus(o Programs) Programs { return Programs{p.Ran - o.Ran, p.Waited - o.Waited} }
 
-// Book adds up the times of the programs in network namespaces. It keeps the times of programs that ended. Of
-// a thread that ended between two readings it lacks what the thread used after the first of them. The zero
-// value is ready, and its methods are safe for concurrent use.
+// Book adds up the times of the programs in network namespaces, ended programs included. If a thread ends
+// between two readings, its time after the first of them is missing. The zero value is ready, and its methods
+// are safe for concurrent use.
 type Book struct {
 	lock   sync.Mutex
 	seen   map[int]Programs // by thread, at the last reading
 	totals map[uint64]Programs
 }
 
-// Read reads the times of all programs that it can see, but for this one. It returns the totals by the inode
-// of the network namespace, of the given namespaces.
+// Read reads the times of all programs that it can see, except this program. It returns the totals of the
+// given network namespaces, by the namespaces' inodes.
 func (b *Book) Read(namespaces map[uint64]bool) (map[uint64]Programs, error) {
 	b.lock.Lock()
 	defer b.lock.Unlock()

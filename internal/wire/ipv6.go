@@ -16,8 +16,8 @@ const (
 	ipv6FlowMask = 0x000F_FFFF
 
 	// MaxExtensions is the largest number of extension headers that a walk passes. RFC 8200, 4.1,
-	// names six kinds, one of which may occur twice. A sender of more than eight only makes routers
-	// work.
+	// names six kinds, one of which may occur twice. More than eight only add work for
+	// routers.
 	MaxExtensions = 8
 	fragmentLen   = 8
 )

@@ -22,8 +22,8 @@ type UDPFields struct {
 	Checksum         uint16
 }
 
-// Valid reports whether the bytes hold a UDP header and a payload as long as its length field
-// specifies. The length must cover at least the header.
+// Valid reports whether the bytes hold the datagram that the length field specifies. The length must cover
+// at least the header.
 func (u UDP) Valid() bool {
 	return len(u) >= UDPLen && u.Length() >= UDPLen && int(u.Length()) <= len(u)
 }
@@ -80,10 +80,9 @@ func (u UDP) AdjustChecksum(delta uint16) {
 	u.SetChecksum(c)
 }
 
-// Cut shortens the datagram to its first length bytes, header included. It sets the length and
-// subtracts the removed bytes, and the difference of the lengths, including the pseudo-header's,
-// from the checksum. A wrong checksum stays wrong, and a missing one stays missing. A datagram that
-// is not longer stays unchanged.
+// Cut shortens the datagram to its first length bytes, header included. It sets the length, and updates the
+// checksum for the removed bytes and for both lengths, the header's and the pseudo-header's. A wrong
+// checksum stays wrong, and a missing one stays missing. A datagram that is not longer stays unchanged.
 func (u UDP) Cut(length int) {
 	old := int(u.Length())
 	if length >= old {

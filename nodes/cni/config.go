@@ -15,7 +15,7 @@ import (
 const Type = "railbed"
 
 // Versions are the versions of the CNI specification that the plugin supports, the best first. Only
-// that one has GC and STATUS.
+// 1.1.0 has GC and STATUS.
 var Versions = []string{"1.1.0", "1.0.0", "0.4.0"}
 
 // config is the plugin's configuration: the fields of all plugins, and the port and the testbed.
@@ -92,7 +92,7 @@ type Listed struct {
 // NewList makes the list for a network of one testbed, named railbed-TESTBED by default.
 func NewList(version, name string, one Listed) (*List, error) {
 	if one.Port != "" && one.Group != "" {
-		return nil, errors.New("a network has a port and a group, want one of them")
+		return nil, errors.New("port and group are both given, want only one of them")
 	}
 	one.Type = Type
 	return &List{Version: version, Name: cmp.Or(name, "railbed-"+one.Testbed), Plugins: []Listed{one}}, nil

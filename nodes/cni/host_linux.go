@@ -99,11 +99,11 @@ func freeSubnet(conn *kernel.Conn, p *plan.Plan, own int) error {
 		if !used {
 			continue
 		}
-		remedy := "want another one as addressing." + family.addressed
+		remedy := "want another subnet as addressing." + family.addressed
 		for turn := range 1 << 10 {
 			if other := family.draw(p.Name, turn); other != family.subnet {
 				if _, used := inUse(other); !used {
-					remedy = fmt.Sprintf("want one that is free, as addressing: {%s: %s}", family.addressed,
+					remedy = fmt.Sprintf("want a free subnet, as addressing: {%s: %s}", family.addressed,
 						quoted(other))
 					break
 				}

@@ -95,7 +95,7 @@ func (m *Management) linkHost() error {
 	conn, err := kernel.OpenIn(m.home)
 	if errors.Is(err, syscall.EPERM) {
 		return &verdict.UnsupportedError{Feature: plan.CNIPlugins, Reason: err.Error(),
-			Remedy: "bring the testbed up as root: the network ends in the host's namespace"}
+			Remedy: "bring the testbed up as root: the network has an interface in the host's namespace"}
 	}
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (m *Management) openInternet() error {
 		if m.masquerade, err = kernel.NewMasquerade("railbed-"+m.whole.Name, m.name,
 			m.plan.Gateway); err != nil {
 			return refused(m.plan.Where["internet"], "internet", err.Error(),
-				"a kernel since Linux 5.12 with nf_tables and masquerading can do it")
+				"use Linux 5.12 or later with nf_tables and masquerading")
 		}
 		return m.setForwarding("1")
 	})

@@ -113,7 +113,7 @@ func (p *Plugin) both(ctx context.Context, args *skel.CmdArgs, config *config) (
 	ns, err := kernel.OpenNamespace(args.Netns)
 	if err != nil {
 		return nil, nil, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(),
-			"CNI_NETNS is the path of the container's network namespace")
+			"set CNI_NETNS to the path of the container's network namespace")
 	}
 	tb, err := p.Open(ctx, config.Testbed, config.Directory, config.Owner)
 	if err != nil {
@@ -273,7 +273,7 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *config) 
 		return p.Attached != nil && p.Attached.Joined && p.Attached.Key == key
 	})
 	if at < 0 {
-		return code(fmt.Errorf("check %s of container %s: testbed %s knows no such attachment", args.IfName,
+		return code(fmt.Errorf("check %s of container %s: testbed %s has no such attachment", args.IfName,
 			args.ContainerID, config.Testbed))
 	}
 	made := ports[at].Attached.Made
@@ -286,8 +286,8 @@ func (p *Plugin) check(ctx context.Context, args *skel.CmdArgs, config *config) 
 	}
 	for _, address := range nic {
 		if !slices.Contains(made.Addresses(), address) {
-			return code(fmt.Errorf("check %s of container %s: prevResult has the address %s, and the node "+
-				"is %s with %v", args.IfName, args.ContainerID, address, made.Node.Name, made.Addresses()))
+			return code(fmt.Errorf("check %s of container %s: prevResult has address %s, but node %s "+
+				"has %v", args.IfName, args.ContainerID, address, made.Node.Name, made.Addresses()))
 		}
 	}
 	return code(fabric.CheckAttached(ctx, made, args.IfName, ns))

@@ -109,7 +109,7 @@ func (m *Management) publish(p spec.Published, node string) error {
 // refusedPort returns the error for a host port that cannot be had.
 func refusedPort(m *plan.Management, p spec.Published, node, reason string) error {
 	return refused(m.Where[p.String()], "publish "+p.String()+" for "+node, reason,
-		"publish another port, or end what has this one")
+		"publish another port, or end the program that has this port")
 }
 
 // accept accepts connections while there is room for them. Further connections wait in the kernel

@@ -114,8 +114,8 @@ func (c *container) taken(by *containerapi.Config) error {
 	if by != nil && containerName(by.Labels[LabelTestbed], by.Labels[LabelNode]) == c.name() {
 		testbed := by.Labels[LabelTestbed]
 		reason += fmt.Sprintf(", of node %s of testbed %s", by.Labels[LabelNode], testbed)
-		remedy = "take that one down (railbed down " + testbed +
-			"; railbed gc if it is dead), or give this one another --name"
+		remedy = "take testbed " + testbed + " down (railbed down " + testbed +
+			", or railbed gc if it is dead), or choose another --name"
 	}
 	return &verdict.UnsupportedError{Feature: "docker", Reason: reason, Remedy: remedy}
 }
@@ -227,9 +227,9 @@ func (c *container) words() string {
 	}
 	text, _ := plainLog(said)
 	if text = oneLine(text); text == "" {
-		return "it said nothing"
+		return "its log is empty"
 	}
-	return "it said " + text
+	return "its log ends: " + text
 }
 
 // giveBootID mounts the node's own boot id over the host's: UCX and NCCL take two processes with
@@ -364,11 +364,11 @@ func (c *container) healthy(ctx context.Context) error {
 			return fmt.Errorf("container ended before it was healthy; %s", c.words())
 		}
 		if time.Now().After(deadline) {
-			last := "it did not end"
+			last := "no health check has ended yet"
 			if log := state.State.Health.Log; len(log) > 0 {
 				if said := oneLine(log[len(log)-1].Output); strings.Contains(said, "exec failed") {
 					return &verdict.UnsupportedError{Feature: "health of " + c.config.Node.Name, Reason: said,
-						Remedy: "name a program of the image as its check"}
+						Remedy: "use a program of the image as the health check"}
 				}
 				last = fmt.Sprintf("the last health check exited with %d and printed %q",
 					log[len(log)-1].ExitCode, oneLine(log[len(log)-1].Output))

@@ -95,7 +95,8 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	if err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
-	remedy := "make it (docker build -t, docker load or docker import), or name one that docker images lists"
+	remedy := "make the image (docker build -t, docker load or docker import), or name an image that " +
+		"docker images lists"
 	if err != nil && settings.Pull == spec.PullNever {
 		return &verdict.UnsupportedError{
 			Feature: "image " + settings.Image,
@@ -125,7 +126,7 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 		return &verdict.UnsupportedError{
 			Feature: "build " + folder,
 			Reason:  oneLine(err.Error()),
-			Remedy:  "docker build " + folder + " shows all of it",
+			Remedy:  "run docker build " + folder + " to see the whole output",
 		}
 	}
 	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {

@@ -73,7 +73,7 @@ func (p *packets) receive(v any) (files []*os.File, err error) {
 	}
 	files, err = filesOf(rights[:rightsLength])
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("message of more than %d bytes, want at most that", len(p.buffer))
+		err = fmt.Errorf("message exceeds %d bytes or %d descriptors", len(p.buffer), mostDescriptors)
 	}
 	if err == nil {
 		err = json.Unmarshal(p.buffer[:n], v)

@@ -283,8 +283,8 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		"its name": {"r", base,
 			"there is a container named railbed-test-r already; remove it (docker rm railbed-test-r)"},
 		"its name, by a hyphen": {"s-t", base,
-			"there is a container named railbed-test-s-t already, of node t of testbed test-s; take that " +
-				"one down (railbed down test-s;"},
+			"there is a container named railbed-test-s-t already, of node t of testbed test-s; take " +
+				"testbed test-s down (railbed down test-s, or"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node, err := tryNode(t, r, plan.Node{Name: test.node, Container: &test.c})

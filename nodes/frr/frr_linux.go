@@ -158,7 +158,7 @@ func (r *Router) daemon(ctx context.Context, name string) error {
 		}
 		r.ended <- end
 		for r.again(name) {
-			r.ended <- End{Daemon: name, At: time.Now(), how: "it had been started again",
+			r.ended <- End{Daemon: name, At: time.Now(), how: "exit code unknown (restarted by hand)",
 				words: end.words[1:]}
 		}
 	}()

@@ -94,7 +94,7 @@ func giveIdentity(config initConfig) (err error) {
 		}
 		store := filepath.Join(storeDir, strconv.Itoa(i))
 		if err := layOver(path, store, dir.files); err != nil {
-			return fmt.Errorf("give the node files of its own in %s: %w", path, err)
+			return fmt.Errorf("mount the node's own files in %s: %w", path, err)
 		}
 	}
 	return nil
@@ -125,8 +125,8 @@ func layOver(dir, store string, files map[string]string) error {
 	options := "lowerdir=" + dir + ",upperdir=" + upper + ",workdir=" + work + ",userxattr"
 	if err := unix.Mount("overlay", dir, "overlay", 0, options); err != nil {
 		// This goes to the supervisor's log.
-		fmt.Fprintf(os.Stderr, "mount overlay on %s: %v; the node's files in it are mounted one by one, "+
-			"and one that the host replaces becomes the host's\n", dir, err)
+		fmt.Fprintf(os.Stderr, "mount overlay on %s: %v; mounting the node's files one by one: if the host "+
+			"replaces a file, the node then sees the host's\n", dir, err)
 		return bindOver(dir, upper, files)
 	}
 	return below.attach(dir, files)

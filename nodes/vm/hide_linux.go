@@ -191,7 +191,7 @@ func placeOf(path string, mounts []*mountinfo.Info) (place, error) {
 		}
 	}
 	if at == nil {
-		return place{}, fmt.Errorf("find the mount of %s: no mount of the table holds it", path)
+		return place{}, fmt.Errorf("find the mount of %s: no mount point contains it", path)
 	}
 	return place{device: device(at), path: filepath.Join(at.Root, relative(path, at.Mountpoint))}, nil
 }

@@ -88,7 +88,8 @@ func join(config nodes.Config) (carrier []bool, err error) {
 	find := func(name string) (kernel.Link, error) {
 		at := slices.IndexFunc(links, func(l kernel.Link) bool { return l.Name == name })
 		if at < 0 {
-			return kernel.Link{}, fmt.Errorf("join NICs of %s: kernel has no %s", config.Node.Name, name)
+			return kernel.Link{}, fmt.Errorf("join NICs of %s: kernel has no interface %s", config.Node.Name,
+				name)
 		}
 		return links[at], nil
 	}
@@ -186,7 +187,7 @@ func openMonitor(channel *os.File) (*monitor, error) {
 	var greeting struct{ QMP *json.RawMessage }
 	err := m.from.Decode(&greeting)
 	if err == nil && greeting.QMP == nil {
-		err = errors.New("no greeting")
+		err = errors.New("QEMU sent no greeting")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open monitor of QEMU: %w", err)

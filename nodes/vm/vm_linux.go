@@ -138,9 +138,9 @@ func Check(all []plan.Node) error {
 	if wanted > available {
 		return &verdict.UnsupportedError{
 			Feature: "memory",
-			Reason: fmt.Sprintf("%d VMs take %s with QEMU's own, and the host has %s", count, wanted,
+			Reason: fmt.Sprintf("%d VMs need %s with QEMU's own memory, the host has %s free", count, wanted,
 				available>>20<<20),
-			Remedy: "give the nodes less with memory, or make fewer of them VMs",
+			Remedy: "set a lower memory for the VM nodes, or use fewer VM nodes",
 		}
 	}
 	return nil

@@ -151,7 +151,7 @@ func Read(name string, text []byte) (*File, error) {
 					f.Ranks-1)
 			}
 			if e.Rate == 0 {
-				problem("%s has no rate: want one above 0", at)
+				problem("%s has no rate: want a rate above 0", at)
 			}
 			if seen[pair] {
 				problem("%s repeats the pair from %d to %d: want each pair once in a phase", at, e.From, e.To)

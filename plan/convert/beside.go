@@ -132,8 +132,8 @@ func (i *importer) addManagement() {
 			i.add(subnet.at, "want an "+family.name+" prefix", "%s-subnet %q of mgmt is left out",
 				strings.ToLower(family.name), subnet.value)
 		case !beside:
-			i.add(subnet.at, "railbed exec and shell reach nodes, and management: {} gives a node a network "+
-				"beside the fabric", "the management network is left out")
+			i.add(subnet.at, "railbed exec and shell need none, and management: {} gives a node a "+
+				"management NIC", "the management network is left out")
 		default:
 			*family.into = prefix.Masked().String()
 		}
@@ -179,5 +179,5 @@ func (i *importer) addHealth(node *spec.Node, h *labHealth) {
 	if h.interval.value != "" {
 		node.Health.Interval = units.Duration(interval)
 	}
-	i.add(h.at, "", "the testbed is up when the healthcheck has passed, for which it has %s", patience)
+	i.add(h.at, "", "the testbed is up when the healthcheck passes within %s", patience)
 }

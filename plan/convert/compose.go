@@ -51,8 +51,8 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 			joined = append(joined, beside)
 			if !made.Management.Internet {
 				e.note(fmt.Sprintf("nodes[%q]", n.Name),
-					"a network of Compose that publishes ports leads everywhere",
-					"node %s reaches what the host reaches", n.Name)
+					"a Compose network that publishes ports is not isolated",
+					"node %s reaches all networks that the host reaches", n.Name)
 			}
 			managed = true
 		}
@@ -65,7 +65,7 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	if managed {
 		networks = append(networks, entry{beside, mapping{{"driver", "bridge"}}})
 	}
-	e.note("fabric", "Compose has networks and nothing between them",
+	e.note("fabric", "Compose has networks, but no switches or links",
 		"the switches, and rates, delays and addresses of %d links, are left out", len(p.Links))
 	e.leaveSteps(false)
 	text, err := write("Made by: railbed export compose",

@@ -110,7 +110,7 @@ func (r *reader) merged(n *yaml.Node, called string, seen map[string]bool, depth
 	}
 	r.read++
 	if n.Kind != yaml.MappingNode || depth > 10 || r.read > maxMappings {
-		r.wrong(n, "want a mapping", "%s is no mapping, or one with too many aliases", called)
+		r.wrong(n, "want a mapping", "%s is no mapping, or has too many aliases", called)
 		return
 	}
 	var merges []*yaml.Node
@@ -199,7 +199,7 @@ func (r *reader) withoutVariables(source []byte) []byte {
 					Want: fmt.Sprintf("want ${%s:=VALUE}, or its value", name)})
 				continue
 			}
-			r.add(at, "", "variable %s is not taken from the environment: its default %q is", name,
+			r.add(at, "", "variable %s has its default %q, not its value in the environment", name,
 				line[found[4]:found[5]])
 		}
 		lines[i] = variable.ReplaceAllString(line, "$2")
@@ -219,8 +219,8 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 	if at := templated.FindIndex(source); err != nil && at != nil {
 		line := 1 + bytes.Count(source[:at[0]], []byte("\n"))
 		return nil, nil, spec.Problems{{File: file, Line: line, Column: 1,
-			What: "the file is a template of Go's",
-			Want: "want what containerlab makes of it with its variables"}}
+			What: "the file is a Go template",
+			Want: "want the topology that containerlab makes from it"}}
 	}
 	if err != nil {
 		return nil, nil, err
@@ -262,7 +262,7 @@ func (r *reader) mgmt(n *yaml.Node, l *lab) {
 			l.mgmtSubnet6 = r.scalar(value, "mgmt."+key)
 			return
 		}
-		r.add(placeOf(keyNode), "the network beside the fabric is the testbed's own", "left out: %s of mgmt",
+		r.add(placeOf(keyNode), "the testbed has a management network of its own", "left out: %s of mgmt",
 			key)
 	})
 }
@@ -296,30 +296,25 @@ func (r *reader) topology(n *yaml.Node, l *lab) {
 
 // without lists settings of nodes that testbeds do not have, with the reason or the replacement.
 var without = map[string]string{
-	"aliases":       "nodes are known by their names alone",
-	"auto-remove":   "",
-	"certificate":   "",
-	"cgroup-parent": "",
-	"cgroupns-mode": "",
-	"components":    "",
-	"config":        "",
-	"cpu-set":       "cpu: limits a node without a set of its own",
-	"credentials":   "",
-	"dns": "nodes have a hosts file, and management: {dns: [ADDRESS]} gives one name " +
-		"servers",
-	"enforce-startup-config": "",
-	"extras":                 "",
-	"hostname":               "a node's host name is its name",
-	"license":                "",
-	"link-apply-mode":        "",
-	"mgmt-ipv4": "management: {} gives a node a network beside the fabric, with addresses of " +
-		"the plan",
-	"mgmt-ipv6": "management: {} gives a node a network beside the fabric, with addresses of " +
-		"the plan",
-	"mgmt_ipv4": "management: {} gives a node a network beside the fabric, with addresses of " +
-		"the plan",
-	"mgmt_ipv6": "management: {} gives a node a network beside the fabric, with addresses of " +
-		"the plan",
+	"aliases":                 "nodes are known by their names alone",
+	"auto-remove":             "",
+	"certificate":             "",
+	"cgroup-parent":           "",
+	"cgroupns-mode":           "",
+	"components":              "",
+	"config":                  "",
+	"cpu-set":                 "cpu: limits CPU time without a set of CPUs",
+	"credentials":             "",
+	"dns":                     "nodes have a hosts file, and management: {dns: [ADDRESS]} sets name servers",
+	"enforce-startup-config":  "",
+	"extras":                  "",
+	"hostname":                "a node's host name is its name",
+	"license":                 "",
+	"link-apply-mode":         "",
+	"mgmt-ipv4":               "management: {} gives a node a management NIC, with addresses of the plan",
+	"mgmt-ipv6":               "management: {} gives a node a management NIC, with addresses of the plan",
+	"mgmt_ipv4":               "management: {} gives a node a management NIC, with addresses of the plan",
+	"mgmt_ipv6":               "management: {} gives a node a management NIC, with addresses of the plan",
 	"network-mode":            "a node has a network of its own",
 	"pid-mode":                "",
 	"position":                "",
@@ -329,15 +324,15 @@ var without = map[string]string{
 	"SANs":                    "",
 	"security-opts":           "",
 	"shm-size":                "",
-	"stages":                  "nodes start at once, and steps of the testbed file have an order",
+	"stages":                  "all nodes start together, and steps run in order",
 	"startup-config":          "",
-	"startup-delay":           "nodes start at once, and steps of the testbed file have times",
+	"startup-delay":           "all nodes start together, and steps can have times",
 	"suppress-startup-config": "",
 	"tmpfs":                   "",
 	"type":                    "",
 	"user":                    "",
 	"volumes":                 "",
-	"wait-for":                "steps of the testbed file have an order",
+	"wait-for":                "steps run in order",
 }
 
 func (r *reader) definition(n *yaml.Node, called string) definition {
@@ -363,7 +358,7 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 		} else if why, is := without[key]; is {
 			r.add(placeOf(keyNode), why, "left out: %s of %s", key, called)
 		} else {
-			r.wrong(keyNode, "remove it, or look for the key that was meant in containerlab's manual",
+			r.wrong(keyNode, "remove it, or look up the key in containerlab's manual",
 				"unknown key %q in %s", key, called)
 		}
 	})

@@ -154,10 +154,10 @@ checks:
 		t.Errorf("the first command is not in\n%s", text)
 	}
 	for _, want := range []string{
-		`t.yaml:5:11: what link h0--leaf1 does to packets stands in a label`,
+		`t.yaml:5:11: delay, loss and other effects of link h0--leaf1 are kept in a label`,
 		`t.yaml:8:5: a step is left out`, `t.yaml:9:5: a step is left out`,
 		`t.yaml:11:5: a check is left out`,
-		`switch leaf1 is the kernel's`,
+		`switch leaf1 becomes a kernel switch`,
 	} {
 		if !strings.Contains(left.Error(), want) {
 			t.Errorf("no %q in\n%v", want, left)
@@ -208,16 +208,16 @@ nodes:
 				"healthcheck:\n        test:\n        - CMD\n        - /ready\n        interval: 2\n       " +
 					" timeout: 2\n        retries: 5",
 				"type: veth\n    endpoints:\n    - node: h0\n      interface: eth0"},
-			[]string{"t.yaml:4:3: ulimits of node h0 stand in a label",
-				"t.yaml:14:3: node h1 is a container of image example/image, not of what its file makes it " +
-					"from"}},
+			[]string{"t.yaml:4:3: ulimits of node h0 are kept in a label",
+				"t.yaml:14:3: node h1 is a container of image example/image, in place of its build or " +
+					"rootfs"}},
 		"compose": {convert.ToCompose,
 			[]string{"ports:\n    - 8080:80", "pull_policy: never",
 				"interval: 2s\n      timeout: 2s\n      retries: 5",
 				"nofile:\n        soft: '1024'\n        hard: '2048'", "- fabric0\n    - management",
 				"management:\n    driver: bridge", "build: ./here", "- echo $$SIZE", "- ./shared:/x",
 				"P: a$$b"},
-			[]string{"t.yaml:4:3: node h0 reaches what the host reaches"}},
+			[]string{"t.yaml:4:3: node h0 reaches all networks that the host reaches"}},
 	} {
 		text, left, err := test.export(made, p, "example/image")
 		if err != nil {
@@ -246,24 +246,24 @@ func TestWrongTopologies(t *testing.T) {
 		{"topology: {nodes: {a: {kinf: linux}}}", `lab:1:24: unknown key "kinf" in node a`},
 		{"topology: {nodes: {a: {image: x}}, links: []}", "lab:1:20: node a has no kind"},
 		{"topology: {nodes: {a: {kind: linux}}}", "lab:1:1: no node of the topology becomes a server"},
-		{"topology: {nodes: {a: {kind: linux, cpu: x}, b: {kind: linux}}, links: [{endpoints: [a:e1, b:e1]}]}", `lab:1:42: cpu "x" of node a; want a number of cores`},
+		{"topology: {nodes: {a: {kind: linux, cpu: x}, b: {kind: linux}}, links: [{endpoints: [a:e1, b:e1]}]}", `lab:1:42: invalid cpu "x" of node a; want a number of cores`},
 		{"topology: {nodes: {a: {kind: linux, memory: lots}, b: {kind: linux}}, links: [{endpoints: [a:e1, " +
-			"b:e1]}]}", `lab:1:45: memory "lots" of node a`},
+			"b:e1]}]}", `lab:1:45: invalid memory "lots" of node a`},
 		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1]}"), "lab:1:65: a link has 1 ends"},
 		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1, b]}"),
 			`lab:1:84: end "b" of a link names no interface`},
 		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1, c:e1]}"), `lab:1:84: there is no node "c"`},
 		{strings.ReplaceAll(two, "%s", "{type: tube, endpoints: [a:e1, b:e1]}"),
 			`lab:1:72: unknown type "tube" of a link`},
-		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1, b:e1], mtu: big}"), `lab:1:96: mtu "big"`},
+		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1, b:e1], mtu: big}"), `lab:1:96: invalid mtu "big"`},
 		{strings.ReplaceAll(two, "%s", "{endpoints: [a:e1, b:e1], labels: {railbed.link: '{rat: 1gbit}'}}"),
 			`label railbed.link: unknown key "rat" in the file; did you mean "rate"?`},
 		{"topology: {nodes: {a: {image: ${IMAGE}}}}", "lab:1:31: variable IMAGE has no default here"},
-		{"topology: {defaults: &d {<<: *d}}", "no mapping, or one with too many aliases"},
+		{"topology: {defaults: &d {<<: *d}}", "no mapping, or has too many aliases"},
 		{"topology: {nodes: {a: {image: 'x:${TAG}', kind: linux}}}\n: :",
 			"lab:1:34: variable TAG has no default here"},
 		{"topology:\n  nodes:\n{{- range .nodes }}\n    a{{ . }}: {kind: linux}\n{{- end }}\n",
-			"lab:3:1: the file is a template of Go's"},
+			"lab:3:1: the file is a Go template"},
 		{"topology: {nodes: {a: {kind: linux, healthcheck: {retries: many}}}}",
 			`lab:1:60: retries of node a.healthcheck is "many"; want a whole number`},
 		{"a: b\n---\nc: d", "a second document starts here"},

@@ -232,12 +232,12 @@ func (e *exporter) nodes() (mapping, error) {
 		}
 		path := fmt.Sprintf("fabric.switches[%q]", sw.Name)
 		if sw.Kind == spec.Soft {
-			e.note(path, "", "switch %s is the kernel's: its buffer, queues and what it does to packets "+
-				"stand in a label", sw.Name)
+			e.note(path, "", "switch %s becomes a kernel switch: its buffer, queues and packet settings "+
+				"are kept in a label", sw.Name)
 		}
 		if sw.Bridged() {
-			e.note(path, "make it before: ip link add NAME type bridge; ip link set NAME up",
-				"bridge %s is the host's, and containerlab does not make it", sw.Name)
+			e.note(path, "create it first: ip link add NAME type bridge; ip link set NAME up",
+				"bridge %s must exist on the host: containerlab does not create it", sw.Name)
 			all = append(all, entry{sw.Name, mapping{{"kind", kindBridge}, {"labels", labels}}})
 			continue
 		}
@@ -293,7 +293,7 @@ func (e *exporter) container(made spec.Node, name string) mapping {
 				{"timeout", interval}, {"retries", retries}}})
 	}
 	if len(made.Ulimits) > 0 {
-		e.note(path, "", "ulimits of node %s stand in a label", name)
+		e.note(path, "", "ulimits of node %s are kept in a label", name)
 	}
 	return c
 }
@@ -304,10 +304,11 @@ func (e *exporter) standsIn(made spec.Node, name string) {
 	switch made.Runtime {
 	case spec.Netns:
 	case spec.Docker:
-		e.note(path, "", "node %s is a container of image %s, not of what its file makes it from", name,
+		e.note(path, "", "node %s is a container of image %s, in place of its build or rootfs", name,
 			e.image)
 	default:
-		e.note(path, "", "node %s is a container of image %s, not of runtime %s", name, e.image, made.Runtime)
+		e.note(path, "", "node %s is a container of image %s, in place of runtime: %s", name, e.image,
+			made.Runtime)
 	}
 }
 
@@ -382,7 +383,7 @@ func (e *exporter) links() ([]mapping, error) {
 		if effects := l.AToB.Effects(); len(effects) > 0 || !l.BToA.Equal(l.AToB) {
 			e.note(fmt.Sprintf("fabric.links[%q]", l.Name),
 				"containerlab tools netem sets delay, jitter, loss and rate of a running lab's interface",
-				"what link %s does to packets stands in a label", l.Name)
+				"delay, loss and other effects of link %s are kept in a label", l.Name)
 		}
 		all = append(all, mapping{
 			// The short form, with ends as texts, has no labels.
@@ -391,6 +392,6 @@ func (e *exporter) links() ([]mapping, error) {
 					{{"node", l.B.Node}, {"interface", l.B.Port}}}}, {"mtu", l.MTU}, {"labels", labels},
 		})
 	}
-	e.note("fabric.links", "", "rates of links stand in labels")
+	e.note("fabric.links", "", "rates of links are kept in labels")
 	return all, nil
 }

@@ -115,7 +115,7 @@ func (i *importer) finished() (*spec.Testbed, error) {
 	if errors.As(err, &problems) { // their positions are in a file that the user does not have
 		first := problems[0]
 		return nil, spec.Problems{{File: i.file, Line: 1, Column: 1,
-			What: "the topology has no plan as a testbed: " + first.What, Want: first.Want}}
+			What: "the topology cannot become a testbed: " + first.What, Want: first.Want}}
 	}
 	return made, err
 }
@@ -196,7 +196,7 @@ func (i *importer) settle() spec.Problems {
 		if d.kind.value == "" {
 			problems = append(problems, spec.Problem{File: i.file, Line: n.name.at.line,
 				Column: n.name.at.column, What: fmt.Sprintf("node %s has no kind", n.name.value),
-				Want: "want kind: linux, or another of containerlab's"})
+				Want: "want kind: linux, or another kind of containerlab"})
 		}
 	}
 	outside := func(name string) bool {
@@ -360,8 +360,8 @@ func (i *importer) chooseSwitches() {
 	}
 	f.Switch.Kind = spec.Soft
 	for _, name := range bridges {
-		i.add(i.at(name), "the switches of a testbed are of one kind, and bridges have no loops and join "+
-			"all nodes", "bridge %s becomes a switch that routes", name)
+		i.add(i.at(name), "the switches of a testbed are of one kind, and bridges must join all nodes "+
+			"without loops", "bridge %s becomes a switch that routes", name)
 	}
 }
 

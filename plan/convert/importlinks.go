@@ -46,7 +46,7 @@ func (i *importer) addLinks() spec.Problems {
 		if i.roles[l.ends[0].node] == server && i.roles[l.ends[1].node] == server {
 			wires++
 			wire := i.names.give(wirePrefix + strconv.Itoa(wires))
-			i.add(l.at, "", "a switch, %[3]s, is added between %[1]s and %[2]s", a, b, wire)
+			i.add(l.at, "", "switch %[3]s is added between %[1]s and %[2]s", a, b, wire)
 			f.Switches = append(f.Switches, spec.Entry[spec.Switch]{Key: wire})
 			f.Connect = append(f.Connect, left+" -- "+wire, right+" -- "+wire)
 			all = append(all, wired{a, wire, l}, wired{b, wire, l})
@@ -79,7 +79,7 @@ func (i *importer) addLinkSettings(all []wired) spec.Problems {
 			value, err := strconv.Atoi(text.value)
 			if err != nil {
 				problems = append(problems, spec.Problem{File: i.file, Line: text.at.line,
-					Column: text.at.column, What: fmt.Sprintf("mtu %q", text.value),
+					Column: text.at.column, What: fmt.Sprintf("invalid mtu %q", text.value),
 					Want: "want a number of bytes"})
 				continue
 			}

@@ -122,7 +122,7 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 	var problems spec.Problems
 	wrong := func(at text, want, what string) {
 		problems = append(problems, spec.Problem{File: i.file, Line: at.at.line, Column: at.at.column,
-			What: fmt.Sprintf("%s %q of node %s", what, at.value, name), Want: want})
+			What: fmt.Sprintf("invalid %s %q of node %s", what, at.value, name), Want: want})
 	}
 	if d.cpu.value != "" {
 		cpu, err := strconv.ParseFloat(d.cpu.value, 64)
@@ -146,7 +146,8 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 			continue
 		}
 		if !strings.HasPrefix(s.key, "net.") {
-			i.add(s.keyAt, "a node has those of its network namespace, net.*", "sysctl %s is left out", s.key)
+			i.add(s.keyAt, "a node has only the sysctls of its network namespace, net.*",
+				"sysctl %s is left out", s.key)
 			continue
 		}
 		if node.Sysctls == nil {
@@ -239,8 +240,8 @@ func (i *importer) bind(node *spec.Node, bind text) {
 		parts = parts[:2]
 	}
 	if parts[0] = i.hostPath(parts[0]); parts[0] == "" {
-		i.add(bind.at, "want a path from the topology's folder, or an absolute one", "bind %q is left out",
-			bind.value)
+		i.add(bind.at, "want a path from the topology's folder, or an absolute path",
+			"bind %q is left out", bind.value)
 		return
 	}
 	node.Binds = append(node.Binds, strings.Join(parts, ":"))

@@ -53,18 +53,18 @@ type Config struct {
 func (c Config) Check() error {
 	switch {
 	case c.Ranks < 1 || c.Experts < 1 || c.Experts > maxExperts || c.Experts%c.Ranks != 0:
-		return fmt.Errorf("%d experts on %d ranks: want as many on each, and at most %d", c.Experts, c.Ranks,
-			maxExperts)
+		return fmt.Errorf("%d experts on %d ranks: want a multiple of the ranks, at most %d", c.Experts,
+			c.Ranks, maxExperts)
 	case c.TopK < 1 || c.TopK > min(c.Experts, maxTopK):
-		return fmt.Errorf("%d experts for each token, of %d: want 1 to %d", c.TopK, c.Experts,
+		return fmt.Errorf("%d of %d experts for each token: want 1 to %d", c.TopK, c.Experts,
 			min(c.Experts, maxTopK))
 	case c.Tokens < 1 || c.Tokens > maxTokens:
 		return fmt.Errorf("%d tokens: want 1 to %d", c.Tokens, maxTokens)
 	case c.Hidden < Block || c.Hidden > maxHidden || c.Hidden%Block != 0:
 		return fmt.Errorf("%d values of a token: want a multiple of %d up to %d", c.Hidden, Block, maxHidden)
 	case c.Tokens*c.TopK*c.Hidden > maxValues:
-		return fmt.Errorf("%d values that a rank sends: want at most %d, so fewer tokens, values or "+
-			"experts for each", c.Tokens*c.TopK*c.Hidden, maxValues)
+		return fmt.Errorf("a rank sends %d values: want at most %d, by fewer tokens, or fewer values or "+
+			"experts for each token", c.Tokens*c.TopK*c.Hidden, maxValues)
 	case !(c.Skew >= 0 && c.Skew <= 4):
 		return fmt.Errorf("a skew of %v: want 0 to 4", c.Skew)
 	}

@@ -153,7 +153,7 @@ func (t *Table) Row(row *Row) error {
 func (t *Table) Average() float64 { return t.bandwidth / float64(max(t.measures, 1)) }
 
 // Close prints the summary of all rows, and that the named program is done. nccl-tests counts
-// results with wrong elements. This counts the wrong elements, as the columns do.
+// results with wrong elements. This summary counts the wrong elements, as the columns do.
 func (t *Table) Close(program string) error {
 	verdict := "OK"
 	if t.wrong > 0 {

@@ -116,11 +116,11 @@ func (c *checker) number() error {
 	n := len(s.Ranks)
 	if n == 0 || s.Root < 0 || s.Root >= n || s.Chunks < 0 || s.Scratch < 0 ||
 		(s.Chunks == 0) != (s.Kind == Barrier) || s.Kind.Shares() && s.Chunks%n != 0 {
-		return fmt.Errorf("invalid number: %d ranks, root %d, %d chunks and %d chunks of scratch memory", n,
+		return fmt.Errorf("invalid schedule: %d ranks, root %d, %d chunks and %d chunks of scratch memory", n,
 			s.Root, s.Chunks, s.Scratch)
 	}
 	if s.Equal && s.Kind == Barrier {
-		return errors.New("a barrier has Equal set, and no chunks")
+		return errors.New("a barrier has Equal set, but no chunks")
 	}
 	if c.plan.InPlace && s.OutOfPlace {
 		return errors.New("the schedule works only out of place")
@@ -157,9 +157,9 @@ func (c *checker) step(i int) error {
 		return fmt.Errorf("rank %d thread %d step %d: unknown operation %d", n.rank, n.at.Thread,
 			n.at.Step, n.Op)
 	case !n.Op.Local() && (n.Peer < 0 || n.Peer >= len(c.s.Ranks) || n.Peer == n.rank):
-		return c.problem(i, "its peer is no other rank")
+		return c.problem(i, "its peer is not another rank")
 	case c.s.Kind == Barrier && (n.Count != 0 || n.Chunk != 0 || n.Op != Send && n.Op != Receive):
-		return c.problem(i, "it has data, and is in a barrier")
+		return c.problem(i, "it has data, but is in a barrier")
 	case n.Move != 0 && !c.s.Equal:
 		return c.problem(i, "it moves data between chunks, which may differ in length")
 	case n.Op.writes() && n.Target == Input:
@@ -176,7 +176,7 @@ func (c *checker) step(i int) error {
 		case use.b >= buffers:
 			return c.problem(i, "unknown buffer %d", use.b)
 		case n.Count < 1 || n.Count > c.s.Len(use.b) || use.chunk < 0 || use.chunk > c.s.Len(use.b)-n.Count:
-			return c.problem(i, "its chunks pass the end of the buffer, which has %d", c.s.Len(use.b))
+			return c.problem(i, "its chunks pass the end of the buffer, which has %d chunks", c.s.Len(use.b))
 		}
 		for chunk := use.chunk; chunk < use.chunk+n.Count; chunk++ {
 			if !c.s.Has(n.rank, use.b, chunk) {
@@ -306,8 +306,8 @@ func (c *checker) clock() error {
 		threads += len(t)
 	}
 	if threads > 0 && len(c.nodes) > maxClocks/threads {
-		return fmt.Errorf("%d steps in %d threads are too many to prove: limit %d", len(c.nodes), threads,
-			maxClocks/threads)
+		return fmt.Errorf("%d steps in %d threads are too many to prove: want at most %d steps",
+			len(c.nodes), threads, maxClocks/threads)
 	}
 	clocks := make([]int32, len(c.nodes)*threads)
 	for _, i := range c.order {

@@ -17,8 +17,8 @@ func (r Rails) check() error {
 	all := slices.Concat(r...)
 	for node, ranks := range r {
 		if len(ranks) != len(r[0]) {
-			return fmt.Errorf("node %d has %d ranks and node 0 has %d: want as many on each, one for each "+
-				"rail", node, len(ranks), len(r[0]))
+			return fmt.Errorf("node %d has %d ranks and node 0 has %d: want the same number on "+
+				"each, one for each rail", node, len(ranks), len(r[0]))
 		}
 	}
 	for rank := range all {

@@ -60,8 +60,8 @@ func Make(k Kind, name string, ranks, root int) (*Schedule, error) {
 			strings.Join(Algorithms(k), " or "))
 	}
 	if ranks < 1 || root < 0 || root >= ranks {
-		return nil, fmt.Errorf("make schedule: %d ranks with root %d: want at least 1 rank, and one of "+
-			"them as root", ranks, root)
+		return nil, fmt.Errorf("make schedule: %d ranks with root %d: want at least 1 rank, and a "+
+			"root below the number of ranks", ranks, root)
 	}
 	return algorithms[k][i].make(ranks, root), nil
 }

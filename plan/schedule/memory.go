@@ -145,7 +145,7 @@ type content []share
 func (v content) String() string {
 	var parts []string
 	for _, p := range v {
-		parts = append(parts, fmt.Sprintf("%d of rank %d chunk %d", p.times, p.rank, p.chunk))
+		parts = append(parts, fmt.Sprintf("%d x rank %d chunk %d", p.times, p.rank, p.chunk))
 	}
 	if parts == nil {
 		return "nothing"

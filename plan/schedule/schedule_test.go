@@ -128,7 +128,7 @@ func TestBroken(t *testing.T) {
 			s.Ranks[1][0].Steps = append([]Step{{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Input,
 				Target: Output}}, s.Ranks[1][0].Steps...)
 			*step(s, 1, 2) = Step{Op: Combine, Peer: 0, Chunk: 2, Count: 1, Source: Output, Target: Output}
-		}, "ends with 2 of rank 0"},
+		}, "ends with 2 x rank 0 chunk 2"},
 		"replaced": {func(s *Schedule) { step(s, 1, 1).Op = Receive }, "ends with"},
 		"deadlock": {func(s *Schedule) {
 			for r := range 3 {
@@ -144,8 +144,8 @@ func TestBroken(t *testing.T) {
 		"other chunk": {func(s *Schedule) {
 			step(s, 0, 0).Chunk = 1
 		}, "it receives the message of rank 0 thread 0 step 0"},
-		"peer":      {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "its peer is no other rank"},
-		"no peer":   {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "its peer is no other rank"},
+		"peer":      {func(s *Schedule) { step(s, 0, 0).Peer = 0 }, "its peer is not another rank"},
+		"no peer":   {func(s *Schedule) { step(s, 0, 0).Peer = 3 }, "its peer is not another rank"},
 		"input":     {func(s *Schedule) { step(s, 0, 1).Target = Input }, "it changes the input"},
 		"buffer":    {func(s *Schedule) { step(s, 0, 0).Source = 7 }, "unknown buffer 7"},
 		"operation": {func(s *Schedule) { step(s, 0, 0).Op = 9 }, "unknown operation 9"},
@@ -227,7 +227,7 @@ func TestMoves(t *testing.T) {
 	}{
 		"in place": {exchange(), true, func(_ *Schedule, steps []Step) {
 			steps[2], steps[3] = steps[3], steps[2]
-		}, "rank 2 ends with 1 of rank 2 chunk 0 in chunk 0"},
+		}, "rank 2 ends with 1 x rank 2 chunk 0 in chunk 0"},
 		"barrier": {dissemination(3), false, func(s *Schedule, _ []Step) { s.Equal = true },
 			"a barrier has Equal set"},
 		"says so": {exchange(), true, func(s *Schedule, _ []Step) {
@@ -235,10 +235,10 @@ func TestMoves(t *testing.T) {
 		}, "the schedule works only out of place"},
 		"other block": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[1].Chunk = 0
-		}, "rank 1 ends with 1 of rank 0 chunk 0 in chunk 0, want 1 of rank 0 chunk 1"},
+		}, "rank 1 ends with 1 x rank 0 chunk 0 in chunk 0, want 1 x rank 0 chunk 1"},
 		"exchanged": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[3].Chunk, steps[6].Chunk = 1, 2
-		}, "rank 0 ends with 1 of rank 2 chunk 0 in chunk 1"},
+		}, "rank 0 ends with 1 x rank 2 chunk 0 in chunk 1"},
 		"scratch": {exchange(), false, func(_ *Schedule, steps []Step) {
 			steps[5].Chunk = 1
 		}, "end of the buffer, which has 1"},
@@ -259,7 +259,7 @@ func TestMoves(t *testing.T) {
 			"end of the buffer, which has 2"},
 		"added twice": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
 			steps[3].Source, steps[3].Chunk, steps[3].Move = Input, 0, 0
-		}, "rank 0 ends with 2 of rank 0 chunk 0 in chunk 0"},
+		}, "rank 0 ends with 2 x rank 0 chunk 0 in chunk 0"},
 		"added elsewhere": {gatherAndAdd(), false, func(_ *Schedule, steps []Step) {
 			steps[3].Chunk, steps[3].Move = 0, 0
 		}, "it reads chunk 0 of its scratch memory before any step wrote it"},

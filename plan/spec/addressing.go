@@ -90,7 +90,8 @@ func (c *checker) management(at string, m *Management) {
 	for i, text := range m.DNS {
 		path := fmt.Sprintf("%s.dns[%d]", at, i)
 		if address, err := netip.ParseAddr(text); err != nil || address.Zone() != "" {
-			c.report(path, fmt.Sprintf("name server %q", clipped(text)), "want an address such as 192.0.2.53")
+			c.report(path, fmt.Sprintf("invalid name server %q", clipped(text)),
+				"want an address such as 192.0.2.53")
 		} else if i == mostDNS {
 			c.report(path, fmt.Sprintf("%d name servers", len(m.DNS)),
 				fmt.Sprintf("want at most %d", mostDNS))

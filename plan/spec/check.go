@@ -191,14 +191,14 @@ var (
 )
 
 const (
-	testbedNameForm = "1 to 24 of a-z, 0-9 and -, the first not -"
-	nodeNameForm    = "at most 24 of a-z, 0-9 and -, the first a letter"
-	portNameForm    = "at most 15 of a-z, A-Z, 0-9, dot, - and _, the first a letter or digit"
+	testbedNameForm = "1 to 24 characters of a-z, 0-9 and -, the first not -"
+	nodeNameForm    = "at most 24 characters of a-z, 0-9 and -, the first a letter"
+	portNameForm    = "at most 15 characters of a-z, A-Z, 0-9, dot, - and _, the first a letter or digit"
 )
 
 func (c *checker) name() {
 	if name := c.t.Name; name != "" && !testbedName.MatchString(name) {
-		c.report("name", fmt.Sprintf("name %q", clipped(name)), "want "+testbedNameForm)
+		c.report("name", fmt.Sprintf("invalid name %q", clipped(name)), "want "+testbedNameForm)
 	}
 	if strings.ContainsAny(c.t.Description, "\r\n") {
 		c.report("description", "description has several lines", "write one line")
@@ -207,19 +207,19 @@ func (c *checker) name() {
 		path := fmt.Sprintf("accept-undilated[%d]", i)
 		switch {
 		case !slices.Contains(Undilated, what):
-			c.report(path, fmt.Sprintf("%q is not a part that keeps real time", clipped(what)),
+			c.report(path, fmt.Sprintf("unknown part %q in accept-undilated", clipped(what)),
 				"want "+strings.Join(Undilated, " or "))
 		case slices.Contains(c.t.AcceptUndilated[:i], what):
 			c.report(path, fmt.Sprintf("%q is accepted twice", what), "remove one")
 		case c.t.Dilation <= 1:
-			c.report(path, "the testbed has no dilation", "remove it, or set a dilation above 1")
+			c.report(path, "accept-undilated without dilation", "remove it, or set a dilation above 1")
 		}
 	}
 	required := map[string]bool{}
 	for i, feature := range c.t.Requires {
 		path := fmt.Sprintf("requires[%d]", i)
 		if !featureName.MatchString(feature) {
-			c.report(path, fmt.Sprintf("feature %q", clipped(feature)),
+			c.report(path, fmt.Sprintf("invalid feature %q", clipped(feature)),
 				"want a name that `railbed doctor` prints, such as netem")
 		} else if required[feature] {
 			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
@@ -264,10 +264,10 @@ func (c *checker) addressing() {
 		prefix, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil || prefix.Addr().Is4() != pool.is4:
-			c.report(path, fmt.Sprintf("%s %q is no such prefix", path, clipped(text)), want)
+			c.report(path, fmt.Sprintf("%s is %q", path, clipped(text)), want)
 			continue
 		case prefix != prefix.Masked():
-			c.report(path, fmt.Sprintf("%s %q has bits set after the prefix", path, text),
+			c.report(path, fmt.Sprintf("%s %q has host bits set", path, text),
 				"want "+prefix.Masked().String())
 			continue
 		case !unicast(prefix):
@@ -311,12 +311,12 @@ func (c *checker) pattern(report func(path, what, want string), at, pattern, kin
 	form string) {
 	if !IsGlob(pattern) {
 		if !name.MatchString(pattern) {
-			report(at, fmt.Sprintf("%s %q", kind, clipped(pattern)), "want "+form)
+			report(at, fmt.Sprintf("invalid %s %q", kind, clipped(pattern)), "want "+form)
 		}
 		return
 	}
 	if _, err := path.Match(pattern, ""); err != nil || !globForm.MatchString(pattern) {
-		report(at, fmt.Sprintf("pattern %q", clipped(pattern)),
+		report(at, fmt.Sprintf("invalid pattern %q", clipped(pattern)),
 			`want names with *, ? and [0-9], as in "h[0-3]"`)
 	}
 }

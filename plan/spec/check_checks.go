@@ -104,7 +104,7 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 	if b := w.Beside; b != nil {
 		c.workloadNamed(at+".beside.workload", b.Workload)
 		if b.Workload != "" && b.Workload == w.Name {
-			c.report(at+".beside.workload", "a workload compared with itself", "name another one")
+			c.report(at+".beside.workload", "a workload compared with itself", "name another workload")
 		}
 		if *b == (Beside{Workload: b.Workload}) && !c.broken(at+".beside") {
 			c.report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)
@@ -141,7 +141,7 @@ func (c *checker) workloadOf(at, name string) {
 		c.workloadNamed(at+".workload", name)
 	} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
 		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)),
-			"add workload: with the name of one")
+			"add workload: NAME")
 	}
 }
 
@@ -173,7 +173,7 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 		c.workloadNamed(at+".partial-sums", p.PartialSums)
 		for _, step := range c.t.Steps {
 			if w := step.Workload; w != nil && w.Name == p.PartialSums && w.Algorithm != InNetwork {
-				c.report(at+".partial-sums", fmt.Sprintf("partial sums of %s, which no switch adds up",
+				c.report(at+".partial-sums", fmt.Sprintf("no switch adds up the partial sums of %s",
 					clipped(w.Name)), "want the name of a workload with algorithm: "+InNetwork)
 			}
 		}

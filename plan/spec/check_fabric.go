@@ -88,7 +88,7 @@ func (c *checker) hosts() {
 	for i, host := range c.t.Fabric.Hosts {
 		at := fmt.Sprintf("fabric.hosts[%d]", i)
 		if !nodeName.MatchString(host) || host == DefaultKey {
-			c.report(at, fmt.Sprintf("host name %q", clipped(host)),
+			c.report(at, fmt.Sprintf("invalid host name %q", clipped(host)),
 				"want "+nodeNameForm+`, and not "default"`)
 			continue
 		}
@@ -140,16 +140,16 @@ func (c *checker) direction(at string, d Direction) {
 	}
 	c.atMost(at+".delay", uint64(d.Delay), uint64(maxDelay), d.Delay, "want at most 1m0s")
 	c.atMost(at+".jitter", uint64(d.Jitter), uint64(maxDelay), d.Jitter, "want at most 1m0s")
-	c.positive(at+".queue", uint64(d.Queue), "a queue of no bytes drops everything",
+	c.positive(at+".queue", uint64(d.Queue), "queue is 0B, which drops every packet",
 		"want the bytes that can wait for the link, such as 256KiB")
 	c.atMost(at+".queue", uint64(d.Queue), 1<<32, d.Queue, "want at most 4GiB")
 	if len(d.DropList) > maxDropList {
 		c.report(at+".drop-list", fmt.Sprintf("a drop-list of %d packets", len(d.DropList)),
 			fmt.Sprintf("want at most %d", maxDropList))
 	} else {
-		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet of a flow")
+		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet number")
 	}
-	c.positive(at+".reorder-by", uint64(d.ReorderBy), "a reorder-by of no time reorders nothing",
+	c.positive(at+".reorder-by", uint64(d.ReorderBy), "reorder-by is 0, which reorders nothing",
 		"want a duration such as 50us, or reorder: 0%")
 	c.atMost(at+".reorder-by", uint64(d.ReorderBy), uint64(maxDelay), d.ReorderBy, "want at most 1m0s")
 	c.atMost(at+".overhead", uint64(d.Overhead), uint64(maxOverhead), d.Overhead,
@@ -161,18 +161,18 @@ func (c *checker) direction(at string, d Direction) {
 		c.atMost(at+".flap.every", uint64(f.Every), uint64(maxFlap), f.Every,
 			"want at most "+maxFlap.String())
 		if f.Every != 0 && f.For >= f.Every {
-			c.report(at+".flap.for", fmt.Sprintf("down for %s of every %s", f.For, f.Every),
-				"want for below every, or a link step with state: down")
+			c.report(at+".flap.for", fmt.Sprintf("flap.for is %s and flap.every %s", f.For, f.Every),
+				"want a shorter flap.for, or a link step with state: down")
 		}
 	}
 }
 
 func (c *checker) gilbertElliott(at string, g *GilbertElliott) {
-	c.positive(at+".enter", g.Enter.Num, "an enter of nothing never loses a burst",
+	c.positive(at+".enter", g.Enter.Num, "enter is 0, so no burst begins",
 		"want a share such as 1%, or gilbert-elliott: false")
-	c.positive(at+".leave", g.Leave.Num, "a leave of nothing never ends the first burst",
+	c.positive(at+".leave", g.Leave.Num, "leave is 0, so the first burst never ends",
 		"want a share such as 20%")
-	c.positive(at+".loss", g.Loss.Num, "a bad state that loses nothing",
+	c.positive(at+".loss", g.Loss.Num, "loss is 0, so bursts lose nothing",
 		"want a share such as 50%, or remove the key for 100%")
 	if loss := cmp.Or(g.Loss, units.Ratio{Num: 1, Den: 1}); g.LossGood.Float() > loss.Float() {
 		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss),
@@ -198,7 +198,7 @@ func (c *checker) nodes() {
 			c.report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory),
 				"want at least "+minMemory.String()+", or 0B for no limit")
 		}
-		c.positive(at+".nic-queue", uint64(node.NICQueue), "a NIC's queue of no bytes drops everything",
+		c.positive(at+".nic-queue", uint64(node.NICQueue), "nic-queue is 0B, which drops every packet",
 			"want the bytes of each priority, such as 256KiB")
 		c.atMost(at+".nic-queue", uint64(node.NICQueue), uint64(maxBuffer), node.NICQueue,
 			"want at most 4GiB")
@@ -206,15 +206,16 @@ func (c *checker) nodes() {
 		c.management(at+".management", node.Management)
 		for _, name := range sortedKeys(node.Env) {
 			if !envName.MatchString(name) {
-				c.reportKey(keyed(at+".env", name), fmt.Sprintf("environment variable %q", clipped(name)),
-					"want letters, digits and _, the first no digit")
+				c.reportKey(keyed(at+".env", name),
+					fmt.Sprintf("invalid environment variable %q", clipped(name)),
+					"want letters, digits and _, the first not a digit")
 			} else if strings.ContainsRune(node.Env[name], 0) {
 				c.report(keyed(at+".env", name), "a NUL byte in the value of "+name, "remove it")
 			}
 		}
 		for _, name := range sortedKeys(node.Sysctls) {
 			if !sysctlName.MatchString(name) {
-				c.reportKey(keyed(at+".sysctls", name), fmt.Sprintf("sysctl %q", clipped(name)),
+				c.reportKey(keyed(at+".sysctls", name), fmt.Sprintf("invalid sysctl %q", clipped(name)),
 					"want a setting of the node's own network, such as net.ipv4.tcp_ecn")
 			}
 		}

@@ -75,7 +75,7 @@ func (w Wait) check(c *checker, at string, index int) {
 		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool { return s.Lasts() == name }) &&
 			!c.broken("steps") {
 			c.report(fmt.Sprintf("%s[%d]", at, i),
-				fmt.Sprintf("no step above is %s and in the background", clipped(name)),
+				fmt.Sprintf("no background step above is named %q", clipped(name)),
 				"name a workload, a training job, messages or traffic with background: true")
 		}
 	}
@@ -87,7 +87,7 @@ func (c *checker) unique(path, name string) {
 		return
 	}
 	if !nodeName.MatchString(name) {
-		c.report(path, fmt.Sprintf("name %q", clipped(name)), "want "+nodeNameForm)
+		c.report(path, fmt.Sprintf("invalid name %q", clipped(name)), "want "+nodeNameForm)
 		return
 	}
 	if first, twice := c.taken[name]; twice {
@@ -119,7 +119,7 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 	}
 	if file := capture.File; file != "" {
 		if !captureName.MatchString(file) {
-			c.report(at+".file", fmt.Sprintf("capture file %q", clipped(file)),
+			c.report(at+".file", fmt.Sprintf("invalid capture file %q", clipped(file)),
 				"want a file name without folders that ends in .pcapng, such as run.pcapng")
 		} else if first, twice := c.files[file]; twice {
 			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first),
@@ -141,10 +141,12 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 			}
 		}
 	}
-	c.positive(at+".last", uint64(capture.Last), "no time is kept", "want a duration such as 5s")
-	c.positive(at+".last-bytes", uint64(capture.LastBytes), "no packet is kept", "want a size such as 64MiB")
+	c.positive(at+".last", uint64(capture.Last), "last is 0, which keeps nothing",
+		"want a duration such as 5s")
+	c.positive(at+".last-bytes", uint64(capture.LastBytes), "last-bytes is 0B, which keeps nothing",
+		"want a size such as 64MiB")
 	if capture.After > 0 && len(capture.Stop) == 0 {
-		c.report(at+".after", "after counts from an event of stop", "set stop, or remove after")
+		c.report(at+".after", "after without stop", "add stop, or remove after")
 	}
 }
 
@@ -163,7 +165,7 @@ func (w *Workload) Traits() Traits {
 func (w *Workload) check(c *checker, at string, _ int) {
 	c.unique(at+".name", w.Name)
 	c.sizes(at, w)
-	c.positive(at+".timeout", uint64(w.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.positive(at+".timeout", uint64(w.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.collective(at, w)
 	c.carriage(at, w.Transport, &w.Carriage)
 	c.sgd(at+".sgd", w)
@@ -182,11 +184,11 @@ func (c *checker) sizes(at string, w *Workload) {
 			fmt.Sprintf("want a multiple of %s, the size of an element", each))
 	}
 	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
-	if why := map[string]string{KindSGD: "of which the network's is", KindMoE: "of which the mixture's is",
-		Barrier: "which has no data"}[w.Kind]; why != "" {
+	if why := map[string]string{KindSGD: "whose network gives the size",
+		KindMoE: "whose mixture gives the size", Barrier: "which has no data"}[w.Kind]; why != "" {
 		for _, key := range []string{"size", "sizes"} {
 			if c.t.Source.Has(at + "." + key) {
-				c.reportKey(at+"."+key, "a size of "+w.Kind+", "+why, "remove it")
+				c.reportKey(at+"."+key, key+" of "+w.Kind+", "+why, "remove it")
 			}
 		}
 		return
@@ -200,12 +202,13 @@ func (c *checker) sizes(at string, w *Workload) {
 	}
 	switch {
 	case hasSize:
-		c.reportKey(at+".sizes", "size and sizes", "remove one of them")
+		c.reportKey(at+".sizes", "size and sizes are both set", "remove one of them")
 	case s.From > s.To && s.To != 0:
-		c.report(at+".sizes.to", fmt.Sprintf("sizes from %s to %s", s.From, s.To), "want at least from")
+		c.report(at+".sizes.to", fmt.Sprintf("sizes.to is %s and sizes.from %s", s.To, s.From),
+			fmt.Sprintf("want at least %s", s.From))
 	case w.MayDrop():
-		c.reportKey(at+".sizes", "several sizes with droppable partial sums",
-			"want one size, or no droppable")
+		c.reportKey(at+".sizes", "sizes with droppable partial sums",
+			"want one size, or remove droppable")
 	}
 	c.between(at+".sizes.from", s.From, each, 1<<36)
 	c.between(at+".sizes.to", s.To, each, 1<<36)
@@ -223,7 +226,7 @@ func (e *Exec) check(c *checker, at string, _ int) {
 		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	c.words(at, e.Command, "[ping, -c1, h7]")
-	c.positive(at+".timeout", uint64(e.Timeout), "a timeout of no time", "want a duration such as 1m")
+	c.positive(at+".timeout", uint64(e.Timeout), "timeout is 0", "want a duration such as 1m")
 }
 
 // words checks a command.
@@ -299,7 +302,8 @@ func (l *LinkChange) check(c *checker, at string, _ int) {
 	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):
 		c.report(at, at+" changes nothing", "add state: up or down, or set: with settings")
 	case l.State == "up" && l.For != 0:
-		c.report(at+".for", "state: up for a while", "for goes with state: down or set")
+		c.report(at+".for", fmt.Sprintf("for: %s with state: up", l.For),
+			"remove it, or take state: down or set")
 	}
 	if l.Set != nil {
 		c.direction(at+".set", *l.Set)
@@ -307,5 +311,5 @@ func (l *LinkChange) check(c *checker, at string, _ int) {
 			c.report(at+".set", at+".set changes nothing", "name settings, as in {loss: 1%}")
 		}
 	}
-	c.positive(at+".for", uint64(l.For), "for no time", "want a duration such as 200ms, or remove the key")
+	c.positive(at+".for", uint64(l.For), "for is 0", "want a duration such as 200ms, or remove the key")
 }

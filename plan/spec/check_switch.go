@@ -20,10 +20,10 @@ const (
 )
 
 func (c *checker) switchSettings(at string, s Switch) {
-	c.positive(at+".buffer", uint64(s.Buffer), "a buffer of no bytes drops everything",
+	c.positive(at+".buffer", uint64(s.Buffer), "buffer is 0B, which drops every packet",
 		"want the bytes that can be queued, such as 256KiB")
 	c.atMost(at+".buffer", uint64(s.Buffer), uint64(maxBuffer), s.Buffer, "want at most 4GiB")
-	c.positive(at+".flowlet-gap", uint64(s.FlowletGap), "a flowlet-gap of no time",
+	c.positive(at+".flowlet-gap", uint64(s.FlowletGap), "flowlet-gap is 0",
 		"want a duration such as 50us, or load-balance: spray")
 	c.atMost(at+".flowlet-gap", uint64(s.FlowletGap), uint64(maxDelay), s.FlowletGap, "want at most 1m0s")
 	if s.FlowletGap != 0 && s.LoadBalance != "" && s.LoadBalance != Flowlet {
@@ -59,7 +59,7 @@ func (c *checker) switchSettings(at string, s Switch) {
 		c.gfc(at+".gfc", s.GFC)
 	}
 	if a := s.Aggregation; a != nil {
-		c.positive(at+".aggregation.timeout", uint64(a.Timeout), "a timeout of no time",
+		c.positive(at+".aggregation.timeout", uint64(a.Timeout), "timeout is 0",
 			"want a duration such as 1s")
 		c.atMost(at+".aggregation.timeout", uint64(a.Timeout), uint64(maxDelay), a.Timeout,
 			"want at most 1m0s")
@@ -98,7 +98,7 @@ func (c *checker) scheduler(at string, s *Scheduler) {
 		case err != nil || q < 0 || q >= Priorities || strconv.Itoa(q) != entry.Key:
 			c.reportKey(path, fmt.Sprintf("%q is no priority", clipped(entry.Key)), "want 0 to 7")
 		case entry.Value < 1 || entry.Value > maxWeight:
-			c.report(path, fmt.Sprintf("weight %d", entry.Value),
+			c.report(path, fmt.Sprintf("weight is %d", entry.Value),
 				fmt.Sprintf("want 1 to %d; a queue of weight 0 would never be served", maxWeight))
 		case slices.Contains(s.Strict, q):
 			c.report(path, fmt.Sprintf("priority %d is strict and has a weight", q), "remove one of them")
@@ -107,12 +107,12 @@ func (c *checker) scheduler(at string, s *Scheduler) {
 }
 
 func (c *checker) ecn(at string, e *ECN) {
-	c.positive(at+".kmax", uint64(e.KMax), "a kmax of no bytes", "want a size such as 160KB")
+	c.positive(at+".kmax", uint64(e.KMax), "kmax is 0B", "want a size such as 160KB")
 	c.atMost(at+".kmin", uint64(e.KMin), uint64(maxBuffer), e.KMin, "want at most 4GiB")
 	c.atMost(at+".kmax", uint64(e.KMax), uint64(maxBuffer), e.KMax, "want at most 4GiB")
-	c.positive(at+".kmin", uint64(e.KMin), "a kmin of no bytes",
+	c.positive(at+".kmin", uint64(e.KMin), "kmin is 0B",
 		"want a size such as 40KB; 1B marks from the first packet that waits")
-	c.positive(at+".pmax", e.PMax.Num, "a pmax of nothing", "want a share such as 20%, or ecn: false")
+	c.positive(at+".pmax", e.PMax.Num, "pmax is 0", "want a share such as 20%, or ecn: false")
 	if e.KMin != 0 && e.KMax != 0 && e.KMin > e.KMax {
 		c.report(at+".kmin", fmt.Sprintf("kmin is %s and kmax %s", e.KMin, e.KMax), "want kmin at most kmax")
 	}
@@ -120,7 +120,7 @@ func (c *checker) ecn(at string, e *ECN) {
 		key string
 		of  units.Duration
 	}{{"target", e.Target}, {"persistent-target", e.PersistentTarget}, {"interval", e.Interval}} {
-		c.positive(at+"."+time.key, uint64(time.of), "a time of nothing", "want a duration such as 100us")
+		c.positive(at+"."+time.key, uint64(time.of), time.key+" is 0", "want a duration such as 100us")
 		c.atMost(at+"."+time.key, uint64(time.of), uint64(maxDelay), time.of, "want at most 1m0s")
 	}
 	if e.Target != 0 && e.PersistentTarget > e.Target {
@@ -131,7 +131,8 @@ func (c *checker) ecn(at string, e *ECN) {
 	others := map[string][]string{RED: {"target", "persistent-target", "interval"},
 		ECNSharp: {"kmin", "kmax", "pmax"}}
 	for _, key := range set(*e, others[e.Kind]) {
-		c.report(at+"."+key, fmt.Sprintf("%s with kind: %s", key, e.Kind), "remove it, or want another kind")
+		c.report(at+"."+key, fmt.Sprintf("%s with kind: %s", key, e.Kind),
+			"remove it, or take the other kind")
 	}
 	c.priorities(at+".priorities", e.Priorities)
 }
@@ -152,13 +153,13 @@ func (c *checker) gfc(at string, g *GFC) {
 	if g.B1 != nil && g.BM != nil && *g.B1 >= *g.BM {
 		c.report(at+".b1", fmt.Sprintf("b1 is %s and bm %s", *g.B1, *g.BM), "want b1 below bm")
 	}
-	c.positive(at+".period", uint64(g.Period), "a period of no time", "want a duration such as 50us")
+	c.positive(at+".period", uint64(g.Period), "period is 0", "want a duration such as 50us")
 	c.atMost(at+".period", uint64(g.Period), uint64(maxDelay), g.Period, "want at most 1m0s")
 	switch {
 	case g.Stages != 0 && g.Kind == GFCTime:
-		c.report(at+".stages", "stages with kind: time", "remove it, or want kind: buffer")
+		c.report(at+".stages", "stages with kind: time", "remove it, or take kind: buffer")
 	case g.Period != 0 && g.Kind != GFCTime && g.Kind != "":
-		c.report(at+".period", "a period with kind: buffer", "remove it, or want kind: time")
+		c.report(at+".period", "a period with kind: buffer", "remove it, or take kind: time")
 	}
 	c.priorities(at+".priorities", g.Priorities)
 }

@@ -160,7 +160,7 @@ func (c *checker) collective(at string, w *Workload) {
 	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
 	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
 	if !has(kind, algorithms) && anyCollective(has) {
-		c.report(at+".algorithm", fmt.Sprintf("algorithm %q of %s", clipped(algorithm), kind),
+		c.report(at+".algorithm", fmt.Sprintf("%s has no algorithm %q", kind, clipped(algorithm)),
 			"want "+strings.Join(algorithms, " or "))
 	}
 	switch {
@@ -168,18 +168,18 @@ func (c *checker) collective(at string, w *Workload) {
 		c.report(at+".algorithm", "algorithm: "+MSCCL+" without a file",
 			"want file: NAME.xml, relative to this file")
 	case algorithm != MSCCL && w.File != "":
-		c.reportKey(at+".file", "a file of algorithm: "+clipped(algorithm),
+		c.reportKey(at+".file", "file with algorithm: "+clipped(algorithm),
 			"want algorithm: "+MSCCL+", or remove it")
 	}
 	if w.MayDrop() && (kind != AllReduce || algorithm != Ring) {
 		c.reportKey(at+".rd.droppable",
-			fmt.Sprintf("droppable partial sums of %s by %s, which has no partial sums", kind,
+			fmt.Sprintf("droppable partial sums of %s by %s, which can drop none", kind,
 				clipped(algorithm)),
 			"remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
 	}
 	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) ||
 		cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
-		c.reportKey(at+".rd.droppable", "droppable partial sums of another type or op than sums of float",
+		c.reportKey(at+".rd.droppable", "droppable partial sums that are not sums of float",
 			"remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
 	}
 	if w.Op != "" && !schedule.Kind(kind).Combines() {
@@ -193,19 +193,19 @@ func (c *checker) collective(at string, w *Workload) {
 	switch {
 	case w.Channels == 0:
 	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
-		c.reportKey(at+".channels", "channels of "+clipped(w.Kind)+" by "+clipped(algorithm),
-			"remove it"+withChannels(kind))
+		c.reportKey(at+".channels", clipped(w.Kind)+" by "+clipped(algorithm)+" has no channels",
+			"remove it"+withChannels(w.Kind))
 	case w.RD != nil && (w.MayDrop() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
 		c.reportKey(at+".channels", "channels with computed rates or droppable bytes",
-			"remove it, or control and droppable")
+			"remove channels, or control and droppable")
 	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
-		c.report(at+".rd.control", fmt.Sprintf("control: %s of %s, for which no rates are computed",
+		c.report(at+".rd.control", fmt.Sprintf("control: %s with algorithm: %s, which has no computed rates",
 			ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
 	}
 	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
-		c.reportKey(at+".skew", "a skew of "+kind+" by "+clipped(algorithm),
-			"remove it, or take kind: "+AllToAll+" and another algorithm")
+		c.reportKey(at+".skew", kind+" by "+clipped(algorithm)+" has no skew",
+			"remove it, or take kind: "+AllToAll+" and algorithm: "+Direct+" or "+Pairwise)
 	}
 }
 
@@ -213,17 +213,17 @@ func (c *checker) collective(at string, w *Workload) {
 func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	if algorithm != InNetwork {
 		if w.Transport == InSwitch {
-			c.report(at+".transport", "transport: "+InSwitch+" of algorithm: "+clipped(algorithm),
+			c.report(at+".transport", "transport: "+InSwitch+" with algorithm: "+clipped(algorithm),
 				"want algorithm: "+InNetwork+", or another transport")
 		}
 		if w.Switch != "" {
-			c.reportKey(at+".switch", "a switch of algorithm: "+clipped(algorithm),
+			c.reportKey(at+".switch", "switch with algorithm: "+clipped(algorithm),
 				"want algorithm: "+InNetwork+", or remove it")
 		}
 		return
 	}
 	if w.Transport != "" && w.Transport != InSwitch {
-		c.report(at+".transport", "transport: "+clipped(w.Transport)+" of algorithm: "+InNetwork+
+		c.report(at+".transport", "transport: "+clipped(w.Transport)+" with algorithm: "+InNetwork+
 			", which uses the switch's own protocol", "remove it")
 	}
 }
@@ -238,7 +238,7 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 			b.Workload), "want the formula of its algorithm and kind, such as ring-all-reduce")
 	}
 	if b.Formula == FormulaMessages && c.workloads[b.Workload] && c.t.messages(b.Workload) == nil {
-		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is a collective",
+		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no messages step",
 			FormulaMessages, b.Workload), "want the formula of its algorithm and kind, such as "+
 			"ring-all-reduce")
 	}
@@ -267,7 +267,7 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 		}
 		switch want := formula(kind, algorithm); {
 		case !slices.Contains(enumOf[BytesPerRank]("formula"), want):
-			c.reportKey(at+".formula", "a formula of a workload that is "+kind, "remove it")
+			c.reportKey(at+".formula", "no formula exists for a workload that is "+kind, "remove it")
 		case want != b.Formula:
 			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
 				clipped(b.Formula), kind, algorithm), "want "+want)

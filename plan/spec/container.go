@@ -155,14 +155,15 @@ var (
 // container checks the container settings of a node.
 func (c *checker) container(at string, n Container) {
 	if sources := n.Sources(); len(sources) > 1 {
-		c.report(at+"."+sources[1], fmt.Sprintf("%s beside %s", sources[1], sources[0]),
-			"want one of image, build and rootfs")
+		c.report(at+"."+sources[1], fmt.Sprintf("%s and %s are both set", sources[1], sources[0]),
+			"want only one of image, build and rootfs")
 	}
 	if n.Image != "" && !imageForm.MatchString(n.Image) {
-		c.report(at+".image", fmt.Sprintf("image %q", clipped(n.Image)), "want a name such as debian:12")
+		c.report(at+".image", fmt.Sprintf("invalid image %q", clipped(n.Image)),
+			"want a name such as debian:12")
 	}
 	if n.Idle && (n.Entrypoint != nil || n.Command != nil) {
-		c.report(at+".idle", "idle beside entrypoint or command", "want one of them")
+		c.report(at+".idle", "idle with entrypoint or command", "remove idle, or both others")
 	}
 	for _, list := range []struct {
 		key  string
@@ -178,20 +179,20 @@ func (c *checker) container(at string, n Container) {
 		bad := len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !path.IsAbs(parts[1]) ||
 			path.Clean(parts[1]) == "/"
 		if bad || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
-			c.report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("bind %q", clipped(bind)),
+			c.report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("invalid bind %q", clipped(bind)),
 				`want "HOST:/CONTAINER" or "HOST:/CONTAINER:ro"`)
 		}
 	}
 	for i, capability := range n.Capabilities {
 		if !slices.Contains(Capabilities, capability) {
 			c.report(fmt.Sprintf("%s.capabilities[%d]", at, i),
-				fmt.Sprintf("capability %q", clipped(capability)),
+				fmt.Sprintf("unknown capability %q", clipped(capability)),
 				"want a name of capabilities(7) without CAP_, such as NET_ADMIN")
 		}
 	}
 	for i, device := range n.Devices {
 		if !deviceForm.MatchString(device) {
-			c.report(fmt.Sprintf("%s.devices[%d]", at, i), fmt.Sprintf("device %q", clipped(device)),
+			c.report(fmt.Sprintf("%s.devices[%d]", at, i), fmt.Sprintf("invalid device %q", clipped(device)),
 				`want "/dev/NAME" or "/dev/NAME:/dev/OTHER:rw"`)
 		}
 	}
@@ -204,13 +205,13 @@ func (c *checker) limits(at string, n Container) {
 		where := keyed(at+".ulimits", name)
 		if !slices.Contains(Ulimits, name) {
 			_, hint := suggest(name, Ulimits)
-			c.reportKey(where, fmt.Sprintf("ulimit %q", clipped(name)), hint)
+			c.reportKey(where, fmt.Sprintf("unknown ulimit %q", clipped(name)), hint)
 		} else if !ulimitForm.MatchString(value) {
 			c.report(where, fmt.Sprintf("ulimit %s is %q", name, clipped(value)),
 				"want a number such as 1024, or soft:hard")
 		} else if soft, hard, both := strings.Cut(value, ":"); both && above(soft, hard) {
-			c.report(where, fmt.Sprintf("ulimit %s is %s, and its soft limit above the hard one", name,
-				value), "want "+hard+":"+soft+", or less than "+hard+" before it")
+			c.report(where, fmt.Sprintf("ulimit %s is %s, with the soft limit above the hard limit", name,
+				value), "want "+hard+":"+soft+", or a soft limit of at most "+hard)
 		}
 	}
 }

@@ -135,8 +135,8 @@ type ThroughputCheck struct {
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 	// Rate bounds the throughput of each pair, such as ">= 10mbit".
 	Rate string `yaml:"rate,omitempty" json:"rate,omitempty"`
-	// Fairness bounds Jain's index of the pairs' throughputs, such as ">= 90%": 100% where all are equal,
-	// and 1/n of it where one of n pairs has everything.
+	// Fairness bounds Jain's index of the pairs' throughputs, such as ">= 90%". The index is 100% if all n
+	// pairs have the same throughput, and 100%/n if one pair has all of it.
 	Fairness string `yaml:"fairness,omitempty" json:"fairness,omitempty"`
 }
 
@@ -169,7 +169,7 @@ type BoundKind struct{ name, example string }
 var (
 	CountBound    = BoundKind{"count", ">= 1"}
 	ShareBound    = BoundKind{"share", ">= 10%"}
-	BesideBound   = BoundKind{"part", ">= 90%"} // a share that may be above 100%
+	BesideBound   = BoundKind{"percentage", ">= 90%"} // a share that may be above 100%
 	BytesBound    = BoundKind{"size", "<= 100KB"}
 	DurationBound = BoundKind{"duration", ">= 10ms"}
 	NumberBound   = BoundKind{"number", "<= 0.5"}
@@ -303,7 +303,7 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	}
 	c.rateChecks(at, p)
 	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
-		c.report(at+".path-spread.min-share", "min-share and polarised",
+		c.report(at+".path-spread.min-share", "min-share and polarised are both set",
 			"remove one of them")
 	}
 }

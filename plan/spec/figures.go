@@ -27,8 +27,8 @@ type WorkloadCheck struct {
 	// Loss bounds the loss of sgd at the end, such as "<= 0.5" nats. It is measured over samples on
 	// which no rank has trained.
 	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
-	// Accuracy bounds the share of the samples of loss that sgd classifies correctly, such as ">=
-	// 85%".
+	// Accuracy bounds the share of samples that sgd classifies correctly, such as ">= 85%". The samples
+	// are the same as for loss.
 	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty"`
 	// Iteration bounds the median time of a training job's iterations, such as "<= 500ms".
 	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
@@ -138,7 +138,7 @@ func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 func (c *checker) figures(at string, w *WorkloadCheck) {
 	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.HasSLO() {
 		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo",
-			"add slo: a duration to its cache or blocks")
+			"add slo: DURATION to its cache or blocks")
 	}
 	for _, f := range Figures {
 		if text := f.Bound(w); text != "" {

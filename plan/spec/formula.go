@@ -154,7 +154,7 @@ func (p *formulaParser) factor() (term, *TextError) {
 		p.at++
 		inner, err := p.sum()
 		if err == nil && p.peek() != ')' {
-			err = p.wrong("in parentheses that do not end", `")"`)
+			err = p.wrong("before the closing parenthesis", `")"`)
 		}
 		p.at++
 		p.depth--
@@ -171,7 +171,7 @@ func (p *formulaParser) factor() (term, *TextError) {
 	if err != nil || strings.ContainsAny(word, "eExXpP_") {
 		size, sizeErr := units.ParseBytes(word)
 		if v, err = float64(size), sizeErr; err != nil {
-			return nil, &TextError{from, fmt.Sprintf("%q", clipped(word)), want}
+			return nil, &TextError{from, fmt.Sprintf("unknown number %q", clipped(word)), want}
 		}
 	}
 	return func(map[string]float64) float64 { return v }, nil

@@ -34,13 +34,13 @@ func TestFormulas(t *testing.T) {
 		"":                                    `column 1: "" is no comparison`,
 		"<= ":                                 "column 4: the end where a number belongs",
 		"<= 2 3":                              `column 6: "3" after the end of the formula`,
-		"<= (1+2":                             "column 8: the end in parentheses that do not end",
-		"<= 2*m":                              `column 6: "m"; want a number such as 3 or 40MB`,
+		"<= (1+2":                             "column 8: the end before the closing parenthesis",
+		"<= 2*m":                              `column 6: unknown number "m"; want a number such as 3 or`,
 		"<= 2**3":                             `column 6: "*" where a number belongs`,
-		"<= 1e9":                              `column 4: "1e9"`,
+		"<= 1e9":                              `column 4: unknown number "1e9"`,
 		"<= -2":                               `column 4: "-" where a number belongs`,
 		"<= 2 µ":                              `column 6: "µ" after the end`,
-		"<= 1mbit":                            `column 4: "1mbit"`,
+		"<= 1mbit":                            `column 4: unknown number "1mbit"`,
 		"<= " + strings.Repeat("(", 60) + "1": "in too many parentheses; want at most 50",
 	} {
 		if _, _, err := ParseFormulaBound(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -185,7 +185,7 @@ func (m *Messages) Traits() Traits {
 
 func (m *Messages) check(c *checker, at string, _ int) {
 	c.unique(at+".name", m.Name)
-	c.positive(at+".timeout", uint64(m.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.positive(at+".timeout", uint64(m.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *m, "open", "closed", "cache", "blocks")
 	c.carriage(at, m.Transport, &m.Carriage)
 	if m.Blocks != nil {
@@ -194,7 +194,7 @@ func (m *Messages) check(c *checker, at string, _ int) {
 	if o := m.Open; o != nil {
 		c.exactlyOne(at+".open", *o, "sizes", "file")
 		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
-			c.report(at+".open.load", "a load of 0", "want a share such as 40%")
+			c.report(at+".open.load", "load is 0", "want a share such as 40%")
 		}
 	}
 	if o := m.Closed; o != nil {
@@ -204,10 +204,10 @@ func (m *Messages) check(c *checker, at string, _ int) {
 		c.exactlyOne(at+".cache", *k, "per-second", "trace")
 		switch {
 		case k.Trace == "" && k.Requests == 0 && !c.known(at+".cache.requests") && !c.broken(at+".cache"):
-			c.report(at+".cache", at+".cache does not say how many requests come", "add requests: a number")
+			c.report(at+".cache", at+".cache has neither requests nor trace", "add requests: NUMBER")
 		case k.Trace == "" && (k.Tokens != 0 || k.TimeScale != units.Factor{}):
 			c.report(at+".cache", at+".cache has tokens or time-scale, and no trace",
-				"remove them, or add trace: a file")
+				"remove them, or add trace: FILE")
 		}
 		c.between(at+".cache.layer-bytes", k.LayerBytes, 1, 1<<30)
 	}

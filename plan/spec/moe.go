@@ -56,7 +56,7 @@ func (c *checker) moe(at string, w *Workload) {
 	}
 	switch {
 	case w.MoE == nil && w.Kind == KindMoE:
-		c.report(joined(parent(at), "kind"), "kind: "+KindMoE+" without a mixture", "add moe: {experts: 16}")
+		c.report(joined(parent(at), "kind"), "kind: "+KindMoE+" without moe", "add moe: {experts: 16}")
 		return
 	case w.MoE == nil:
 		return
@@ -68,14 +68,14 @@ func (c *checker) moe(at string, w *Workload) {
 	m := *w.MoE
 	m.setDefaults()
 	if m.Hidden%moe.Block != 0 {
-		c.report(at+".hidden", fmt.Sprintf("%d values of a token", m.Hidden),
+		c.report(at+".hidden", fmt.Sprintf("hidden is %d", m.Hidden),
 			fmt.Sprintf("want a multiple of %d", moe.Block))
 	}
 	if m.TopK > m.Experts && m.Experts > 0 {
-		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts),
+		c.report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),
 			fmt.Sprintf("want at most %d", m.Experts))
 	}
 	if m.Skew.Float() > 4 {
-		c.report(at+".skew", "a skew of "+m.Skew.String(), "want at most 4")
+		c.report(at+".skew", "skew is "+m.Skew.String(), "want at most 4")
 	}
 }

@@ -57,11 +57,11 @@ func (p *Probe) check(c *checker, at string, _ int) {
 		c.report(at+".to", fmt.Sprintf("probes from %s to itself", clipped(p.From)), "name another node")
 	}
 	if p.Interval > maxProbeInterval {
-		c.report(at+".interval", fmt.Sprintf("an interval of %s", p.Interval),
+		c.report(at+".interval", fmt.Sprintf("interval is %s", p.Interval),
 			fmt.Sprintf("want at most %s", maxProbeInterval))
 	}
-	c.positive(at+".interval", uint64(p.Interval), "an interval of no time", "want a duration such as 10ms")
-	c.positive(at+".timeout", uint64(p.Timeout), "a timeout of no time", "want a duration such as 1m")
+	c.positive(at+".interval", uint64(p.Interval), "interval is 0", "want a duration such as 10ms")
+	c.positive(at+".timeout", uint64(p.Timeout), "timeout is 0", "want a duration such as 1m")
 	c.bound(at+".arrived", p.Arrived, CountBound)
 	c.bound(at+".paths", p.Paths, CountBound)
 	c.bound(at+".queue", p.Queue, BytesBound)

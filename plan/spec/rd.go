@@ -122,22 +122,22 @@ func (c *checker) rd(at, transport string, r *RD) {
 	}
 	together, each := r.all()
 	if together > rdPaths {
-		c.report(at+".paths", fmt.Sprintf("%d paths of all engines", together),
-			fmt.Sprintf("want at most %d of all together", rdPaths))
+		c.report(at+".paths", fmt.Sprintf("all engines together have %d paths", together),
+			fmt.Sprintf("want at most %d", rdPaths))
 	}
 	if (r.Spray == "weighted") != (len(r.Weights) > 0) {
 		c.reportKey(at+".weights", "only one of weights and spray: weighted",
 			"want both or neither")
 	} else if len(r.Weights) > 0 && len(r.Weights) != each {
 		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each),
-			"want one for each path")
+			"want one weight for each path")
 	}
 	if r.Control == ControlArbiter && r.Engines > 1 {
 		c.report(at+".engines", fmt.Sprintf("control: %s with %d engines", ControlArbiter, r.Engines),
 			"want engines: 1")
 	}
 	if r.Rates != "" && r.Control != ControlOffline {
-		c.reportKey(at+".rates", "rates without control: "+ControlOffline, "want both, or remove them")
+		c.reportKey(at+".rates", "rates without control: "+ControlOffline, "add it, or remove rates")
 	}
 	some := false
 	for i, weight := range r.Weights {
@@ -148,6 +148,6 @@ func (c *checker) rd(at, transport string, r *RD) {
 		}
 	}
 	if len(r.Weights) > 0 && !some {
-		c.report(at+".weights", "all weights are 0", "want one above 0")
+		c.report(at+".weights", "all weights are 0", "want at least one above 0")
 	}
 }

@@ -21,7 +21,7 @@ type RoCE struct {
 	// packets: 11 ms at 50 Mbit/s.
 	Congestion string `yaml:"congestion,omitempty" json:"congestion,omitempty" jsonschema:"enum=none,enum=dcqcn"`
 	// Timeout is the time for which a queue pair waits for an answer before it sends again, 1ms to
-	// 2s. Default 67ms, code 14 of InfiniBand's. That is long for the links of NICs and can be
+	// 2s. Default 67ms, InfiniBand's code 14. That is long for the links of NICs and can be
 	// short for slow links: a queue of 400 KB takes 65 ms at 50 Mbit/s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitzero"`
 }
@@ -96,6 +96,6 @@ func (c *checker) roceCheck(at string, k *RoCECheck) {
 			"remove it, or judge rule psn")
 	}
 	if k.Within != 0 && !slices.Contains([]string{RoCERuleCNP, RoCERuleRate}, k.Rule) {
-		c.report(at+".within", "rule "+clipped(k.Rule)+" has no time", "remove it")
+		c.report(at+".within", "rule "+clipped(k.Rule)+" does not use within", "remove it")
 	}
 }

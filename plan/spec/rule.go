@@ -168,12 +168,12 @@ func (c *checker) rule(at string, r *Rule) {
 	c.selected(at+".at", r.At)
 	c.workloadChosen(at+".workload", r.Workload)
 	if r.Per == PerRank && r.Workload == "" {
-		c.report(at+".per", "per: rank without a workload", "add workload: with the name of one")
+		c.report(at+".per", "per: rank without a workload", "add workload: NAME")
 	}
 	c.ruleBound(at, kind, r)
 }
 
-var ruleExamples = map[string]string{"is": `is: "<= 2"`, "expect": "expect: with a filter",
+var ruleExamples = map[string]string{"is": `is: "<= 2"`, "expect": "expect: FILTER",
 	"within": "within: 1ms"}
 
 // ruleBound checks the comparison of a rule.
@@ -194,12 +194,12 @@ func (c *checker) ruleBound(at, kind string, r *Rule) {
 	for _, name := range formula.Names() {
 		if r.Workload == "" {
 			c.report(at, fmt.Sprintf("%s is a number of a workload, and the rule names none", name),
-				"add workload: with the name of one")
+				"add workload: NAME")
 			break
 		}
 	}
 	if !r.Tolerance.IsZero() && op != "==" {
-		c.report(at, fmt.Sprintf("a tolerance of %s", op), `want ==, as in "== 2*(n-1)/n*size"`)
+		c.report(at, fmt.Sprintf("tolerance with %s", op), `want ==, as in "== 2*(n-1)/n*size"`)
 	}
 	if r.Window > 0 {
 		limit, err := formula.Value(nil)

@@ -131,12 +131,12 @@ func (c *checker) sgd(at string, w *Workload) {
 	}
 	for i, width := range s.Hidden {
 		if width < 1 || width > mostWidth {
-			c.report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("a layer of %d", width),
+			c.report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("layer width %d", width),
 				fmt.Sprintf("want 1 to %d", mostWidth))
 		}
 	}
 	if s.Momentum.Float() >= 1 {
-		c.report(at+".momentum", "a momentum of "+s.Momentum.String(), "want less than 100%")
+		c.report(at+".momentum", "momentum is "+s.Momentum.String(), "want less than 100%")
 	}
 	for key, of := range map[string]string{"keep": ExchangeTopK, "bits": ExchangeQuantised} {
 		if c.t.Source.Has(at+"."+key) && s.Exchange != of {

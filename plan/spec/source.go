@@ -30,9 +30,9 @@ type mark struct {
 
 type place struct{ line, column int }
 
-// Pos returns the position of the path's value: of a scalar its own, and of a mapping or a list the
-// position of its key. If the file does not have the path, as for a defaulted field, Pos returns
-// the position of the nearest enclosing value.
+// Pos returns the position of the path's value or, if the value is a mapping or a list, of its key. If the
+// file does not have the path, as for a defaulted field, Pos returns the position of the nearest enclosing
+// value.
 func (s *Source) Pos(path string) Position {
 	found := s.nearest(path)
 	if found.collection {
@@ -41,8 +41,8 @@ func (s *Source) Pos(path string) Position {
 	return s.position(found.value)
 }
 
-// KeyPos returns the position of the key of the path's value. An element of a list has no key, and
-// a path that the file does not have has none either: for these KeyPos returns Pos.
+// KeyPos returns the position of the key of the path's value. It returns Pos for an element of a list, which
+// has no key, and for a path that the file does not have.
 func (s *Source) KeyPos(path string) Position {
 	if s != nil {
 		if found, ok := s.values[path]; ok {

@@ -101,7 +101,7 @@ func TestProblemOfATestbedBuiltInGo(t *testing.T) {
 	built := &Testbed{Name: "A", Fabric: Fabric{Topology: LeafSpine},
 		Steps: []Step{{Capture: &Capture{At: []string{"all"}}}}}
 	err := built.Check()
-	const want = `name: name "A"; want 1 to 24 of a-z, 0-9 and -, the first not -
+	const want = `name: invalid name "A"; want 1 to 24 characters of a-z, 0-9 and -, the first not -
 steps[0].capture.file: steps[0].capture lacks the key "file"; add file: text`
 	if err == nil || len(err.(Problems)) != 2 ||
 		!strings.Contains(err.Error(), strings.Split(want, "\n")[0]) ||

@@ -12,7 +12,7 @@ import (
 // Testbed is a file: a cluster and, in a scenario, the steps to run on it and the checks that must
 // hold afterwards.
 type Testbed struct {
-	// Name is the testbed's name on the host: 1 to 24 of a-z, 0-9 and "-".
+	// Name is the testbed's name on the host: 1 to 24 characters of a-z, 0-9 and "-".
 	Name string `yaml:"name" json:"name"`
 	// Description is one line for people.
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
@@ -24,8 +24,8 @@ type Testbed struct {
 	Dilation uint64 `yaml:"dilation,omitempty" json:"dilation,omitempty" jsonschema:"minimum=1,maximum=1000"`
 	// AcceptUndilated lists the parts that may keep real time in a dilated run. tcp is the kernel's
 	// timers, except the minimum retransmission timeout, which is stretched. quic is all timers of
-	// QUIC. programs are the programs that exec and stack run. A dilated run with anything that is
-	// missing from this list is at best degraded.
+	// QUIC. programs are the programs that exec and stack run. A dilated run in which another part
+	// keeps real time is at best degraded.
 	AcceptUndilated []string `yaml:"accept-undilated,omitempty" json:"accept-undilated,omitempty"`
 	// Addressing overrides the address pools.
 	Addressing Addressing `yaml:"addressing,omitempty" json:"addressing,omitempty"`
@@ -241,23 +241,24 @@ type Capture struct {
 	// Events is all to record also the packets that enter the queues of soft switches, or none
 	// (default).
 	Events string `yaml:"events,omitempty" json:"events,omitempty" jsonschema:"enum=none,enum=all"`
-	// Last keeps only the packets of this time before the end, such as 5s. So the file of a run that a
-	// step fails holds the time before the failure. With start, it is the time before the start.
+	// Last keeps only the packets of this time before the end, such as 5s. If a step fails, these are the
+	// packets before the failure. With start, it is the time before the start.
 	Last units.Duration `yaml:"last,omitempty" json:"last,omitzero"`
-	// LastBytes bounds the packets of last, or of the end, by their size. With last the default is 256MiB.
+	// LastBytes bounds the size of the packets that last keeps, default 256MiB. Without last, it keeps the
+	// last packets of this size.
 	LastBytes units.Bytes `yaml:"last-bytes,omitempty" json:"last-bytes,omitempty"`
 	// Start lists events. The file begins with the first of them. An event is one of
 	//
-	//   - FILTER: the first packet that a filter as of railbed decode matches.
+	//   - FILTER: the first packet that matches a display filter, as railbed decode reads it.
 	//   - 100th FILTER: the hundredth such packet.
-	//   - pause > 10ms: flow control has stopped a port for longer. pause > 10ms at leaf1:* is one of
-	//     these taps.
-	//   - counter SERIES > 5: a counter of the testbed's metrics has grown by more since the recording
-	//     began, such as railbed_node_drops_total{node="h1"}.
+	//   - pause > 10ms: flow control has stopped a port for longer than this. With "at leaf1:*" after it,
+	//     only these taps count.
+	//   - counter SERIES > 5: a counter of the testbed's metrics, such as
+	//     railbed_node_drops_total{node="h1"}, has grown by more than this since the recording began.
 	Start []string `yaml:"start,omitempty" json:"start,omitempty"`
 	// Stop lists events as start does. The file ends with the first of them.
 	Stop []string `yaml:"stop,omitempty" json:"stop,omitempty"`
-	// After is how much longer the file goes on after the event of stop.
+	// After is the time for which the file continues after the event of stop.
 	After units.Duration `yaml:"after,omitempty" json:"after,omitzero"`
 }
 

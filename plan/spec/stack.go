@@ -26,7 +26,7 @@ type Stack struct {
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch,enum=perftest"`
 	// Nodes lists names or globs of nodes. Default: all nodes.
 	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
-	// Test is the measurement. Kinds that this list leaves out have one test each.
+	// Test is the measurement. Kinds without an entry here have one test each.
 	//
 	//   - openmpi, mpich: all-reduce (default) or all-to-all.
 	//   - ucx: tag_bw (default), tag_lat or am_bw.
@@ -128,7 +128,7 @@ func (s *Stack) check(c *checker, at string, index int) {
 		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	c.between(at+".size", s.Size, 4, 1<<36)
-	c.positive(at+".timeout", uint64(s.Timeout), "a timeout of no time", "want a duration such as 1m")
+	c.positive(at+".timeout", uint64(s.Timeout), "timeout is 0", "want a duration such as 1m")
 	c.words(at, s.Command, "[/opt/app/solver, -n, 100]")
 	kind, known := stackKinds[s.Kind]
 	if !known {
@@ -137,25 +137,25 @@ func (s *Stack) check(c *checker, at string, index int) {
 	if s.Test != "" && !slices.Contains(kind.tests, s.Test) {
 		want := "want " + strings.Join(kind.tests, " or ")
 		if len(kind.tests) == 0 {
-			want = "remove it: there is one test"
+			want = "remove it: " + s.Kind + " has only one test"
 		}
-		c.report(at+".test", fmt.Sprintf("test %q of %s", clipped(s.Test), s.Kind), want)
+		c.report(at+".test", fmt.Sprintf("%s has no test %q", s.Kind, clipped(s.Test)), want)
 	}
 	given := func(key string) bool { return c.t.Source.Has(at + "." + key) }
 	switch {
 	case len(s.Command) > 0 && !kind.command:
-		c.reportKey(at+".command", "a command of "+s.Kind, "remove it; an exec step runs any program")
+		c.reportKey(at+".command", s.Kind+" takes no command", "remove it; an exec step runs any program")
 	case len(s.Command) > 0 && given("test"):
-		c.reportKey(at+".test", "test and command", "remove one of them")
+		c.reportKey(at+".test", "test and command are both set", "remove one of them")
 	case len(s.Command) == 0 && s.Sends != 0:
 		c.reportKey(at+".sends", "sends without command", "remove it")
 	case kind.iterations == 0 && s.Iterations != 0:
-		c.reportKey(at+".iterations", "iterations of "+s.Kind, "remove it")
+		c.reportKey(at+".iterations", s.Kind+" takes no iterations", "remove it")
 	}
 	if s.Beside != "" && !slices.ContainsFunc(c.t.Steps[:index], func(step Step) bool {
 		return step.Stack != nil && step.Stack.Name == s.Beside && step.Stack.Kind == s.Kind
 	}) && !c.broken("steps") {
-		c.report(at+".beside", fmt.Sprintf("no run of %s before this one is named %q", s.Kind,
+		c.report(at+".beside", fmt.Sprintf("no earlier run of %s is named %q", s.Kind,
 			clipped(s.Beside)), "want the name of an earlier stack step of this kind")
 	}
 }

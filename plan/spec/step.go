@@ -141,6 +141,6 @@ func (Sleep) setDefaults() {}
 
 func (s Sleep) check(c *checker, at string, _ int) {
 	if s == 0 {
-		c.report(at, "a sleep of no time", "want a duration such as 100ms")
+		c.report(at, "sleep is 0", "want a duration such as 100ms")
 	}
 }

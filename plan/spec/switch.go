@@ -112,8 +112,8 @@ type Scheduler struct {
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
 }
 
-// ECN marks packets of ECN-capable flows with Congestion Experienced (RFC 3168). It does not change
-// other packets. Neither kind drops packets.
+// ECN marks packets of ECN-capable flows with Congestion Experienced (RFC 3168). It changes no other
+// packets and drops none.
 type ECN struct {
 	// Kind is red (default) or ecn-sharp.
 	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=red,enum=ecn-sharp"`

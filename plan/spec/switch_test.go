@@ -147,7 +147,7 @@ func TestParseDirection(t *testing.T) {
 		"{los: 1%}":             `--set:1:2: unknown key "los" in set; did you mean "loss"?`,
 		"loss: 200%":            `--set:1:7: ratio "200%" cannot be read`,
 		"{flap: {every: 1s}}":   `--set:1:2: set.flap lacks the key "for"`,
-		"{drop-list: [1, 0]}":   "--set:1:17: 0 is no packet of a flow",
+		"{drop-list: [1, 0]}":   "--set:1:17: 0 is no packet number",
 		"{jitter-kind: square}": `--set:1:15: set.jitter-kind "square" does not exist`,
 		"[loss]":                "--set:1:1: set is a list",
 		"{rate: 1bit}":          "--set:1:8: set.rate is 1bit",

@@ -215,7 +215,7 @@ func syntaxProblem(file string, text []byte, err error) error {
 	switch at := charAt(text, mark.Line, mark.Column); {
 	case strings.Contains(load.Message, "exceeded max depth"):
 		problem.What, problem.Want = "too many levels of nesting",
-			fmt.Sprintf("at most %d, and a testbed needs 8", maxDepth)
+			fmt.Sprintf("want at most %d; a testbed needs 8", maxDepth)
 	case at == '\t':
 		problem.What, problem.Want = "a tab in the indentation", "indent with spaces"
 	case at == '@' || at == '`' || at == '%':
@@ -225,7 +225,7 @@ func syntaxProblem(file string, text []byte, err error) error {
 		problem.What, problem.Want = "an alias or anchor without a name", "quote text that starts with * or &"
 	case strings.Contains(load.Message, "expected node content"):
 		problem.What, problem.Want = "a value is missing here",
-			"write one, close what is open, or quote text that starts with a mark of YAML"
+			"write a value, close what is open, or quote text that starts with a YAML indicator"
 	case strings.Contains(load.Message, "unknown anchor"):
 		problem.Want = "define the anchor with & before it is used, or quote text that starts with *"
 	case strings.Contains(load.Message, "mapping values are not allowed"):
@@ -238,7 +238,7 @@ func syntaxProblem(file string, text []byte, err error) error {
 	case strings.Contains(load.Message, "did not find expected key"),
 		strings.Contains(load.Message, "expected '-' indicator"):
 		problem.What, problem.Want = "an entry that does not line up with the ones before it",
-			fmt.Sprintf("start it in the column of line %d, column %d, or quote the value",
+			fmt.Sprintf("align it with line %d, column %d, or quote the value",
 				load.ContextMark.Line, load.ContextMark.Column)
 	}
 	problem.Line, problem.Column = within(text, problem.Line, problem.Column)

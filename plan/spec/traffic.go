@@ -84,7 +84,7 @@ func (s *Traffic) check(c *checker, at string, _ int) {
 		c.priorities(at+".pause.priorities", s.Pause.Priorities)
 		for _, key := range []string{"rate", "size", "flows", "dscp", "ecn"} {
 			if c.t.Source.Has(at + "." + key) {
-				c.reportKey(at+"."+key, key+" applies only to datagrams", "remove it, or pause")
+				c.reportKey(at+"."+key, key+" applies only to datagrams", "remove it, or remove pause")
 			}
 		}
 	}

@@ -189,14 +189,14 @@ func (t *Training) Traits() Traits {
 
 func (t *Training) check(c *checker, at string, _ int) {
 	c.unique(at+".name", t.Name)
-	c.positive(at+".timeout", uint64(t.Timeout), "a timeout of no time", "want a duration such as 2m")
+	c.positive(at+".timeout", uint64(t.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
 	c.carriage(at, t.Transport, &t.Carriage)
 	if t.Placement != "" && len(t.Ranks) > 0 {
-		c.report(at+".placement", "a placement of ranks that are given", "remove it, or ranks")
+		c.report(at+".placement", "placement and ranks are both set", "remove one of them")
 	}
 	if t.World != 0 && (t.Model != nil || len(t.Ranks) > 0 && len(t.Ranks) != t.World) {
-		c.report(at+".world", fmt.Sprintf("world %d beside a model or another number of ranks", t.World),
+		c.report(at+".world", fmt.Sprintf("world %d with a model, or with another number of ranks", t.World),
 			"remove it")
 	}
 	seen := map[int]bool{}
@@ -224,7 +224,7 @@ func (c *checker) model(at string, m *Model) {
 	divides := func(key string, whole int, what string, by int) {
 		if by > 0 && whole%by != 0 {
 			c.report(at+"."+key, fmt.Sprintf("%s %d does not divide %s, %d", key, by, what, whole),
-				"want a divisor of it")
+				fmt.Sprintf("want a divisor of %d", whole))
 		}
 	}
 	divides("pp", m.Layers, "the layers", m.PP)
@@ -250,10 +250,10 @@ func (c *checker) model(at string, m *Model) {
 		c.report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP),
 			"want zero of at most 1, or pp: 1")
 	case m.TopK > m.Experts:
-		c.report(at+".top-k", fmt.Sprintf("%d experts for each token, of %d", m.TopK, m.Experts),
-			"want at most as many as there are")
+		c.report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),
+			fmt.Sprintf("want at most %d", m.Experts))
 	}
 	if m.Efficiency.Float() > 1 {
-		c.report(at+".efficiency", "an efficiency above 100%", "want a share such as 40%")
+		c.report(at+".efficiency", "efficiency is above 100%", "want a share such as 40%")
 	}
 }

@@ -50,7 +50,7 @@ var wrongJobFiles = []struct {
 		"zero 3 with a pipeline of 2 stages", "want zero of at most 1"},
 	{"ZeRO stage that there is not", training("layers: 4, zero: " + here + "4"), "zero is 4", "want 0 to 3"},
 	{"more experts than there are", training("layers: 4, experts: 4, top-k: " + here + "5"),
-		"5 experts for each token, of 4", "want at most"},
+		"top-k is 5 and experts 4", "want at most 4"},
 	{"model without a device", head + "steps:\n  - training: {name: t, " + here +
 		"model: {layers: 4, hidden: 64, sequence: 32}}\n", `lacks the key "tflops"`, "add tflops"},
 	{"ranks of another number", head + "steps:\n  - training: {name: t, " + here +
@@ -61,12 +61,12 @@ var wrongJobFiles = []struct {
 		"rank 1 is negative or named twice", "once"},
 	{"placement of given ranks", head +
 		"steps:\n  - training: {name: t, trace: a.cm, ranks: [0, 1], placement: " + here + "spread}\n",
-		"a placement of ranks that are given", "remove it"},
+		"placement and ranks are both set", "remove one"},
 	{"world of a model", head + "steps:\n  - training: {name: t, world: " + here +
-		"4, model: {layers: 4, hidden: 64, sequence: 32, tflops: 1}}\n", "world 4 beside a model",
+		"4, model: {layers: 4, hidden: 64, sequence: 32, tflops: 1}}\n", "world 4 with a model",
 		"remove it"},
 	{"wait for what is not in the background", training("layers: 4") + "  - wait: [" + here + "t]\n",
-		"no step above is t and in the background", "background: true"},
+		`no background step above is named "t"`, "background: true"},
 	{"bandwidth of a job", training("layers: 4") + "checks: [{workload: {name: t, " + here +
 		"busbw: \">= 1 Mbit/s\"}}]\n", "busbw of t, which is a training job and not a collective",
 		"judge iteration or exposed or utilisation"},
@@ -94,7 +94,7 @@ var wrongJobFiles = []struct {
 	{"messages of no sizes", messagesFile(here + "open: {load: 40%, count: 5}"),
 		"steps[0].messages.open does nothing", "want exactly one of sizes, file"},
 	{"load of nothing", messagesFile("open: {sizes: hadoop, load: " + here + "0%, count: 5}"),
-		"a load of 0", "want a share such as 40%"},
+		"load is 0", "want a share such as 40%"},
 	{"layers of nothing", messagesFile("cache: {prefill: 1, requests: 1, per-second: 1, layers: 1, " +
 		"layer-time: 1ms, layer-bytes: " + here + "2GiB}"), "layer-bytes is 2GiB", "want 1B to 1GiB"},
 	{"more reads than blocks", messagesFile("blocks: {servers: 1, count: 3, reads: " + here + "3/2}"),
@@ -108,7 +108,7 @@ var wrongJobFiles = []struct {
 		"steps[0].messages.cache does nothing", "want exactly one of per-second, trace"},
 	{"requests without a number", messagesFile(here +
 		"cache: {prefill: 1, per-second: 1, layers: 1, layer-time: 1ms, layer-bytes: 1KB}"),
-		"does not say how many requests", "add requests"},
+		"has neither requests nor trace", "add requests"},
 	{"tokens of no trace", messagesFile(here +
 		"cache: {prefill: 1, per-second: 1, requests: 1, tokens: 5, layers: 1, layer-time: 1ms, " +
 		"layer-bytes: 1KB}"), "tokens or time-scale, and no trace", "remove them"},

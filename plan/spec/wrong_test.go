@@ -99,64 +99,65 @@ var wrongFiles = []struct {
 
 	// Training by gradients.
 	{"size of a barrier", head + "steps: [{workload: {name: b, kind: barrier, " + here + "size: 4KB}}]\n",
-		"a size of barrier, which has no data", "remove it"},
+		"size of barrier, which has no data", "remove it"},
 	{"file of a barrier", head + "steps: [{workload: {name: b, kind: barrier, file: a.xml, algorithm: " +
-		here + "msccl}}]\n", `algorithm "msccl" of barrier`, "want dissemination"},
+		here + "msccl}}]\n", `barrier has no algorithm "msccl"`, "want dissemination"},
 	{"moe of another kind", head + "steps: [{workload: {name: m, kind: all-to-all, size: 4KB, " + here +
 		"moe: {experts: 4}}}]\n", "moe is a mixture of experts, and the kind is all-to-all",
 		"want kind: moe"},
 	{"moe without a mixture", head + "steps: [{workload: {name: m, kind: " + here + "moe}}]\n",
-		"kind: moe without a mixture", "add moe: {experts: 16}"},
+		"kind: moe without moe", "add moe: {experts: 16}"},
 	{"size of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here +
-		"size: 4KB, moe: {experts: 4}}}]\n", "a size of moe", "remove it"},
+		"size: 4KB, moe: {experts: 4}}}]\n", "size of moe", "remove it"},
 	{"type of a mixture", head + "steps: [{workload: {name: m, kind: moe, " + here +
 		"type: half, moe: {experts: 4}}}]\n", "a type of moe", "remove it"},
 	{"tokens of half a block", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, hidden: " +
-		here + "192}}}]\n", "192 values of a token", "want a multiple of 128"},
+		here + "192}}}]\n", "hidden is 192", "want a multiple of 128"},
 	{"more experts of a token than there are",
 		head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, top-k: " + here + "5}}}]\n",
-		"5 experts for each token, of 4", "want at most 4"},
+		"top-k is 5 and experts 4", "want at most 4"},
 	{"skew of a mixture", head + "steps: [{workload: {name: m, kind: moe, moe: {experts: 4, skew: " + here +
-		"4.5}}}]\n", "a skew of 4.5", "want at most 4"},
+		"4.5}}}]\n", "skew is 4.5", "want at most 4"},
 	{"transport of a switch that adds up",
 		head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, " +
-			"transport: " + here + "rd}}]\n", "transport: rd of algorithm: in-network", "remove it"},
+			"transport: " + here + "rd}}]\n", "transport: rd with algorithm: in-network", "remove it"},
 	{"switch's transport of a ring",
 		head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: " + here +
-			"in-switch}}]\n", "transport: in-switch of algorithm: ring", "want algorithm: in-network"},
+			"in-switch}}]\n", "transport: in-switch with algorithm: ring", "want algorithm: in-network"},
 	{"switch of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, " + here +
-		"switch: spine1}}]\n", "a switch of algorithm: ring", "want algorithm: in-network, or remove it"},
+		"switch: spine1}}]\n", "switch with algorithm: ring", "want algorithm: in-network, or remove it"},
 	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here +
-		"in-network, size: 4KB}}]\n", `algorithm "in-network" of all-gather`, "want ring"},
+		"in-network, size: 4KB}}]\n", `all-gather has no algorithm "in-network"`, "want ring"},
 	{"a choice for a barrier", head + "steps: [{workload: {name: a, kind: barrier, algorithm: " + here +
-		"auto}}]\n", `algorithm "auto" of barrier`, "want dissemination"},
+		"auto}}]\n", `barrier has no algorithm "auto"`, "want dissemination"},
 	{"rates of a choice", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, algorithm: " +
-		"auto, transport: rd, rd: {control: " + here + "offline}}}]\n", "control: offline of auto",
-		"want algorithm: ring"},
+		"auto, transport: rd, rd: {control: " + here + "offline}}}]\n",
+		"control: offline with algorithm: auto", "want algorithm: ring"},
 	{"channels of a barrier", head + "steps: [{workload: {name: a, kind: barrier, " + here +
-		"channels: 2}}]\n", "channels of barrier by dissemination", "remove it"},
+		"channels: 2}}]\n", "barrier by dissemination has no channels", "remove it"},
 	{"channels along rails", head +
 		"steps: [{workload: {name: a, kind: all-gather, algorithm: hierarchical, size: 4KB, " + here +
-		"channels: 2}}]\n", "channels of all-gather by hierarchical", "remove it, or take algorithm: ring"},
+		"channels: 2}}]\n", "all-gather by hierarchical has no channels",
+		"remove it, or take algorithm: ring"},
 	{"channels of a switch that adds up",
 		head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, size: 4KB, " + here +
-			"channels: 2}}]\n", "channels of all-reduce by in-network",
+			"channels: 2}}]\n", "all-reduce by in-network has no channels",
 		"remove it, or take algorithm: ring or tree"},
 	{"channels of phases with rates",
 		head + "steps: [{workload: {name: a, kind: moe, algorithm: pairwise, moe: {experts: 16}, " +
 			"transport: rd, rd: {control: offline}, " + here + "channels: 2}}]\n",
-		"channels with computed rates", "remove it"},
+		"channels with computed rates", "remove channels"},
 	{"channels of an arbiter", head +
 		"steps: [{workload: {name: a, kind: all-reduce, size: 4KB, transport: rd, rd: {control: arbiter}, " +
-		here + "channels: 2}}]\n", "channels with computed rates", "remove it"},
-	{"size of a network", sgdFile(here + "size: 4KB"), "a size of sgd", "remove it"},
+		here + "channels: 2}}]\n", "channels with computed rates", "remove channels"},
+	{"size of a network", sgdFile(here + "size: 4KB"), "size of sgd", "remove it"},
 	{"warm-up of a network", sgdFile(here + "warmup: 1"), "a warm-up of sgd", "remove it"},
 	{"type of a network", sgdFile(here + "type: half"), "a type of sgd", "remove it"},
 	{"op of a network", sgdFile(here + "op: max"), "an op of sgd", "remove it"},
-	{"layer of none", sgdFile("sgd: {hidden: [64, " + here + "0]}"), "a layer of 0", "want 1 to 4096"},
+	{"layer of none", sgdFile("sgd: {hidden: [64, " + here + "0]}"), "layer width 0", "want 1 to 4096"},
 	{"too many layers", sgdFile("sgd: {" + here + "hidden: [1, 1, 1, 1, 1, 1, 1, 1, 1]}"), "9 layers",
 		"want at most 8"},
-	{"momentum that grows", sgdFile("sgd: {momentum: " + here + "100%}"), "a momentum of 100%",
+	{"momentum that grows", sgdFile("sgd: {momentum: " + here + "100%}"), "momentum is 100%",
 		"want less than 100%"},
 	{"share of whole gradients", sgdFile("sgd: {" + here + "keep: 1%}"), "keep of exchange: whole",
 		"take exchange: top-k"},
@@ -170,7 +171,7 @@ var wrongFiles = []struct {
 		sgdFile("transport: rd, rd: {" + here + "droppable: 2%}, sgd: {exchange: encrypted}"),
 		"droppable partial sums of exchange: encrypted", "take exchange: whole"},
 	{"algorithm of another collective", sgdFile("algorithm: " + here + "direct"),
-		`algorithm "direct" of all-reduce`, "want ring"},
+		`all-reduce has no algorithm "direct"`, "want ring"},
 	{"network of a collective", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
 		"sgd: {batch: 3}}}]\n", "the kind is all-reduce", "want kind: sgd"},
 	{"loss of a collective", head +
@@ -194,7 +195,7 @@ var wrongFiles = []struct {
 	{"formula of messages for a collective",
 		head + "steps: [{workload: {name: m, kind: all-reduce, size: 4B}}, {capture: {at: [all], file: " +
 			"a.pcapng}}]\n" + messagesBytes(here+"messages"),
-		"formula messages of m, which is a collective", "ring-all-reduce"},
+		"formula messages of m, which is no messages step", "ring-all-reduce"},
 
 	// Units.
 	{"rate without a unit", "name: a\nfabric: {topology: explicit, links: {default: {rate: " + here +
@@ -219,11 +220,11 @@ var wrongFiles = []struct {
 	{"seed 0", head + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
 	{"dilation", head + "dilation: " + here + "1001\n", "dilation is 1001", "want 1 to 1000"},
 	{"undilated", head + "dilation: 2\naccept-undilated: [" + here + "rxe]\n",
-		`"rxe" is not a part that keeps real time`, "want tcp or quic or programs"},
+		`unknown part "rxe" in accept-undilated`, "want tcp or quic or programs"},
 	{"undilated twice", head + "dilation: 2\naccept-undilated: [tcp, " + here + "tcp]\n",
 		`"tcp" is accepted twice`, "remove one"},
-	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n", "the testbed has no dilation",
-		"remove it, or set a dilation above 1"},
+	{"undilated for nothing", head + "accept-undilated: [" + here + "tcp]\n",
+		"accept-undilated without dilation", "remove it, or set a dilation above 1"},
 	{"topology", "name: a\nfabric: {topology: " + here + "leafspine, params: {}}\n",
 		`topology "leafspine" does not exist`, `did you mean "leaf-spine"?`},
 	{"topology, nothing near", "name: a\nfabric: {topology: " + here + "jellyfish}\n",
@@ -232,8 +233,8 @@ var wrongFiles = []struct {
 		`switch.kind "solid" does not exist`, "want soft or router or bridge"},
 	{"runtime", head + "nodes: {default: {runtime: " + here + "dokcer}}\n", `runtime "dokcer" does not exist`,
 		`did you mean "docker"?`},
-	{"two contents of a container", docker + "image: a, rootfs: " + here + "b.tar}}\n", `rootfs beside image`,
-		"want one of image, build and rootfs"},
+	{"two contents of a container", docker + "image: a, rootfs: " + here + "b.tar}}\n",
+		`rootfs and image are both set`, "want only one of image, build and rootfs"},
 	{"image", docker + "image: " + here + "UPPER}}\n", `image "UPPER"`, "want a name such as debian:12"},
 	{"pull", docker + "image: a, pull: " + here + "sometimes}}\n", `pull "sometimes" does not exist`,
 		"want missing or never or always"},
@@ -242,7 +243,7 @@ var wrongFiles = []struct {
 	{"restart", docker + "image: a, restart: " + here + "sometimes}}\n", `restart "sometimes" does not exist`,
 		"want no or on-failure or always"},
 	{"idle with a command", docker + "image: a, idle: " + here + "true, command: [a]}}\n",
-		`idle beside entrypoint or command`, "want one of them"},
+		`idle with entrypoint or command`, "remove idle"},
 	{"no entry point", docker + "image: a, " + here + "entrypoint: []}}\n", `entrypoint names no program`,
 		"or idle: true"},
 	{"bind", docker + "image: a, binds: [" + here + "data]}}\n", `bind "data"`, `want "HOST:/CONTAINER"`},
@@ -264,7 +265,7 @@ var wrongFiles = []struct {
 	{"size and sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
 		"sizes: {from: 4B, to: 8B}}}]\n", `size and sizes`, "remove one of them"},
 	{"sizes downwards", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 8B, to: " +
-		here + "4B}}}]\n", `sizes from 8B to 4B`, "want at least from"},
+		here + "4B}}}]\n", `sizes.to is 4B and sizes.from 8B`, "want at least 8B"},
 	{"sizes without an end", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here +
 		"sizes: {from: 8B}}}]\n", `lacks the key "to"`, "a size such as 40KB"},
 	{"sizes of less than an element",
@@ -273,7 +274,7 @@ var wrongFiles = []struct {
 	{"sizes that stay", head + "steps: [{workload: {name: ar, kind: all-reduce, sizes: {from: 4B, to: 8B, " +
 		"factor: " + here + "1}}}]\n", `factor is 1`, "want 2 to 1024"},
 	{"droppable sums of sizes", head + "steps: [{workload: {name: ar, kind: all-reduce, " + here +
-		"sizes: {from: 4B, to: 8B}, transport: rd, rd: {droppable: 2%}}}]\n", `several sizes with droppable`,
+		"sizes: {from: 4B, to: 8B}, transport: rd, rd: {droppable: 2%}}}]\n", `sizes with droppable`,
 		"want one size"},
 	{"collective", head + "steps: [{workload: {name: ar, kind: " + here + "allgather, size: 4B}}]\n",
 		`kind "allgather" does not exist`, `did you mean "all-gather"?`},
@@ -281,34 +282,37 @@ var wrongFiles = []struct {
 		"star, size: 4B}}]\n", `algorithm "star" does not exist`,
 		"want one of ring, auto, tree, halving-doubling, recursive-doubling"},
 	{"algorithm of another kind", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: " +
-		here + "ring, size: 4B}}]\n", `algorithm "ring" of all-to-all`, "want direct or pairwise or msccl"},
+		here + "ring, size: 4B}}]\n", `all-to-all has no algorithm "ring"`,
+		"want direct or pairwise or msccl"},
 	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here +
-		"tree, size: 4B}}]\n", `algorithm "tree" of all-gather`,
+		"tree, size: 4B}}]\n", `all-gather has no algorithm "tree"`,
 		"want ring or auto or hierarchical or msccl"},
 	{"hierarchical broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, algorithm: " + here +
-		"hierarchical, size: 4B}}]\n", `algorithm "hierarchical" of broadcast`,
+		"hierarchical, size: 4B}}]\n", `broadcast has no algorithm "hierarchical"`,
 		"want ring or binomial or auto or msccl"},
 	{"MSCCL without a file", head + "steps: [{workload: {name: ar, kind: all-reduce, algorithm: " + here +
 		"msccl, size: 4B}}]\n", `algorithm: msccl without a file`, "want file: NAME.xml"},
 	{"file of a ring", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
-		"file: a.xml}}]\n", `a file of algorithm: ring`, "want algorithm: msccl"},
+		"file: a.xml}}]\n", `file with algorithm: ring`, "want algorithm: msccl"},
 	{"rates of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: " +
 		"a.xml, size: 4B, transport: rd, rd: {control: " + here + "offline}}}]\n",
-		`control: offline of msccl`, "want algorithm: ring"},
+		`control: offline with algorithm: msccl`, "want algorithm: ring"},
 	{"skew of a file", head + "steps: [{workload: {name: ar, kind: all-to-all, algorithm: msccl, file: " +
-		"a.xml, size: 4B, " + here + "skew: 1}}]\n", `a skew of all-to-all by msccl`, "another algorithm"},
+		"a.xml, size: 4B, " + here + "skew: 1}}]\n", `all-to-all by msccl has no skew`,
+		"algorithm: direct or pairwise"},
 	{"droppable sums in trees", head +
 		"steps: [{workload: {name: ar, kind: all-reduce, algorithm: tree, size: 4B, transport: rd, rd: {" +
-		here + "droppable: 2%}}}]\n", `all-reduce by tree, which has no partial sums`, "algorithm: ring"},
+		here + "droppable: 2%}}}]\n", `all-reduce by tree, which can drop none`, "algorithm: ring"},
 	{"rates of a binomial tree", head +
 		"steps: [{workload: {name: ar, kind: reduce, algorithm: binomial, size: 4B, transport: rd, rd: " +
-		"{control: " + here + "offline}}}]\n", `control: offline of binomial`, "want algorithm: ring"},
+		"{control: " + here + "offline}}}]\n", `control: offline with algorithm: binomial`,
+		"want algorithm: ring"},
 	{"skewed sums", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
-		"skew: 1}}]\n", `a skew of all-reduce`, "take kind: all-to-all"},
+		"skew: 1}}]\n", `all-reduce by ring has no skew`, "take kind: all-to-all"},
 	{"skew", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, skew: " + here + "5}}]\n",
 		`skew is 5`, "want 0 to 4"},
 	{"sums of nothing", head + "steps: [{workload: {name: ar, kind: all-to-all, size: 4B, transport: rd, " +
-		"rd: {" + here + "droppable: 2%}}}]\n", `which has no partial sums`, "remove it"},
+		"rd: {" + here + "droppable: 2%}}}]\n", `which can drop none`, "remove it"},
 	{"transport", head + "steps: [{workload: {name: ar, kind: all-reduce, transport: " + here +
 		"homa, size: 4B}}]\n", `transport "homa" does not exist`,
 		"want one of tcp, rd, roce, quic, in-switch"},
@@ -330,7 +334,9 @@ var wrongFiles = []struct {
 		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: roce, roce: {congestion: " +
 		here + "hope}}}]\n", `congestion "hope" does not exist`, "want none or dcqcn"},
 	{"rates that nobody keeps to",
-		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: nscc, " + here + "rates: r.json}}}]\n", `rates without control: offline`, "want both, or remove them"},
+		head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
+			"{control: nscc, " + here + "rates: r.json}}}]\n", `rates without control: offline`,
+		"add it, or remove rates"},
 	{"an arbiter of engines", head +
 		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: {control: arbiter, " +
 		"engines: " + here + "2}}}]\n", `control: arbiter with 2 engines`, "want engines: 1"},
@@ -345,8 +351,8 @@ var wrongFiles = []struct {
 	{"engines of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
 		"{paths: 1, engines: " + here + "17}}}]\n", `engines is 17`, "want 1 to 16"},
 	{"paths of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
-		"{engines: 16, paths: " + here + "9}}}]\n", `144 paths of all engines`,
-		"want at most 128 of all together"},
+		"{engines: 16, paths: " + here + "9}}}]\n", `all engines together have 144 paths`,
+		"want at most 128"},
 	{"spray of rd", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, rd: " +
 		"{spray: " + here + "random}}}]\n", `spray "random" does not exist`,
 		"want one of oblivious, bitmap, reps"},
@@ -355,10 +361,10 @@ var wrongFiles = []struct {
 			"weights: [1, 1]}}}]\n", `only one of weights`, "want both or neither"},
 	{"too few weights", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: rd, " +
 		"rd: {paths: 4, spray: weighted, " + here + "weights: [1, 1]}}}]\n", `2 weights of 4 paths`,
-		"want one for each path"},
+		"want one weight for each path"},
 	{"weights of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: " +
 		"rd, rd: {paths: 2, spray: weighted, " + here + "weights: [0, 0]}}}]\n", `all weights are 0`,
-		"want one above 0"},
+		"want at least one above 0"},
 	{"too large a weight", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: " +
 		"rd, rd: {paths: 2, spray: weighted, weights: [1, " + here + "65537]}}}]\n", `weight is 65537`,
 		"want 0 to 65536"},
@@ -408,7 +414,7 @@ var wrongFiles = []struct {
 	{"delay", "name: a\nfabric: {topology: explicit, links: {default: {delay: " + here + "2h}}}\n",
 		"delay is 2h0m0s", "at most 1m0s"},
 	{"buffer of nothing", "name: a\nfabric: {topology: explicit, switch: {buffer: " + here + "0B}}\n",
-		"a buffer of no bytes", "such as 256KiB"},
+		"buffer is 0B", "such as 256KiB"},
 	{"memory", head + "nodes: {h0: {memory: " + here + "4KB}}\n", "memory is 4KB", "want at least 4MiB"},
 	{"size of half a float", head + "steps: [{workload: {name: ar, kind: all-reduce, size: " + here +
 		"1001B}}]\n", "size is 1001B", "a multiple of 4B"},
@@ -423,23 +429,25 @@ var wrongFiles = []struct {
 	{"root of an all-reduce", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +
 		"root: 1}}]\n", "a root of all-reduce", "take kind: broadcast or reduce"},
 	{"droppable maximum", head + "steps: [{workload: {name: ar, kind: all-reduce, op: max, size: 4B, " +
-		"transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "another type or op than sums of float",
+		"transport: rd, rd: {" + here + "droppable: 2%}}}]\n", "that are not sums of float",
 		"op: sum"},
 	{"no iterations", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, iterations: " + here +
 		"0}}]\n", "iterations is 0", "want 1 to 1000000"},
 	{"exit code", head + "steps: [{exec: {nodes: [h0], command: [ls], expect: " + here + "256}}]\n",
 		"expect is 256", "want 0 to 255"},
-	{"sleep of nothing", head + "steps: [{sleep: " + here + "0s}]\n", "a sleep of no time", "such as 100ms"},
+	{"sleep of nothing", head + "steps: [{sleep: " + here + "0s}]\n", "sleep is 0", "such as 100ms"},
 
 	// Names and paths.
-	{"name in capitals", "name: " + here + "Lab\n" + fabric, `name "Lab"`, "want 1 to 24 of a-z, 0-9 and -"},
+	{"name in capitals", "name: " + here + "Lab\n" + fabric, `name "Lab"`,
+		"want 1 to 24 characters of a-z, 0-9 and -"},
 	{"name of 25", "name: " + here + strings.Repeat("a", 25) + "\n" + fabric,
 		`name "aaaaaaaaaaaaaaaaaaaaaaaaa"`, "want 1 to 24"},
-	{"path as a name", "name: " + here + "../../etc\n" + fabric, `name "../../etc"`, "want 1 to 24 of a-z"},
+	{"path as a name", "name: " + here + "../../etc\n" + fabric, `name "../../etc"`,
+		"want 1 to 24 characters of a-z"},
 	{"option as a name", "name: " + here + "-rf\n" + fabric, `name "-rf"`, "the first not -"},
 	{"empty name", "name: " + here + "\"\"\n" + fabric, "name is empty", "write text"},
 	{"host name", "name: a\nfabric: {topology: explicit, hosts: [h0, " + here + "h_1]}\n", `host name "h_1"`,
-		"want at most 24 of a-z, 0-9 and -, the first a letter"},
+		"want at most 24 characters of a-z, 0-9 and -, the first a letter"},
 	{"path as a host", "name: a\nfabric: {topology: explicit, hosts: [" + here + "../h0]}\n",
 		`host name "../h0"`, "want at most 24"},
 	{"4097 hosts", "name: a\nfabric:\n  topology: explicit\n  " + here + "hosts: [" +
@@ -462,10 +470,10 @@ var wrongFiles = []struct {
 		`capture file "run.pcap"`, "ends in .pcapng"},
 	{"capture after nothing",
 		head + "steps: [{capture: {at: [all], file: a.pcapng, after: " + here + "1s}}]\n",
-		"after counts from an event of stop", "set stop, or remove after"},
+		"after without stop", "add stop, or remove after"},
 	{"capture of no time",
 		head + "steps: [{capture: {at: [all], file: a.pcapng, last: " + here + "0s}}]\n",
-		"no time is kept", "want a duration such as 5s"},
+		"last is 0", "want a duration such as 5s"},
 	{"capture file twice", head + "steps:\n  - capture: {at: [all], file: a.pcapng}\n  - capture: {at: " +
 		"[h0], file: " + here + "a.pcapng}\n", `capture file "a.pcapng" is written by steps[0].capture`,
 		"a file of its own"},
@@ -483,11 +491,11 @@ var wrongFiles = []struct {
 
 	// Addresses.
 	{"no prefix", head + "addressing: {links4: " + here + "10.0.0.1}\n",
-		`addressing.links4 "10.0.0.1" is no such prefix`, "want an IPv4 prefix such as 10.128.0.0/10"},
+		`addressing.links4 is "10.0.0.1"`, "want an IPv4 prefix such as 10.128.0.0/10"},
 	{"wrong family", head + "addressing: {links6: " + here + "10.0.0.0/8}\n",
-		`addressing.links6 "10.0.0.0/8" is no such prefix`, "want an IPv6 prefix"},
+		`addressing.links6 is "10.0.0.0/8"`, "want an IPv6 prefix"},
 	{"host bits", head + "addressing: {links4: " + here + "192.168.1.1/16}\n",
-		"has bits set after the prefix", "want 192.168.0.0/16"},
+		"has host bits set", "want 192.168.0.0/16"},
 	{"overlapping pools", head + "addressing: {loopbacks4: 10.0.0.0/9, links4: " + here + "10.64.0.0/10}\n",
 		"links4 10.64.0.0/10 overlaps addressing.loopbacks4 10.0.0.0/9", "addresses of its own"},
 	{"overlap with a default", head + "addressing: {loopbacks4: " + here + "10.128.0.0/16}\n",
@@ -511,24 +519,24 @@ var wrongFiles = []struct {
 	{"stack of an unknown kind", head + "steps:\n  - stack: {name: a, kind: " + here + "lam}\n",
 		`steps[0].stack.kind "lam" does not exist`, "openmpi"},
 	{"test that a stack lacks", head + "steps:\n  - stack: {name: a, kind: mpich, test: " + here + "bcast}\n",
-		`test "bcast" of mpich`, "want all-reduce or all-to-all"},
+		`mpich has no test "bcast"`, "want all-reduce or all-to-all"},
 	{"test where there is one", head + "steps:\n  - stack: {name: a, kind: redis, test: " + here + "get}\n",
-		`test "get" of redis`, "remove it"},
+		`redis has no test "get"`, "remove it"},
 	{"command of a stack without",
-		head + "steps:\n  - stack: {name: a, kind: redis, " + here + "command: [ls]}\n", "a command of redis",
-		"exec"},
+		head + "steps:\n  - stack: {name: a, kind: redis, " + here + "command: [ls]}\n",
+		"redis takes no command", "exec"},
 	{"command and test", head + "steps:\n  - stack: {name: a, kind: mpich, command: [ls], " + here +
 		"test: all-reduce}\n", "test and command", "remove one"},
 	{"sends of a test", head + "steps:\n  - stack: {name: a, kind: mpich, " + here + "sends: 1KiB}\n",
 		"sends without command", "remove it"},
 	{"iterations of a stack without",
 		head + "steps:\n  - stack: {name: a, kind: iperf3, " + here + "iterations: 3}\n",
-		"iterations of iperf3", "remove it"},
+		"iperf3 takes no iterations", "remove it"},
 	{"stack beside a later one", head + "steps:\n  - stack: {name: a, kind: redis, beside: " + here +
-		"b}\n  - stack: {name: b, kind: redis}\n", `no run of redis before this one is named "b"`, "earlier"},
+		"b}\n  - stack: {name: b, kind: redis}\n", `no earlier run of redis is named "b"`, "earlier"},
 	{"stack beside another kind", head +
 		"steps:\n  - stack: {name: b, kind: iperf3}\n  - stack: {name: a, kind: redis, beside: " + here +
-		"b}\n", `no run of redis`, "of this kind"},
+		"b}\n", `no earlier run of redis`, "of this kind"},
 	{"crossed of no stack", head +
 		"steps:\n  - capture: {at: [all], file: a.pcapng}\n  - stack: {name: mpi, kind: mpich}\nchecks:\n  " +
 		"- packets: {crossed: " + here + "mpj}\n", `stack "mpj" does not exist`, `did you mean "mpi"?`},
@@ -550,7 +558,7 @@ var wrongFiles = []struct {
 		`workload "rong" does not exist`, `did you mean "ring"?`},
 	{"beside itself", head + "steps: [{workload: {name: ring, kind: all-reduce, size: 4B}}]\nchecks: " +
 		"[{workload: {name: ring, beside: {workload: " + here + "ring, busbw: \">= 90%\"}}}]\n",
-		"a workload compared with itself", "name another one"},
+		"a workload compared with itself", "name another workload"},
 	{"beside without percent", head +
 		"steps: [{workload: {name: a, kind: all-reduce, size: 4B}}, {workload: {name: b, kind: all-reduce, " +
 		"size: 4B}}]\nchecks: [{workload: {name: a, beside: {workload: b, busbw: " + here +
@@ -576,7 +584,7 @@ var wrongFiles = []struct {
 	{"partial sums of a ring", head +
 		"steps: [{capture: {at: [all], file: r.pcapng}}, {workload: {name: ar, kind: all-reduce, size: " +
 		"4B}}]\nchecks: [{packets: {partial-sums: " + here + "ar}}]\n",
-		"partial sums of ar, which no switch adds up",
+		"no switch adds up the partial sums of ar",
 		"want the name of a workload with algorithm: in-network"},
 	{"packets without a capture", head +
 		"steps: [{workload: {name: ar, kind: all-reduce, size: 4B}}]\nchecks: [{" + here +
@@ -593,7 +601,7 @@ var wrongFiles = []struct {
 	{"link step without a link", head + "steps: [{link: {where: " + here + "a--b sideways, state: down}}]\n",
 		`link "a--b sideways"`, `" a-to-b" or " b-to-a"`},
 	{"up for a while", head + "steps: [{link: {where: a--b, state: up, for: " + here + "1s}}]\n",
-		"state: up for a while", "state: down or set"},
+		"for: 1s with state: up", "state: down or set"},
 	{"empty command", head + "steps: [{exec: {nodes: [h0], command: [" + here + "\"\"]}}]\n",
 		"an empty command", "want a program"},
 	{"no command", head + "steps: [{exec: {nodes: [h0], " + here + "command: []}}]\n", "command is empty",
@@ -680,7 +688,7 @@ func TestWrongFiles(t *testing.T) {
 func TestEveryProblemAtOnce(t *testing.T) {
 	_, err := Decode("f.yaml", []byte(
 		"name: Bad\nfabric: {topology: ring}\nsteps: [{sleep: 5}, {}]\nsed: 1\n"))
-	const want = `f.yaml:1:7: name "Bad"; want 1 to 24 of a-z, 0-9 and -, the first not -
+	const want = `f.yaml:1:7: invalid name "Bad"; want 1 to 24 characters of a-z, 0-9 and -, the first not -
 f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus, dragonfly
 f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
 f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, probe, stack, exec, link, wait, sleep

@@ -89,7 +89,8 @@ func (x *explicit) declare() {
 		switch {
 		case !nodeName.MatchString(name) || strings.Contains(name, "--"):
 			x.fail(list, i, fmt.Sprintf("name %q cannot be a host name", name),
-				`want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`)
+				`want at most 24 characters of a-z, 0-9 and single "-", the first a letter and the last `+
+					`not "-"`)
 			return false
 		case slices.Contains(reservedNodes, name):
 			x.fail(list, i, fmt.Sprintf("name %q is reserved", name),
@@ -212,7 +213,7 @@ func wrongInterface(name string) string {
 	case len(name) > maxInterfaceName:
 		return fmt.Sprintf("it has %d characters, want at most %d", len(name), maxInterfaceName)
 	case !interfaceName.MatchString(name):
-		return "want letters, digits, and . _ - after the first"
+		return "want letters and digits, and . _ - after the first character"
 	case slices.Contains(reservedInterfaces, name):
 		return "want another name than " + strings.Join(reservedInterfaces, ", ")
 	}

@@ -19,7 +19,7 @@ var generators = []Generator{
 			{Name: "hosts-per-leaf", Required: true, Min: 1, Max: 1024, Doc: "hosts on each leaf"},
 			{Name: "striped", Default: 0, Min: 0, Max: 1,
 				Doc: "1 numbers the hosts across the leaves, so that neighbours in a ring are on different " +
-					"ones"},
+					"leaves"},
 		},
 		size: func(p map[string]int) size {
 			hosts := p["leaves"] * p["hosts-per-leaf"]
@@ -57,7 +57,7 @@ var generators = []Generator{
 			{Name: "segments", Required: true, Min: 1, Max: 64, Doc: "segments"},
 			{Name: "servers", Required: true, Min: 1, Max: 1024, Doc: "servers of each segment"},
 			{Name: "rails", Required: true, Min: 1, Max: 16,
-				Doc: "rails; each server has two ports to each, one to each plane"},
+				Doc: "rails; each server has two ports per rail, one to each plane"},
 			{Name: "aggs", Required: true, Min: 1, Max: 256, Doc: "aggregation switches of each plane"},
 		},
 		size: func(p map[string]int) size {
@@ -83,13 +83,13 @@ var generators = []Generator{
 	},
 	{
 		Name:    Dragonfly,
-		Summary: "groups of switches, all joined in each, and links between each two groups (Kim, ISCA 2008)",
+		Summary: "groups of fully connected switches, with links between every two groups (Kim, ISCA 2008)",
 		Params: []Param{
 			{Name: "groups", Required: true, Min: 2, Max: 512, Doc: "groups"},
 			{Name: "switches", Required: true, Min: 1, Max: 64, Doc: "switches of each group"},
 			{Name: "hosts-per-switch", Default: 1, Min: 1, Max: 256, Doc: "hosts on each switch"},
 			{Name: "global-links", Default: 1, Min: 1, Max: 64,
-				Doc: "links of each switch to other groups, as far as they go evenly"},
+				Doc: "links of each switch to other groups, divided evenly among them"},
 		},
 		size: func(p map[string]int) size {
 			g, a := p["groups"], p["switches"]

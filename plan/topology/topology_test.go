@@ -335,12 +335,12 @@ func TestExplicitErrors(t *testing.T) {
 		{Wiring{Hosts: []string{"a"}, Switches: []string{"a"}},
 			`switches[0] switch "a" has the name of a node; want every name once`},
 		{Wiring{Hosts: []string{"a/b"}},
-			`hosts[0] name "a/b" cannot be a host name; want at most 24 of a-z, 0-9 and single "-", the first a letter and the last no "-"`},
+			`hosts[0] name "a/b" cannot be a host name; want at most 24 characters of a-z, 0-9 and single "-", the first a letter and the last not "-"`},
 		{Wiring{Hosts: []string{"all"}},
 			`hosts[0] name "all" is reserved; want another name than all, default, fabric, host, localhost, nics, switches`},
 		{Wiring{Switches: many}, `switches[1024] switches has 1025 entries; want at most 1024`},
 		{Wiring{Hosts: []string{"a"}, Switches: []string{"s"}, Connect: []string{"a:x y -- s"}},
-			`connect[0] link "a:x y -- s": "x y" cannot be an interface name; want letters, digits, and . _ - after the first`},
+			`connect[0] link "a:x y -- s": "x y" cannot be an interface name; want letters and digits, and . _ - after the first character`},
 	} {
 		_, err := Explicit(c.wiring)
 		var wrong *WiringError

@@ -16,7 +16,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	path += "." + c.Kind()
 	if (c.Trims != nil || c.Pauses != nil || c.Deadlock != "" || c.QueueDepth != nil) && !l.plan.Soft() {
 		l.never(path, "want fabric: {switch: {kind: soft}}, whose ports record it",
-			"%s is of soft switches, and the testbed has none", c.Kind())
+			"%s needs soft switches, and the testbed has none", c.Kind())
 		return
 	}
 	l.filtered(path, c)
@@ -132,7 +132,7 @@ func (l *prover) marks(path string, k *spec.MarksCheck) {
 	}
 	if demands(k.Count, spec.CountBound) && !l.can(at, marking) {
 		l.never(path+".count", "want fabric: {switch: {ecn: true}} of soft switches",
-			"no port there can mark a packet")
+			"no selected port can mark a packet")
 	}
 	if demands(k.Share, spec.ShareBound) && !l.can(l.ports, marking) {
 		l.neverUnlessPrograms(path+".share", "want fabric: {switch: {ecn: true}} of soft switches",
@@ -153,8 +153,8 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 	}
 	if !l.plan.Soft() {
 		if k.Reason != "" || k.From != "" || k.To != "" {
-			l.never(path, "want soft switches, or neither reason, from nor to",
-				"queues of the kernel count drops without their reasons and flows")
+			l.never(path, "want soft switches, or remove reason, from and to",
+				"kernel queues count drops without reasons and flows")
 		}
 		return
 	}
@@ -171,10 +171,10 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 	}
 	if k.Reason == softswitch.LinkDown.String() { // commands can take links down too
 		l.hardly(path+".reason", "want a step with link: {state: down}, or flap of a link",
-			"no step takes a link there down")
+			"no step takes down a link of the selected ports")
 	} else {
-		l.never(path+".reason", "want another reason, or settings of switches and links by which it happens",
-			"no port there can drop a packet for reason %s", k.Reason)
+		l.never(path+".reason", "want another reason, or switch and link settings that cause such drops",
+			"no selected port can drop a packet for reason %s", k.Reason)
 	}
 }
 
@@ -196,7 +196,7 @@ func (l *prover) reordering(path string, k *spec.ReorderingCheck) {
 			slices.ContainsFunc(l.settings(p), func(now plan.Direction) bool { return reorders(p, now) })
 	}) {
 		l.hardly(path, "want reorder of a link, or load-balance: spray",
-			"packets of a flow take one path, on which none overtakes another")
+			"all packets of a flow take one path and keep their order")
 	}
 }
 
@@ -207,7 +207,7 @@ func (l *prover) trims(path string, k *spec.TrimsCheck) {
 	l.seen(path, l.which(isNIC), true)
 	if demands(count, spec.CountBound) && !l.can(at, trimming) {
 		l.never(path, "want fabric: {switch: {trim: true}} of soft switches",
-			"no port there can trim a packet")
+			"no selected port can trim a packet")
 	}
 }
 
@@ -232,13 +232,13 @@ func (l *prover) pauses(path string, k *spec.PausesCheck) {
 	l.seen(path, at, true) // to see that ports react to pauses
 	l.seen(path, askers, false)
 	if (demands(k.Count, spec.CountBound) || demands(k.Paused, spec.DurationBound)) && len(askers) == 0 {
-		l.neverUnlessPrograms(path, wantPFC, "no port there can ask for a pause")
+		l.neverUnlessPrograms(path, wantPFC, "no selected port can request a pause")
 	}
 	for i, name := range k.Order {
 		path := fmt.Sprintf("%s.order[%d]", path, i)
 		ports := l.which(func(p *port) bool { return p.matches(name) })
 		if l.seen(path, ports, false); !slices.ContainsFunc(ports, l.asks) {
-			l.neverUnlessPrograms(path, wantPFC, "%s cannot ask for a pause", name)
+			l.neverUnlessPrograms(path, wantPFC, "%s cannot request a pause", name)
 		}
 	}
 }
@@ -259,8 +259,8 @@ func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
 		if demands(k.Max, spec.BytesBound) || demands(k.P99, spec.BytesBound) {
 			tell = l.hardly
 		}
-		tell(path+".at", "want ports of switches, or events: all of the capture at "+l.where("at"),
-			"NICs do not record the queue of what they send")
+		tell(path+".at", "want ports of switches, or events: all in the capture at "+l.where("at"),
+			"NICs do not record their send queues")
 	}
 	l.seen(path, at, true)
 }
@@ -314,11 +314,11 @@ func (l *prover) begins(path, workload string) {
 		}
 		at := l.file.Source.Pos(fmt.Sprintf("steps[%d]", l.step))
 		if step.Lasts() == "" {
-			l.never(path, "want the capture above it",
+			l.never(path, "want the capture above the workload",
 				"workload %s of step %d has ended before the capture at %v begins", workload, i+1, at)
 		} else {
-			l.hardly(path, "want the capture above it", "workload %s begins before the capture at %v",
-				workload, at)
+			l.hardly(path, "want the capture above the workload",
+				"workload %s begins before the capture at %v", workload, at)
 		}
 	}
 }

@@ -60,10 +60,10 @@ func (l *prover) filtered(path string, c *spec.PacketsCheck) {
 	}
 	switch {
 	case filter.Covers("not ("+text+")", needed):
-		l.never(path, "want no filter there, or one that takes them",
-			"%s needs %s, and the filter at %s takes none", key(path), what, l.where("filter"))
+		l.never(path, "remove the filter, or let it accept them",
+			"%s needs %s, and the filter at %s accepts none", key(path), what, l.where("filter"))
 	case !filter.Covers(text, all):
-		l.hardly(path, "want no filter there", "%s needs more packets than the filter at %s takes", key(path),
+		l.hardly(path, "remove the filter", "%s needs more packets than the filter at %s accepts", key(path),
 			l.where("filter"))
 	}
 }

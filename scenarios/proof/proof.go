@@ -134,9 +134,9 @@ func (l *prover) seen(path string, ports []*port, all bool) {
 	case len(ports) == 0 || len(missing) == 0:
 	case len(missing) == len(ports):
 		l.never(path, "want at: [all] there, or "+listed(missing),
-			"%s looks at ports of which the capture at %s has none", key(path), l.where("at"))
+			"%s needs ports, and the capture at %s has none of them", key(path), l.where("at"))
 	case all:
-		l.hardly(path, "want at: [all] there, or "+listed(missing)+" besides",
+		l.hardly(path, "want at: [all] there, or add "+listed(missing),
 			"%s needs %d ports, and the capture at %s lacks %d of them", key(path), len(ports), l.where("at"),
 			len(missing))
 	}
@@ -257,7 +257,7 @@ func (l *prover) disturbed(
 	for _, p := range ports {
 		// Only the last setting counts: an earlier one may apply while nothing is sent.
 		if all := l.settings(p); len(all) > 0 && by(p, all[len(all)-1]) {
-			l.hardly(path, want, "%s %s packets that %s sends, by its settings", p.at.Link, does, p)
+			l.hardly(path, want, "%s %s packets that %s sends, because of its settings", p.at.Link, does, p)
 			return
 		}
 	}

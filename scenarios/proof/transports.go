@@ -55,7 +55,7 @@ func (l *prover) datagrams(path string) {
 	sends := func(s spec.Step) bool { return s.Traffic != nil && s.Traffic.Pause == nil }
 	if len(l.over("tcp")) == len(l.carriers()) && !slices.ContainsFunc(l.file.Steps, sends) {
 		l.neverUnlessPrograms(path, "want a step of traffic, or transport: rd",
-			"%s is of datagrams, and no step sends any", key(path))
+			"%s judges datagrams, and no step sends any", key(path))
 	}
 }
 
@@ -75,8 +75,8 @@ func (l *prover) encrypted(path string) {
 			"all reliable datagrams are encrypted, and no step writes keys")
 	case l.capture.SnapLen < longest:
 		l.never(path, fmt.Sprintf("want snaplen: %s there", longest),
-			"encrypted datagrams are read whole, and the capture at %s keeps %s of each", l.where("snaplen"),
-			l.capture.SnapLen)
+			"encrypted datagrams must be captured whole, and the capture at %s keeps %s of each",
+			l.where("snaplen"), l.capture.SnapLen)
 	}
 }
 
@@ -118,7 +118,7 @@ func (l *prover) congestion() {
 		}) {
 			l.neverUnlessPrograms(c.path+".roce.congestion",
 				"want fabric: {switch: {ecn: true}} of soft switches, or congestion: none",
-				"dcqcn slows down for marks, and no switch marks RoCEv2's packets, of DSCP %d", dscpRoCE)
+				"dcqcn needs marks, and no switch marks RoCEv2 packets (DSCP %d)", dscpRoCE)
 		}
 	}
 }
@@ -142,8 +142,8 @@ func (l *prover) roce(path string, k *spec.RoCECheck) {
 		if len(steps) > 0 && !slices.ContainsFunc(steps, func(c carried) bool {
 			return c.RoCE != nil && c.RoCE.Congestion == spec.RoCEDCQCN
 		}) {
-			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} of a step",
-				"no step over roce answers marks")
+			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} in a step",
+				"no step with transport: roce reacts to marks")
 		} else if !l.can(l.ports, func(f softswitch.Foreseen) bool { return len(f.Marks) > 0 }) {
 			l.neverUnlessPrograms(path+".rule", "want fabric: {switch: {ecn: true}} of soft switches",
 				"no switch can mark a packet")
@@ -163,7 +163,7 @@ func (l *prover) icrc(path string, steps []carried) {
 	for _, c := range steps {
 		longest := roceFrame(c.Version(), payload)
 		want := fmt.Sprintf("want snaplen: %s there", longest)
-		what := fmt.Sprintf("an ICRC is of whole packets, those of %s have up to %s, and the capture at %s "+
+		what := fmt.Sprintf("an ICRC covers whole packets: those of %s have up to %s, and the capture at %s "+
 			"keeps %s of each", c.name, longest, l.where("snaplen"), l.capture.SnapLen)
 		switch {
 		case l.capture.SnapLen >= longest:
@@ -177,7 +177,7 @@ func (l *prover) icrc(path string, steps []carried) {
 	}
 	if longest := roceFrame(6, payload); len(steps) == 0 && l.capture.SnapLen < longest {
 		l.hardly(path+".rule", fmt.Sprintf("want snaplen: %s there", longest),
-			"an ICRC is of whole packets, and the capture at %s keeps %s of each", l.where("snaplen"),
+			"an ICRC covers whole packets, and the capture at %s keeps %s of each", l.where("snaplen"),
 			l.capture.SnapLen)
 	}
 }

@@ -42,10 +42,10 @@ func TestWrongAlgorithms(t *testing.T) {
 			"a.xml, size: 20B}}]\n", string(allPairs),
 			[]string{"a.yaml:3:72: ", "size 20B, want a multiple of 16B"}},
 		"experts": {head + "steps: [{workload: {name: w, kind: moe, moe: {experts: 6}}}]\n", "",
-			[]string{"a.yaml:3:41: ", "6 experts on 4 ranks: want as many on each"}},
+			[]string{"a.yaml:3:41: ", "6 experts on 4 ranks: want a multiple of the ranks"}},
 		"uneven": {head + "nodes: {h0: {ranks: 2}}\nsteps: [{workload: {name: w, kind: all-reduce, " +
 			"algorithm: hierarchical, size: 4KiB}}]\n", "",
-			[]string{"a.yaml:4:59: ", "want as many on each"}},
+			[]string{"a.yaml:4:59: ", "want the same number on each"}},
 		"even, one's": {head + "steps: [{workload: {name: w, kind: all-reduce, algorithm: hierarchical, " +
 			"size: 4KiB}}]\n", "", nil},
 	} {

@@ -170,7 +170,7 @@ func TestLinkThatStaysDown(t *testing.T) {
 	failed := r.Verdict == verdict.Fail && strings.Contains(r.Reason, "step workload ar: ")
 	// A queue that two readings found filled may have been empty in between.
 	busy := r.Verdict == verdict.Overloaded && r.Fidelity.Verdict == report.Overloaded &&
-		strings.Contains(r.Reason, "that a step failed proves nothing")
+		strings.Contains(r.Reason, "the failed step proves nothing")
 	if !failed && !busy || r.Steps[1].State != report.Failed {
 		t.Errorf("%s: %s; want the workload's step to fail", r.Verdict, r.Reason)
 	}
@@ -261,11 +261,11 @@ func TestOverloadOverrulesFailures(t *testing.T) {
 		{"a check of a degraded run", report.Degraded, failing, nil, verdict.Fail, verdict.ExitFail,
 			"lossless"},
 		{"a check", report.Overloaded, failing, nil, verdict.Overloaded, verdict.ExitOverloaded,
-			"a link was slow; that a check failed proves nothing"},
+			"a link was slow; the failed check proves nothing"},
 		{"two checks", report.Overloaded, append(failing, failing...), nil, verdict.Overloaded,
-			verdict.ExitOverloaded, "that 2 checks failed"},
+			verdict.ExitOverloaded, "the 2 failed checks"},
 		{"a step", report.Overloaded, failing, step, verdict.Overloaded, verdict.ExitOverloaded,
-			"a link was slow; that a step failed proves nothing"},
+			"a link was slow; the failed step proves nothing"},
 		{"a check of fidelity", report.Degraded,
 			append(failing, report.Check{Name: "fidelity faithful", Verdict: verdict.Overloaded}), nil,
 			verdict.Overloaded, verdict.ExitOverloaded, "fidelity faithful"},

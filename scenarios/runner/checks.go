@@ -242,7 +242,7 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 		e.fidelity.Verdict != report.Faithful &&
 		r.Measured["spurious"] <= pauseSpurious*r.Measured["sent"] {
 		c.Verdict = verdict.Inconclusive
-		c.Summary += fmt.Sprintf(", but the emulation was %s: a pause of the host's looks like a loss",
+		c.Summary += fmt.Sprintf(", but the emulation was %s: a pause of the host looks like a loss",
 			e.fidelity.Verdict)
 	}
 }
@@ -255,10 +255,10 @@ const pauseSpurious = 0.01
 func judgeLeftOut(c *report.Check, done *finished, words correctness) string {
 	if done.Missing > done.MayMiss {
 		c.Verdict = verdict.Fail
-		return fmt.Sprintf("%d bytes of %s never came, of %d that may be left out", done.Missing, words.parts,
+		return fmt.Sprintf("%d bytes of %s are missing, and at most %d may be", done.Missing, words.parts,
 			done.MayMiss)
 	}
-	return fmt.Sprintf("%s%s %d bytes of %s that never came, as told, of %d that may be left out",
+	return fmt.Sprintf("%s%s %d bytes of %s, which the receivers know are missing (at most %d may be)",
 		words.right, words.without, done.Missing, words.parts, done.MayMiss)
 }
 
@@ -330,12 +330,12 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 			if c.Verdict == verdict.Pass {
 				c.Verdict = verdict.Inconclusive
 			}
-			found = append(found, "ranks have clocks that are not this host's, and nobody knows its "+k.Name)
+			found = append(found, k.Name+" is unknown: ranks have other clocks than this host")
 			continue
 		}
 		if !there {
 			c.Verdict = verdict.Fail
-			found = append(found, "it has no "+k.Name)
+			found = append(found, "the workload has no "+k.Name)
 			continue
 		}
 		shown := value
@@ -405,7 +405,7 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	others, _ := figureOf(other, name)
 	if err != nil || others == 0 || !has || otherClocks(done) || otherClocks(other) {
 		c.Summary = strings.TrimPrefix(
-			fmt.Sprintf("%s; workload %s gave nothing to compare with", c.Summary, beside), "; ")
+			fmt.Sprintf("%s; workload %s has no result to compare with", c.Summary, beside), "; ")
 		if c.Verdict == verdict.Pass {
 			c.Verdict = verdict.Inconclusive
 		}

@@ -70,7 +70,7 @@ func TestLeftOutIsTold(t *testing.T) {
 		}, 0, 1, "never came; it says"},
 		"more than may be left out": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
-		}, 0, 0, "of partial sums never came, of"},
+		}, 0, 0, "of partial sums are missing, and at most"},
 		"an element is wrong besides": {func(w *finished) { w.wrong = 1 }, 0, 0,
 			"1 elements are wrong"},
 		"a rank of a job tells one byte more": {func(w *finished) {
@@ -78,13 +78,13 @@ func TestLeftOutIsTold(t *testing.T) {
 		}, 1, 5, "never came; it says"},
 		"a job leaves out more": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
-		}, 1, 3, "of partial sums never came, of"},
+		}, 1, 3, "of partial sums are missing, and at most"},
 		"a rank misses one byte more": {func(w *finished) {
 			*w.traffic.Ranks[1].Missing++
 		}, 2, 6, "never came; it says"},
 		"messages lack more": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
-		}, 2, 4, "of messages never came, of"},
+		}, 2, 4, "of messages are missing, and at most"},
 	} {
 		e := *held
 		e.workloads = append(e.workloads[:0:0], held.workloads...)

@@ -145,8 +145,8 @@ func (f *findings) rules() {
 	}
 }
 
-// ErrWord is the error of a word in a file that names nothing.
-var ErrWord = errors.New("unknown word")
+// ErrWord is the error of an invalid filter, event, rule or feature in a file.
+var ErrWord = errors.New("invalid value")
 
 // words checks the features, which only the doctor knows.
 func (f *findings) words() {

@@ -67,7 +67,8 @@ func sizesOf(o *Options, key string, m *spec.Sizing) (*flows.Sizes, error) {
 func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 	ranks := len(o.Plan.Ranks)
 	if c.Prefill >= ranks {
-		return nil, fmt.Errorf("%d of %d ranks prefill: want at least one that decodes", c.Prefill, ranks)
+		return nil, fmt.Errorf("%d of %d ranks prefill: want at least one rank that decodes", c.Prefill,
+			ranks)
 	}
 	output := 0
 	if c.Decode != nil {
@@ -130,7 +131,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 	default:
 		b := m.Blocks
 		if b.Servers >= ranks {
-			return nil, fmt.Errorf("%d of %d ranks have storage: want at least one without it", b.Servers,
+			return nil, fmt.Errorf("%d of %d ranks have storage: want at least one rank without", b.Servers,
 				ranks)
 		}
 		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block,
@@ -143,7 +144,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 		s.Droppable = m.RD.Droppable
 	}
 	if total := s.Bytes(); total > mostMessageBytes {
-		return nil, fmt.Errorf("the messages have %v in all: want at most %v, by fewer or smaller messages",
+		return nil, fmt.Errorf("the messages have %v in total: want at most %v, by fewer or smaller messages",
 			total, units.Bytes(mostMessageBytes))
 	}
 	return s, nil

@@ -93,7 +93,7 @@ func TestServing(t *testing.T) {
 	}
 	// Decoded from 12, 27 and 42 ms on, to 57.
 	for what, want := range map[string]float64{"waits for prefill": .006, "prefill": .010,
-		"cache after it": .002, "waits for decode": .020, "each token": .035 / 3, "whole request": .053} {
+		"rest of the cache": .002, "waits for decode": .020, "each token": .035 / 3, "whole request": .053} {
 		if !near(most[what], want) {
 			t.Errorf("%s: %v at most, want %v", what, most[what], want)
 		}

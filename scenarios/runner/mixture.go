@@ -16,8 +16,8 @@ type mixtureOutcome struct{ collectiveOutcome }
 
 func (o mixtureOutcome) correctness() correctness {
 	words := elements(o.Ranks)
-	words.right = fmt.Sprintf("every byte that came to experts of %d ranks is right, and every element that "+
-		"came back, to the last bit and within %.0f%% of the error that it may have", o.Ranks,
+	words.right = fmt.Sprintf("every byte that reached the experts of %d ranks is right, and every element "+
+		"that came back is exact to the bit, with at most %.0f%% of the permitted error", o.Ranks,
 		100*o.Mixture.Most)
 	return words
 }

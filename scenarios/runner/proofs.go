@@ -35,13 +35,13 @@ func overload(checks []report.Check, file []spec.Check) (failed int) {
 		case c.Verdict == verdict.Fail:
 			failed++
 			c.Verdict = verdict.Overloaded
-			c.Summary += "; that proves nothing, as the emulation was overloaded"
+			c.Summary += "; this proves nothing, because the emulation was overloaded"
 		case c.Verdict == verdict.Pass && rests:
 			c.Verdict = verdict.Overloaded
-			c.Summary += "; that rests on time, and the emulation was overloaded"
+			c.Summary += "; this depends on time, and the emulation was overloaded"
 		case c.Verdict == verdict.Pass:
-			c.Details = append(c.Details, "this does not rest on time: it holds though the emulation was "+
-				"overloaded")
+			c.Details = append(c.Details, "this does not depend on time: it holds although the emulation "+
+				"was overloaded")
 		}
 	}
 	return failed

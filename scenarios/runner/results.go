@@ -176,14 +176,15 @@ func (r *results) listLocked(path string) error {
 		return nil
 	}
 	if strings.ContainsAny(path, "\n\r") {
-		return fmt.Errorf("create %q: a line break in a file name, want none", path)
+		return fmt.Errorf("create %q: the file name has a line break, want none", path)
 	}
 	if _, err := r.root.Lstat(path); err == nil {
-		return fmt.Errorf("create %s: it exists and is not of an earlier run", filepath.Join(r.dir, path))
+		return fmt.Errorf("create %s: it exists, and no earlier run made it: remove it",
+			filepath.Join(r.dir, path))
 	}
 	r.listed[path] = true
 	if _, err := fmt.Fprintln(r.marker, path); err != nil {
-		return fmt.Errorf("mark %s: %w", path, err)
+		return fmt.Errorf("list %s in the marker: %w", path, err)
 	}
 	return nil
 }

@@ -80,8 +80,9 @@ func (r *run) meant(ended []report.DaemonEnd) error {
 					return e.Switch == name && e.Daemon == daemon && e.At >= began.Start
 				})
 				if at < 0 {
-					return &daemonError{fmt.Sprintf("%s: step %s: %s of %s was to end, and has not",
-						began.Where, began.Name, daemon, name), errRunsOn}
+					return &daemonError{fmt.Sprintf(
+						"%s: step %s should have ended %s of %s, which still runs", began.Where, began.Name,
+						daemon, name), errRunsOn}
 				}
 				ended[at].Meant = true
 			}

@@ -388,11 +388,11 @@ func (r *run) conclude(ctx context.Context, err error) {
 func overruled(failed int, err error) string {
 	switch {
 	case stepVerdict(err) == verdict.Fail:
-		return "; that a step failed proves nothing"
+		return "; the failed step proves nothing"
 	case failed == 1:
-		return "; that a check failed proves nothing"
+		return "; the failed check proves nothing"
 	case failed > 1:
-		return fmt.Sprintf("; that %d checks failed proves nothing", failed)
+		return fmt.Sprintf("; the %d failed checks prove nothing", failed)
 	}
 	return ""
 }

@@ -45,7 +45,7 @@ func finishServing(made *report.Messages, c *spec.CacheMessages, s *flows.Schedu
 		}
 		computed, end = computed+p.Computed-p.Begun, max(end, p.Computed)
 	}
-	for i, what := range []string{"waits for prefill", "prefill", "cache after it", "waits for decode",
+	for i, what := range []string{"waits for prefill", "prefill", "rest of the cache", "waits for decode",
 		"each token", "whole request"} {
 		if len(parts[i]) > 0 {
 			made.Parts = append(made.Parts,

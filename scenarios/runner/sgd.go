@@ -29,8 +29,8 @@ func (o sgdOutcome) figure(name string) (value float64, there bool) {
 
 func (o sgdOutcome) correctness() correctness {
 	words := elements(o.Ranks)
-	words.wrong = "%d times a rank had other weights than rank 0 after an iteration, or an element of the " +
-		"first or last sum of gradients was not that of all ranks'"
+	words.wrong = "%d errors: a rank had other weights than rank 0 after an iteration, or an element of " +
+		"the first or last sum of gradients was wrong"
 	words.right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", o.Ranks,
 		o.Iterations)
 	words.without = ", without"

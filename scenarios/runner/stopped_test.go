@@ -208,7 +208,7 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 		t.Errorf("a rank that sent twice its bytes: %+v", checks[3])
 	}
 	if got := concluded(checks, o.File.Checks[:4]); got.Verdict != verdict.Overloaded ||
-		!strings.Contains(got.Reason, "that a check failed proves nothing") {
+		!strings.Contains(got.Reason, "the failed check proves nothing") {
 		t.Errorf("with a check that failed: %s, %s", got.Verdict, got.Reason)
 	}
 }

@@ -160,7 +160,7 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 			report.Micros(t.Released.P99), report.Micros(limit))
 	}
 	if watched := t.Arrivals.Frames + t.Unmatched; float64(t.Unmatched) > unmatchedDegraded*float64(watched) {
-		against(degraded, "how late frames arrived is not known of %d of %d watched ones", t.Unmatched,
+		against(degraded, "the lateness of %d of %d watched frames is unknown", t.Unmatched,
 			watched)
 	}
 	if share := float64(t.Lost) / max(1, float64(t.Lost+t.Frames)); t.Lost > 0 {

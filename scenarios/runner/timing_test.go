@@ -44,7 +44,7 @@ func TestTimingByNumbers(t *testing.T) {
 		{"some not known", report.Timing{Arrivals: report.Lateness{Frames: 91}, Unmatched: 9},
 			report.Faithful, ""},
 		{"many not known", report.Timing{Arrivals: report.Lateness{Frames: 89}, Unmatched: 11},
-			report.Degraded, "is not known of 11 of 100 watched ones"},
+			report.Degraded, "the lateness of 11 of 100 watched frames is unknown"},
 		{"nothing to be late against", report.Timing{Arrivals: report.Lateness{P99: 50_000}}, report.Faithful,
 			""},
 		{"one lost", report.Timing{Lost: 1, Frames: 999}, report.Degraded,

@@ -51,8 +51,8 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 		{"too many ranks", "  - training: {name: a, model: {layers: 4, hidden: 64, sequence: 32, tflops: " +
 			"1, dp: 3}}\n", "file.yaml:4:5: training job: place 3 ranks: the testbed has 2"},
 		{"taken", "  - training: {name: a, background: true, trace: good.cm}\n  - training: {name: b, " +
-			"trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, and jobs " +
-			"beside this one have 2"},
+			"trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, of " +
+			"which other jobs use 2"},
 		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: " +
 			"2%}}\n", "file.yaml:4:72: training job: droppable has no effect"},
 		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n",
@@ -60,7 +60,7 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 		{"no trace", "  - training: {name: a, trace: none.cm}\n", "file.yaml:4:32: training job: "},
 		{"wrong trace", "  - training: {name: a, trace: wrong.cm}\n", "wrong.cm:3: node 1 sends to itself"},
 		{"too large", "  - training: {name: a, model: {layers: 1, hidden: 65536, sequence: 32, tflops: 1, " +
-			"dp: 2}}\n", "want a multiple of 4 up to"},
+			"dp: 2}}\n", "want a multiple of 4 from 4 to"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{

@@ -168,8 +168,7 @@ func (o barrierOutcome) correctness() correctness {
 	words.wrong = "a rank ended before all had begun %d times"
 	words.right = fmt.Sprintf("none of %d ranks ended before all had begun", o.Ranks)
 	if o.unchecked {
-		words.unknown = "ranks have clocks that are not this host's, and nobody knows who ended before " +
-			"others had begun"
+		words.unknown = "the order is unknown: ranks have other clocks than this host"
 	}
 	return words
 }

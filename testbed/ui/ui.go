@@ -84,8 +84,8 @@ func (s *Server) URL() string {
 	return "http://" + s.listener.Addr().String() + s.root + "?token=" + s.token
 }
 
-// Serve serves the page until ctx ends or the testbed is taken down. It sends the reason to open pages, ends
-// their recordings and returns nil. If the testbed died or the port failed, it returns an error.
+// Serve serves the page until ctx ends or the testbed is taken down. It sends each open page the reason,
+// ends its recordings and returns nil. If the testbed died or the port failed, it returns an error.
 func (s *Server) Serve(ctx context.Context) error {
 	server := &http.Server{Handler: s.handler(), ReadHeaderTimeout: requestTime, WriteTimeout: answerTime,
 		IdleTimeout: idleTime, MaxHeaderBytes: 16 << 10}

@@ -83,7 +83,7 @@ func (e *RejectError) Error() string {
 	text := fmt.Sprintf("aggregate: the switch rejects updates: %s", e.Code)
 	switch e.Code {
 	case wire.AggregationTimeout:
-		text += fmt.Sprintf(", of the workers only those of bitmap %#x came", e.Present)
+		text += fmt.Sprintf(", only the workers of bitmap %#x sent theirs", e.Present)
 	case wire.AggregationEpochOld:
 		text += fmt.Sprintf(", it is at epoch %d", e.Epoch)
 	}
@@ -136,8 +136,8 @@ type slot struct {
 func New(c Config) (*Worker, error) {
 	switch {
 	case c.FanIn < 1 || c.FanIn > wire.AggregationMaxFanIn || c.Worker < 0 || c.Worker >= c.FanIn:
-		return nil, fmt.Errorf("aggregate: worker %d of %d: want 0 to fan-in - 1, and a fan-in of 1 to %d",
-			c.Worker, c.FanIn, wire.AggregationMaxFanIn)
+		return nil, fmt.Errorf("aggregate: worker %d with fan-in %d: want worker 0 to fan-in - 1, and "+
+			"fan-in 1 to %d", c.Worker, c.FanIn, wire.AggregationMaxFanIn)
 	case c.Slots < 1 || c.Slots > 1<<16 || c.Elements < 1 || c.Elements > wire.AggregationMaxElements:
 		return nil, fmt.Errorf("aggregate: %d slots of %d elements: want 1 to %d slots of 1 to %d elements",
 			c.Slots, c.Elements, 1<<16, wire.AggregationMaxElements)
@@ -171,8 +171,8 @@ func (w *Worker) Combine(now clock.Time, t element.Type, op element.Op, memory [
 	kind, known := types[t]
 	does, can := ops[op]
 	if !known || !can || len(memory)%t.Size() != 0 {
-		return fmt.Errorf("aggregate: %s of %d bytes of type %s: want an operation and a type of switches, "+
-			"and whole elements", op, len(memory), t)
+		return fmt.Errorf("aggregate: %s of %d bytes of type %s: want an operation and a type that "+
+			"switches support, and whole elements", op, len(memory), t)
 	}
 	element.Prepare(t, op, w.config.FanIn, memory)
 	w.begin(now, tensor{memory: memory, kind: kind, op: does, finish: func() {
@@ -201,7 +201,7 @@ func (w *Worker) Int32(now clock.Time, data []int32) {
 
 func (w *Worker) begin(now clock.Time, t tensor) {
 	if w.open > 0 {
-		panic("aggregation: a tensor is begun before the last one is done")
+		panic("aggregation: a tensor is begun before the previous tensor is done")
 	}
 	w.tensor, w.progress = t, now
 	w.open = t.chunks(w.config.Elements)

@@ -26,9 +26,9 @@ import (
 //
 // A descriptor is watched during a wait only. Otherwise each packet on a descriptor without a
 // waiter runs two instances of epoll, one within the other, and wakes the thread of Go's poller in
-// vain. A wait for packets alone needs two system calls beside the calls of Go's poller. The waiter
-// needs no system call to find out whether Wake was called and when the timer fires. It does not
-// move a timer that fires a little early.
+// vain. A wait for packets alone needs two system calls in addition to the calls of Go's
+// poller. The waiter needs no system call to find out whether Wake was called and when the timer
+// fires. It does not move a timer that fires a little early.
 //
 // Wait must be called by one goroutine at a time, and Arm by one goroutine at a time. These may be
 // two goroutines.

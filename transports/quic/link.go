@@ -70,7 +70,7 @@ func reason(err error) error {
 	case codeRefused:
 		return errors.New("it refused the connection")
 	}
-	return errors.New("it closed the connection for an error")
+	return errors.New("it closed the connection because of an error")
 }
 
 func (l *link) reply(r reply) error {

@@ -12,10 +12,10 @@
 // messages arrive whole.
 //
 // Each endpoint has a key and certificate of its own. The address has the hash of the certificate,
-// and both ends of a connection compare it. So an address names one life of an endpoint, and no other
-// endpoint can pretend to be it. A peer is dead when its connection closes, or when packets to it are
-// unanswered for the peer timeout. A peer whose process is stopped is dead, too, because the process
-// answers, and not its kernel.
+// and both ends of a connection compare it. So an address names one endpoint, and no other endpoint,
+// such as the endpoint of a restarted process, can pretend to be it. A peer is dead when its
+// connection closes, or when packets to it are unanswered for the peer timeout. A peer whose process
+// is stopped is dead, too, because the process answers, and not its kernel.
 package quic
 
 import (
@@ -98,7 +98,8 @@ var _ transports.Endpoint = (*Endpoint)(nil)
 // Open opens the socket and listens. It fails when the address or port is not free.
 func Open(config Config) (*Endpoint, error) {
 	if !config.Addr.IsValid() || config.Addr.IsUnspecified() {
-		return nil, fmt.Errorf("open quic endpoint: address %v is not one of a NIC", config.Addr)
+		return nil, fmt.Errorf("open quic endpoint: address %v is unspecified, want the address of a NIC",
+			config.Addr)
 	}
 	config.PeerTimeout = cmp.Or(config.PeerTimeout, defaultPeerTimeout)
 	e := &Endpoint{
@@ -154,7 +155,7 @@ func (e *Endpoint) Address() []byte { return e.self.encode() }
 func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	to, err := decodeAddress(raw)
 	if err == nil && to.at.Addr().Is4() != e.config.Addr.Is4() {
-		err = fmt.Errorf("it is at %v, and this endpoint at %v", to.at, e.config.Addr)
+		err = fmt.Errorf("it is at %v, and this endpoint at %v: want one IP version", to.at, e.config.Addr)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("add peer: %w", err)
@@ -238,13 +239,13 @@ func (e *Endpoint) postOne(request *transports.Request) (bool /* taken */, error
 	case closed:
 		return false, transports.ErrClosed
 	case p == nil:
-		return false, fmt.Errorf("no peer %d", request.Peer)
+		return false, fmt.Errorf("unknown peer %d: want a number from AddPeer", request.Peer)
 	}
 	h := header{op: request.Op, imm: request.Imm, length: uint32(request.Size())}
 	if h.length > 0 {
 		if len(request.Remote) != transports.KeyLen {
-			return false, fmt.Errorf("%v %d bytes: %w: a handle of %d bytes is none of a quic region",
-				request.Op, h.length, transports.ErrAccess, len(request.Remote))
+			return false, fmt.Errorf("%v %d bytes: %w: the region handle has %d bytes, want %d", request.Op,
+				h.length, transports.ErrAccess, len(request.Remote), transports.KeyLen)
 		}
 		h.key, h.offset = binary.BigEndian.Uint64(request.Remote), request.Offset
 	}

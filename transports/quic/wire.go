@@ -94,7 +94,7 @@ func decodeHeader(raw *[headerLen]byte) (header, error) {
 	case raw[1]|raw[2]|raw[3] != 0:
 		return h, fmt.Errorf("header % x: reserved bytes are not zero", raw[:])
 	case length > transports.MaxMessage:
-		return h, fmt.Errorf("header of %d bytes, limit %d", length, transports.MaxMessage)
+		return h, fmt.Errorf("header of a message of %d bytes, limit %d", length, transports.MaxMessage)
 	}
 	return h, nil
 }

@@ -1,5 +1,5 @@
 // Package rd is the transports.Endpoint of reliable datagrams: the transport of an imaginary NIC
-// for AI training that keeps only the features that training needs. PROTOCOL.md beside it fixes its
+// for AI training that keeps only the features that training needs. PROTOCOL.md in its folder has its
 // wire format and rules.
 //
 // An endpoint has engines. Each engine has a thread, a socket to receive from, sockets to send
@@ -56,7 +56,7 @@ type Config struct {
 	Engines int
 	// Paths is the number of source ports of each engine. Default 8.
 	Paths int
-	// Choose is the way in which packets are spread over the paths. Default: oblivious.
+	// Choose selects how packets are spread over the paths. Default: oblivious.
 	Choose path.Kind
 	// Weights are the shares of the paths of path.KindWeighted. Default: equal shares.
 	Weights []uint32
@@ -143,7 +143,7 @@ func Open(config Config) (*Endpoint, error) {
 	if config.Engines > wire.RDEngines || config.Engines < 1 || config.Paths < 1 ||
 		config.Engines*config.Paths > blocks || payload < 1 {
 		return nil, fmt.Errorf("open rd endpoint: %d engines of %d paths at an MTU of %d: want 1 to %d "+
-			"engines, at most %d paths of all together, and an MTU above %d",
+			"engines, at most %d paths in all, and an MTU above %d",
 			config.Engines, config.Paths, config.MTU, wire.RDEngines, blocks, config.MTU-payload)
 	}
 	e := &Endpoint{config: config, completions: completion.New(), byLife: make(map[uint64]transports.Peer)}

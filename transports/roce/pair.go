@@ -13,7 +13,7 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
-// Place identifies a queue pair to the peer's.
+// Place identifies a queue pair to the peer's queue pair.
 type Place struct {
 	Addr netip.Addr
 	QPN  infiniband.QPN

@@ -73,7 +73,7 @@ type Config struct {
 	Selective bool
 	// Congestion, if set, makes rates follow the fabric's marks. All peers need the same setting.
 	Congestion *dcqcn.Params
-	// Overhead is the number of bytes that rates count for each packet besides its Ethernet frame.
+	// Overhead is the number of bytes that rates count for each packet in addition to its Ethernet frame.
 	// Default 0.
 	Overhead int
 	// DSCP is the DSCP of all packets but CNPs, which have 48. Default 26.
@@ -172,7 +172,7 @@ func (e *Endpoint) AddPeer(raw []byte) (transports.Peer, error) {
 	case to.at.Is4() != e.config.Addr.Is4():
 		err = fmt.Errorf("it has address %v, and this endpoint %v: want one IP version", to.at, e.config.Addr)
 	case to.selective != e.self.selective:
-		err = errors.New("only one of both retransmits selectively: want one setting for both")
+		err = errors.New("only one of the two endpoints retransmits selectively: want one setting for both")
 	}
 	if err != nil {
 		return 0, fmt.Errorf("add peer: %w", err)

@@ -126,7 +126,7 @@ func (p *peer) accept(conn *net.TCPConn) {
 	p.goLocked(in.run)
 }
 
-var errGoodbye = errors.New("it closed")
+var errGoodbye = errors.New("it closed its endpoint")
 
 // run reads messages until the connection or the endpoint ends. On a goodbye it closes first, as
 // the sender asked.

@@ -117,7 +117,7 @@ func decodeHeader(raw []byte) (header, error) {
 	case h.op != transports.OpWrite && h.op != transports.OpWriteImm && h.op != opGoodbye:
 		return h, fmt.Errorf("header with operation %d", raw[0])
 	case h.length > transports.MaxMessage:
-		return h, fmt.Errorf("header of %d bytes, limit %d", h.length, transports.MaxMessage)
+		return h, fmt.Errorf("header of a message of %d bytes, limit %d", h.length, transports.MaxMessage)
 	}
 	return h, nil
 }

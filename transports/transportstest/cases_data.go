@@ -23,12 +23,12 @@ func testAddresses(r *rig) {
 	for _, bad := range [][]byte{nil, {}, {0}, address[:len(address)-1], append(bytes.Clone(address), 0),
 		make([]byte, 4096)} {
 		if peer, err := a.AddPeer(bad); err == nil {
-			r.Errorf("address %x was taken as peer %d", bad, peer)
+			r.Errorf("invalid address %x was accepted as peer %d", bad, peer)
 		}
 	}
 	for _, size := range []int{0} {
 		if _, err := a.Register(make([]byte, size), transports.RemoteWrite); err == nil {
-			r.Errorf("a region of %d bytes was registered", size)
+			r.Errorf("a region of %d bytes was registered, want an error", size)
 		}
 	}
 	one, two := a.area(64), a.area(64)
@@ -81,7 +81,7 @@ func testWriteIsSilent(r *rig) {
 	}
 	r.quiet()
 	if len(b.received) != 0 {
-		r.Errorf("the receiver was told of a WRITE: %+v", b.received[0])
+		r.Errorf("the receiver has a completion for a WRITE: %+v", b.received[0])
 	}
 	target.untouched(0, 0)
 }
@@ -194,7 +194,7 @@ func testManyOutstanding(r *rig) {
 	seen := make([]bool, count)
 	for _, c := range b.received {
 		if c.Imm >= count || seen[c.Imm] || c.Bytes != int(c.Imm)%(size+1) || c.Peer != ba {
-			r.Fatalf("immediate delivered twice, never sent or with wrong fields: %+v", c)
+			r.Fatalf("immediate delivered twice, never sent, or with wrong fields: %+v", c)
 		}
 		seen[c.Imm] = true
 	}
@@ -228,7 +228,8 @@ func testBackPressure(r *rig) {
 			refused = time.Now()
 		}
 		if posted > most {
-			r.Fatalf("an endpoint took %d requests for a peer that does not poll", posted)
+			r.Fatalf("endpoint accepted %d requests for a peer that does not poll, want at most %d", posted,
+				most)
 		}
 		r.pollAll()
 		if n == 0 {

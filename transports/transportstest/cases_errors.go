@@ -30,7 +30,8 @@ func testMalformedRequests(r *rig) {
 		good.ID = uint64(posted)
 		n, err := a.Post(context.Background(), []transports.Request{good, bad, good})
 		if n != 1 || err == nil {
-			r.Errorf("post of a good request and one with %s: took %d, error %v", name, n, err)
+			r.Errorf("post of a good request and one with %s: accepted %d, error %v, want 1 and an error",
+				name, n, err)
 		}
 		posted += n
 		r.until("the good request", func() bool { return len(a.sent) == posted && len(b.received) == posted })
@@ -106,7 +107,7 @@ func (n *node) outcome(request transports.Request) error {
 		return err
 	}
 	if taken != 1 || err != nil {
-		n.rig.Fatalf("post of one request: took %d, error %v", taken, err)
+		n.rig.Fatalf("post of one request: accepted %d, error %v, want 1 and no error", taken, err)
 	}
 	n.rig.until("the end of a request", func() bool { return len(n.sent) > before })
 	n.rig.quiet()
@@ -186,7 +187,8 @@ func testDeadPeer(r *rig) {
 		}
 	}
 	if len(seen) != posted || failed == 0 {
-		r.Errorf("%d of %d requests to a dead peer ended, %d with an error", len(seen), posted, failed)
+		r.Errorf("%d of %d requests to a dead peer completed, %d with an error, want all, some with an error",
+			len(seen), posted, failed)
 	}
 	if len(a.down) != 1 || a.down[0].Peer != ab || !errors.Is(a.down[0].Err, transports.ErrPeerFailed) {
 		r.Errorf("the death was reported as %+v, want once for peer %d", a.down, ab)
@@ -194,7 +196,7 @@ func testDeadPeer(r *rig) {
 	if n, err := a.Post(context.Background(),
 		[]transports.Request{{Op: transports.OpWrite, Peer: ab}}); n != 0 ||
 		!errors.Is(err, transports.ErrPeerFailed) {
-		r.Errorf("post to a dead peer: took %d, error %v", n, err)
+		r.Errorf("post to a dead peer: accepted %d, error %v, want 0 and ErrPeerFailed", n, err)
 	}
 	if err := a.outcome(transports.Request{ID: 1 << 32, Op: transports.OpWriteImm, Peer: ac}); err != nil {
 		r.Errorf("write to a living peer: %v", err)
@@ -216,7 +218,7 @@ func testDeadSender(r *rig) {
 			[]transports.Request{{ID: 1, Op: transports.OpWrite, Peer: ba}})
 		if err != nil {
 			if n != 0 || !errors.Is(err, transports.ErrPeerFailed) {
-				r.Fatalf("post to a dead peer: took %d, error %v", n, err)
+				r.Fatalf("post to a dead peer: accepted %d, error %v, want 0 and ErrPeerFailed", n, err)
 			}
 			return len(b.down) > 0
 		}
@@ -252,10 +254,10 @@ func testClose(r *rig) {
 	select {
 	case err := <-woken:
 		if !errors.Is(err, transports.ErrClosed) {
-			r.Errorf("wait ended by close: %v", err)
+			r.Errorf("wait ended by close: %v, want ErrClosed", err)
 		}
 	case <-time.After(r.suite.Bound):
-		r.Fatalf("close left a wait behind")
+		r.Fatalf("a wait did not end within %v after close", r.suite.Bound)
 	}
 	for a.poll() {
 	}
@@ -269,7 +271,8 @@ func testClose(r *rig) {
 		}
 	}
 	if len(a.sent) != posted || failed == 0 {
-		r.Errorf("%d of %d requests completed, %d of them with an error", len(a.sent), posted, failed)
+		r.Errorf("%d of %d requests completed, %d with an error, want all, some with an error",
+			len(a.sent), posted, failed)
 	}
 	closedCalls(r, a, ab)
 }
@@ -294,7 +297,7 @@ func testCloseOfReceiver(r *rig) {
 			r.Errorf("close: %v", err)
 		}
 	case <-time.After(r.suite.Bound):
-		r.Error("close does not end")
+		r.Errorf("close did not end within %v", r.suite.Bound)
 		for _, b := range senders {
 			b.Close()
 		}
@@ -319,13 +322,13 @@ func testCloseBesidePosts(r *rig) {
 					runtime.Gosched()
 				}
 				if !errors.Is(err, transports.ErrClosed) {
-					r.Errorf("post beside close: %v, want ErrClosed", err)
+					r.Errorf("post during close: %v, want ErrClosed", err)
 				}
 			})
 		}
 		time.Sleep(time.Millisecond)
 		if err := a.Close(); err != nil {
-			r.Errorf("close beside posts: %v", err)
+			r.Errorf("close during posts: %v", err)
 		}
 		posting.Wait()
 	}
@@ -336,16 +339,16 @@ func closedCalls(r *rig, a *node, peer transports.Peer) {
 	ctx := context.Background()
 	if n, err := a.Post(ctx, []transports.Request{{Op: transports.OpWrite, Peer: peer}}); n != 0 ||
 		!errors.Is(err, transports.ErrClosed) {
-		r.Errorf("post to a closed endpoint: took %d, error %v", n, err)
+		r.Errorf("post to a closed endpoint: accepted %d, error %v, want 0 and ErrClosed", n, err)
 	}
 	if _, err := a.Register(make([]byte, 1), transports.RemoteWrite); !errors.Is(err, transports.ErrClosed) {
-		r.Errorf("register with a closed endpoint: %v", err)
+		r.Errorf("register with a closed endpoint: %v, want ErrClosed", err)
 	}
 	if _, err := a.AddPeer(a.Address()); !errors.Is(err, transports.ErrClosed) {
-		r.Errorf("add peer to a closed endpoint: %v", err)
+		r.Errorf("add peer to a closed endpoint: %v, want ErrClosed", err)
 	}
 	if err := waitBounded(r, a, ctx); !errors.Is(err, transports.ErrClosed) {
-		r.Errorf("wait on a closed endpoint: %v", err)
+		r.Errorf("wait on a closed endpoint: %v, want ErrClosed", err)
 	}
 }
 

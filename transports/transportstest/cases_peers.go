@@ -156,7 +156,7 @@ func testConcurrency(r *rig) {
 		}
 		for key, count := range s.tally {
 			if count != 1 {
-				r.Errorf("completion %#x came %d times", key, count)
+				r.Errorf("completion %#x came %d times, want once", key, count)
 			}
 		}
 		for slot := range posters * each {
@@ -190,16 +190,16 @@ func testContext(r *rig) {
 	cancel()
 	request := transports.Request{Op: transports.OpWriteImm, Peer: ab}
 	if n, err := a.Post(done, []transports.Request{request}); n != 0 || !errors.Is(err, context.Canceled) {
-		r.Errorf("post with a context that is done: took %d, error %v", n, err)
+		r.Errorf("post with a context that is done: accepted %d, error %v, want 0 and Canceled", n, err)
 	}
 	if err := waitBounded(r, a, done); !errors.Is(err, context.Canceled) {
-		r.Errorf("wait with a context that is done: %v", err)
+		r.Errorf("wait with a context that is done: %v, want Canceled", err)
 	}
 	start := time.Now() // before the context's time begins
 	soon, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 	defer cancel()
 	if err := waitBounded(r, a, soon); !errors.Is(err, context.DeadlineExceeded) {
-		r.Errorf("wait until a deadline: %v", err)
+		r.Errorf("wait until a deadline: %v, want DeadlineExceeded", err)
 	}
 	if took := time.Since(start); took < 30*time.Millisecond {
 		r.Errorf("wait for 30ms returned after %v", took)

@@ -55,7 +55,7 @@ func testGatherLists(r *rig) {
 	a.succeeded(10)
 	empty.More = make([][]byte, transports.MaxPieces)
 	if n, err := a.Post(context.Background(), []transports.Request{empty}); n != 0 || err == nil {
-		r.Errorf("post of %d pieces: took %d, error %v", 1+len(empty.More), n, err)
+		r.Errorf("post of %d pieces: accepted %d, error %v, want 0 and an error", 1+len(empty.More), n, err)
 	}
 	r.quiet()
 }
@@ -115,7 +115,7 @@ func testInline(r *rig) {
 	long := transports.Request{Op: transports.OpWrite, Peer: ab, Inline: true, Local: local,
 		More: [][]byte{{1}}, Remote: target.remote}
 	if n, err := a.Post(context.Background(), []transports.Request{long}); n != 0 || err == nil {
-		r.Errorf("inline post of %d bytes: took %d, error %v", long.Size(), n, err)
+		r.Errorf("inline post of %d bytes: accepted %d, error %v, want 0 and an error", long.Size(), n, err)
 	}
 	r.quiet()
 }
@@ -180,7 +180,7 @@ func (c *canceling) check() (canceled int) {
 	r.quiet()
 	c.look()
 	if len(c.a.sent) != len(c.ended) {
-		r.Errorf("%d requests ended %d times", len(c.ended), len(c.a.sent))
+		r.Errorf("%d requests have %d completions, want one each", len(c.ended), len(c.a.sent))
 	}
 	told := make([]int, len(c.ended))
 	for at, got := range c.b.received {
@@ -196,7 +196,7 @@ func (c *canceling) check() (canceled int) {
 			canceled++
 			c.target.untouched(i*c.size, (i+1)*c.size)
 		} else if told[i] != 1 {
-			r.Errorf("request %d succeeded, and its immediate was delivered %d times", i, told[i])
+			r.Errorf("request %d succeeded, and its immediate was delivered %d times, want once", i, told[i])
 		}
 	}
 	return canceled
@@ -219,21 +219,22 @@ func testCancelWaiting(r *rig) {
 	b.add(a)
 	r.until("all requests", func() bool { c.look(); return len(a.sent) >= count })
 	if n := c.check(); n == 0 || n > count/2 {
-		r.Errorf("%d of %d requests ended as canceled, of which %d were", n, count, count/2)
+		r.Errorf("%d of %d requests completed as canceled, want 1 to %d", n, count, count/2)
 	}
 	for i := 1; i < count; i += 2 {
 		if err := c.ended[i].Err; err != nil {
-			r.Errorf("request %d, which nobody canceled: %v", i, err)
+			r.Errorf("request %d was not canceled, and failed: %v", i, err)
 		}
 	}
 	q := requests[0]
 	if n, err := a.Post(context.Background(), []transports.Request{q}); n != 0 ||
 		!errors.Is(err, transports.ErrCanceled) {
-		r.Errorf("post of a request whose context is done: took %d, error %v", n, err)
+		r.Errorf("post of a request whose context is done: accepted %d, error %v, want 0 and ErrCanceled", n,
+			err)
 	}
 	q.Context = nil // later requests may use the places of canceled ones
 	a.post(q)
-	r.until("a message behind the canceled", func() bool { return len(a.sent) > count })
+	r.until("a message after the canceled messages", func() bool { return len(a.sent) > count })
 	r.holds(c.target.buf[:size], 0)
 }
 
@@ -263,5 +264,5 @@ func testCancelMoving(r *rig) {
 		r.until("all requests", func() bool { c.look(); return len(a.sent) >= count })
 		canceled += c.check()
 	}
-	r.Logf("%d of %d requests ended as canceled", canceled, rounds*count)
+	r.Logf("%d of %d requests completed as canceled", canceled, rounds*count)
 }

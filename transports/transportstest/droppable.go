@@ -57,13 +57,13 @@ func testDroppable(r *rig) {
 	for _, c := range a.sent {
 		counted[c.ID] = c.Missing
 		if c.Err != nil || c.Bytes+c.Missing != size || c.Missing > allowed(int(c.ID)) {
-			r.Errorf("request %d, of which %d bytes may be missing: %+v", c.ID, allowed(int(c.ID)), c)
+			r.Errorf("request %d: %+v, want at most %d bytes missing", c.ID, c, allowed(int(c.ID)))
 		}
 	}
 	for _, c := range b.received {
 		message, at, missing := int(c.Imm), 0, 0
 		if c.Bytes+c.Missing != size || c.Missing > counted[message] {
-			r.Errorf("message %d: received %+v, of which its sender gave up %d bytes", message, c,
+			r.Errorf("message %d: received %+v, but its sender counted %d bytes as missing", message, c,
 				counted[message])
 		}
 		for _, h := range c.Holes {
@@ -76,7 +76,7 @@ func testDroppable(r *rig) {
 		}
 		r.holdsFrom(target.buf[message*size:][:size], message, at)
 		if missing != c.Missing {
-			r.Errorf("message %d has holes of %d bytes, and %d are missing", message, missing, c.Missing)
+			r.Errorf("message %d has holes of %d bytes, but misses %d bytes", message, missing, c.Missing)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (e *memoryEndpoint) Address() []byte { return []byte(e.address) }
 func (e *memoryEndpoint) AddPeer(address []byte) (transports.Peer, error) {
 	const want = len("memory:") + 26 // rand.Text returns 26 characters
 	if len(address) != want || string(address[:7]) != "memory:" {
-		return 0, fmt.Errorf("add peer: %q is no address of a memory endpoint", address)
+		return 0, fmt.Errorf("add peer: %q is not the address of a memory endpoint", address)
 	}
 	f := e.fabric
 	f.mu.Lock()

@@ -46,7 +46,7 @@ type AllToAllConfig struct {
 	Rank     int
 	// Matrix is the number of elements that each rank sends to each other; it has a row for each rank.
 	Matrix Matrix
-	// Phases are in order. Each other rank is in the phases once in each direction.
+	// Phases are in order. Each other rank occurs once in their To and once in their From.
 	Phases []Phase
 	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
 	Names []int

@@ -52,7 +52,7 @@ func TestRunnersOfFiles(t *testing.T) {
 			})
 		}
 		if _, err := NewProgram(s, Data{Count: s.Chunks + 1}); s.Chunks > 1 &&
-			(err == nil || !strings.Contains(err.Error(), "which have one length")) {
+			(err == nil || !strings.Contains(err.Error(), "the number of equal chunks")) {
 			t.Errorf("%s of %d elements: %v", file, s.Chunks+1, err)
 		}
 	}

@@ -46,7 +46,7 @@ type Pattern struct {
 	expected []byte
 }
 
-// NewPattern returns the pattern of one rank of several, 1 to 2^20.
+// NewPattern returns the pattern of one rank. There can be 1 to 2^20 ranks.
 func NewPattern(c PatternConfig) (*Pattern, error) {
 	p, err := newData(c)
 	if err == nil && p.config.Op != element.None {

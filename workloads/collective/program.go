@@ -55,8 +55,8 @@ func (d Data) withDefaults(kind schedule.Kind) (Data, error) {
 	d.Type, d.Op = cmp.Or(d.Type, element.Float32), cmp.Or(d.Op, element.Sum)
 	if d.Count < 0 || kind.Combines() && d.Op == element.None || kind == schedule.Barrier && d.Count != 0 ||
 		d.Type.Size() == 0 || !slices.Contains(append(element.Ops(), element.None), d.Op) {
-		return d, fmt.Errorf("%s of %d elements of type %q with operation %q: want a known type and an "+
-			"operation of the kind", kind, d.Count, d.Type, d.Op)
+		return d, fmt.Errorf("%s of %d elements of type %q with operation %q: want 0 or more elements (0 "+
+			"for a barrier), a known type and an operation that fits the kind", kind, d.Count, d.Type, d.Op)
 	}
 	if !kind.Combines() {
 		d.Op = element.None
@@ -79,12 +79,12 @@ func NewProgram(s *schedule.Schedule, d Data) (*Program, error) {
 		p.plans[mode] = plan
 	}
 	if s.Equal && d.Channel.Of > 1 {
-		return nil, fmt.Errorf("make program: %s in %d channels: want one channel, because its chunks of "+
-			"one length may move", s.Algorithm, d.Channel.Of)
+		return nil, fmt.Errorf("make program: %s in %d channels: want one channel, because its chunks "+
+			"have equal length and may move", s.Algorithm, d.Channel.Of)
 	}
 	if s.Equal && d.Count%s.Chunks != 0 {
-		return nil, fmt.Errorf("make program: %d elements: want a multiple of the %d chunks of %s, which "+
-			"have one length", d.Count, s.Chunks, s.Algorithm)
+		return nil, fmt.Errorf("make program: %d elements: want a multiple of %d, the number of equal "+
+			"chunks of %s", d.Count, s.Chunks, s.Algorithm)
 	}
 	if d.Count > 0 {
 		p.slices = newLayout(s.Chunks, (d.Count+max(d.Channel.Of, 1)-1)/max(d.Channel.Of, 1),
@@ -296,7 +296,7 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 // elements. A rank that has no part of that buffer uses its other buffer as it does out of place.
 func (p *Program) Whole() schedule.Buffer { return p.schedule.Kind.InPlace() }
 
-// WorkLen returns the number of elements of memory that a rank needs beside its input and output:
+// WorkLen returns the number of elements of memory that a rank needs, without its input and output:
 // scratch memory, and places for messages that cannot land in their final position.
 func (p *Program) WorkLen(rank int) int {
 	most := 0
@@ -389,7 +389,7 @@ func (p *Program) lands(rank int, mode Mode, at schedule.At, from, to, landing i
 	return place{schedule.Scratch, landing, landing + to - from}
 }
 
-// Partners returns the ranks with which a rank exchanges messages, in order.
+// Partners returns the peers of a rank, sorted by rank.
 func (p *Program) Partners(rank int) []int {
 	var partners []int
 	for _, t := range p.schedule.Ranks[rank] {

@@ -114,8 +114,8 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 	p, rank := config.Program, config.Rank
 	n := len(p.schedule.Ranks)
 	if rank < 0 || rank >= n || len(config.Peers) != n || len(config.Handles) != n {
-		return nil, fmt.Errorf("make runner: rank %d of %d ranks with %d peers and handles of %d ranks, "+
-			"want as many as ranks", rank, n, len(config.Peers), len(config.Handles))
+		return nil, fmt.Errorf("make runner: rank %d with %d peers and handles of %d ranks, want rank 0 "+
+			"to %d, and %d of each", rank, len(config.Peers), len(config.Handles), n-1, n)
 	}
 	for _, b := range []schedule.Buffer{schedule.Input, schedule.Output, schedule.Scratch} {
 		want := p.WorkLen(rank)

@@ -39,11 +39,11 @@ func ReadSizes(name string, text []byte) (*Sizes, error) {
 		}
 		share, err := number(words[len(words)-1])
 		if err != nil {
-			return nil, wrong("share %v: want one up to 1, or in per cent up to 100", err)
+			return nil, wrong("share %v: want a fraction up to 1, or per cent up to 100", err)
 		}
 		if n := len(s.points); n > 0 && (size < s.points[n-1].bytes || share < s.points[n-1].share) {
-			return nil, wrong("size %v with share %v, after size %v and share %v on line %d: want neither "+
-				"smaller", size, share, s.points[n-1].bytes, s.points[n-1].share, last)
+			return nil, wrong("size %v with share %v after size %v with share %v on line %d: neither "+
+				"may decrease", size, share, s.points[n-1].bytes, s.points[n-1].share, last)
 		}
 		if len(s.points) == mostPoints {
 			return nil, wrong("more than %d points", mostPoints)

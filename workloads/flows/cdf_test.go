@@ -46,7 +46,7 @@ func TestWrongSizes(t *testing.T) {
 		"10 0\n-1 1\n":                        `f:2: size "-1" is no number`,
 		"10 0\n20 NaN\n":                      `f:2: share "NaN" is no number`,
 		"10 0\n1e999 1\n":                     "f:2: size",
-		"10 0\n20 0.5\n\n15 1\n":              "f:4: size 15 with share 1, after size 20 and share 0.5",
+		"10 0\n20 0.5\n\n15 1\n":              "f:4: size 15 with share 1 after size 20 with share 0.5",
 		"10 0.5\n20 0.4\n":                    "f:2: size 20 with share 0.4",
 		"10 0\n20 97\n":                       "f:2: the last share is 97, want 1, or 100",
 		"0 0\n0 1\n":                          "f:2: the largest size is 0",

@@ -85,12 +85,12 @@ type Message struct {
 	Answer int `json:"answer,omitempty"`
 }
 
-// Check returns an error if a message is invalid among the given number of ranks.
+// Check returns an error if a message is invalid for the given number of ranks.
 func Check(messages []Message, ranks int) error {
 	for i, m := range messages {
 		if min(m.From, m.To) < 0 || max(m.From, m.To) >= ranks || m.From == m.To || m.Bytes == 0 {
-			return fmt.Errorf("message %d of %v from rank %d to rank %d: want bytes, and two of %d ranks", i,
-				m.Bytes, m.From, m.To, ranks)
+			return fmt.Errorf("message %d of %v from rank %d to rank %d: want at least 1 byte, and two "+
+				"different ranks from 0 to %d", i, m.Bytes, m.From, m.To, ranks-1)
 		}
 		if a := m.Answer; a != 0 && (a != i+1 || a >= len(messages) || messages[a].From != m.To ||
 			messages[a].To != m.From || messages[a].Answer != 0) {
@@ -228,8 +228,8 @@ func (c Cache) Schedule() (*Schedule, error) {
 	case c.Trace == nil && !(c.PerSecond > 0):
 		return nil, fmt.Errorf("%v requests a second: want more than 0", c.PerSecond)
 	case c.Trace != nil && (c.Tokens < 1 || !(c.TimeScale > 0)):
-		return nil, fmt.Errorf("a trace whose times are multiplied by %v, and %d tokens of a prompt: want "+
-			"both above 0", c.TimeScale, c.Tokens)
+		return nil, fmt.Errorf("a trace with time scale %v, and a prompt of %d tokens: want both above 0",
+			c.TimeScale, c.Tokens)
 	}
 	free := make([]time.Duration, c.Prefill)
 	s := &Schedule{}

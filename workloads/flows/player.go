@@ -32,7 +32,7 @@ func Layout(messages []Message, ranks int) *Memory {
 	return m
 }
 
-// PlayerConfig is one rank's part.
+// PlayerConfig is one rank's part in a schedule.
 type PlayerConfig struct {
 	Endpoint transports.Endpoint
 	Rank     int
@@ -65,7 +65,7 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 	}
 	if out, in := p.memory.Output[c.Rank],
 		p.memory.Input[c.Rank]; len(c.Output) != out || len(c.Input) != in {
-		return nil, fmt.Errorf("memory of %d and %d bytes: want %d to send and %d to receive", len(c.Output),
+		return nil, fmt.Errorf("output of %d bytes and input of %d: want %d and %d", len(c.Output),
 			len(c.Input), out, in)
 	}
 	if err := Check(c.Schedule.Messages, len(c.Peers)); err != nil {
@@ -310,8 +310,8 @@ func (t *taken) take(c *transports.Completion, now time.Duration) error {
 		i := int(c.Imm)
 		if i >= len(t.came) || t.came[i] || messages[i].To != t.config.Rank ||
 			c.Bytes+c.Missing != int(messages[i].Bytes) || c.Missing > int(t.config.Schedule.MayMiss(i)) {
-			return fmt.Errorf("rank %d sent %d bytes, %d missing, as message %d, which is not for this "+
-				"rank now", t.rankOf[c.Peer], c.Bytes, c.Missing, c.Imm)
+			return fmt.Errorf("message %d from rank %d with %d bytes, %d missing, is not in the schedule of "+
+				"this rank, or came twice", c.Imm, t.rankOf[c.Peer], c.Bytes, c.Missing)
 		}
 		t.holes[i], t.missing = slices.Clone(c.Holes), t.missing+uint64(c.Missing)
 		t.came[i] = true

@@ -69,8 +69,8 @@ func (r *requests) add(line int, at, tokens, output float64) error {
 	}
 	after := at - r.first
 	if !(after >= 0 && after < mostSeconds) || len(r.all) > 0 && seconds(after) < r.all[len(r.all)-1].At {
-		return r.errorAt(line, "a time before the time of the request above, or years after the first: want "+
-			"times that do not fall")
+		return r.errorAt(line, "the time decreases, or is %g s or more after the first request: want times "+
+			"in order", mostSeconds)
 	}
 	if !(tokens >= 1 && tokens <= mostTokens) || tokens != math.Trunc(tokens) {
 		return r.errorAt(line, "a prompt of %v tokens, want 1 to %d", tokens, mostTokens)
@@ -90,7 +90,7 @@ func (r *requests) csv(text []byte) error {
 	reader.ReuseRecord, reader.TrimLeadingSpace = true, true
 	head, err := reader.Read()
 	if err != nil {
-		return r.errorAt(1, "no line of names: %v", err)
+		return r.errorAt(1, "read the line of column names: %v", err)
 	}
 	column := func(names ...string) int {
 		return slices.IndexFunc(head, func(h string) bool {
@@ -146,7 +146,7 @@ func timeOf(text string) (float64, error) {
 			return float64(t.Unix()) + float64(t.Nanosecond())/1e9, nil
 		}
 	}
-	return 0, fmt.Errorf("time %.40q, want seconds or one such as 2023-11-16 18:17:03.979", text)
+	return 0, fmt.Errorf("time %.40q, want seconds or a time such as 2023-11-16 18:17:03.979", text)
 }
 
 func (r *requests) json(text []byte) error {
@@ -163,7 +163,7 @@ func (r *requests) json(text []byte) error {
 			return r.errorAt(i+1, "%v", err)
 		}
 		if v.Timestamp == nil || v.Tokens == nil {
-			return r.errorAt(i+1, "no timestamp, in ms, or no input_length")
+			return r.errorAt(i+1, "timestamp or input_length is missing: want both, timestamp in ms")
 		}
 		if err := r.add(i+1, *v.Timestamp/1e3, *v.Tokens, v.Output); err != nil {
 			return err

@@ -40,7 +40,7 @@ func TestWrongRequests(t *testing.T) {
 	const head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"f.txt", "", "f.txt: want a file that ends in .csv or .jsonl"},
-		{"f.csv", "", "f.csv:1: no line of names"},
+		{"f.csv", "", "f.csv:1: read the line of column names"},
 		{"f.csv", head, "f.csv: the file has no request"},
 		{"f.csv", "time,tokens\n1,2\n", `f.csv:1: columns "time,tokens", want TIMESTAMP`},
 		{"f.csv", head + "1,2,3\n2,3\n", "f.csv:3: wrong number of fields"},
@@ -48,16 +48,16 @@ func TestWrongRequests(t *testing.T) {
 		{"f.csv", head + "1,many,3\n", `f.csv:2: a prompt of "many" tokens`},
 		{"f.csv", head + "1,0,3\n", "f.csv:2: a prompt of 0 tokens, want 1 to"},
 		{"f.csv", head + "1,1.5,3\n", "f.csv:2: a prompt of 1.5 tokens"},
-		{"f.csv", head + "5,1,3\n4,1,3\n", "f.csv:3: a time before the time of the request above"},
-		{"f.csv", head + "5,1,3\nNaN,1,3\n", "f.csv:3: a time before"},
-		{"f.csv", head + "5,1,3\n1e300,1,3\n", "f.csv:3: a time before the time of the request above"},
+		{"f.csv", head + "5,1,3\n4,1,3\n", "f.csv:3: the time decreases"},
+		{"f.csv", head + "5,1,3\nNaN,1,3\n", "f.csv:3: the time decreases"},
+		{"f.csv", head + "5,1,3\n1e300,1,3\n", "f.csv:3: the time decreases"},
 		{"f.csv", head + "1,2,few\n", `f.csv:2: an answer of "few" tokens`},
 		{"f.csv", head + "1,2,-3\n", "f.csv:2: an answer of -3 tokens, want 0 to"},
 		{"f.jsonl", `{"timestamp": 1, "input_length": 4, "output_length": 0.5}`,
 			"f.jsonl:1: an answer of 0.5 tokens"},
 		{"f.jsonl", "\n", "f.jsonl: the file has no request"},
 		{"f.jsonl", "{\"timestamp\": 1, \"input_length\": 4}\n{]\n", "f.jsonl:2: invalid character"},
-		{"f.jsonl", `{"timestamp": 1}`, "f.jsonl:1: no timestamp, in ms, or no input_length"},
+		{"f.jsonl", `{"timestamp": 1}`, "f.jsonl:1: timestamp or input_length is missing"},
 	} {
 		if _, err := ReadRequests(c.name, []byte(c.text)); err == nil ||
 			!strings.Contains(err.Error(), c.want) {

@@ -77,7 +77,7 @@ func (p *Process) ThroughLanes(do func() error) error {
 // if there are no channels.
 func (p *Process) Lanes() []*Lane { return p.lanes }
 
-// Endpoint returns the endpoint of the lane. Its user's waiting counts as the rank's.
+// Endpoint returns the endpoint of the lane. Its Wait adds to the rank's waiting time.
 func (l *Lane) Endpoint() transports.Endpoint { return l.endpoint }
 
 // AddPeer adds a rank as a peer, unless it is one already. table is the lane's, from Meet.
@@ -174,7 +174,7 @@ func (p *Process) meet(ctx context.Context, own *Rendezvous) ([]Rendezvous, erro
 		return nil, err
 	}
 	if len(m.Table) != p.Config.Ranks {
-		return nil, fmt.Errorf("table of %d ranks, want %d", len(m.Table), p.Config.Ranks)
+		return nil, fmt.Errorf("the coordinator's table has %d ranks, want %d", len(m.Table), p.Config.Ranks)
 	}
 	return m.Table, nil
 }

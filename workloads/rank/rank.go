@@ -56,7 +56,7 @@ const channelFD = 3
 func Inherited() (io.ReadWriteCloser, error) {
 	// Only a non-blocking descriptor can be closed while a reader waits on it.
 	if err := syscall.SetNonblock(channelFD, true); err != nil {
-		return nil, fmt.Errorf("open channel on descriptor %d: %w (workers are started by railbed)",
+		return nil, fmt.Errorf("open channel on descriptor %d: %w (only railbed can start a worker)",
 			channelFD, err)
 	}
 	return os.NewFile(channelFD, "channel"), nil
@@ -161,7 +161,7 @@ func (p *Process) work(ctx context.Context) error {
 		return err
 	}
 	if m.Config == nil {
-		return errors.New("the coordinator's first message is no configuration")
+		return errors.New("the coordinator's first message is not a configuration")
 	}
 	p.Config = *m.Config
 	work, err := p.Config.Work.among(p.options.Works)

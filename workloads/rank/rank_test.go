@@ -145,7 +145,7 @@ func TestFirstMessages(t *testing.T) {
 		first Message
 		want  string
 	}{
-		"no configuration":  {Message{End: &struct{}{}}, "no configuration"},
+		"no configuration":  {Message{End: &struct{}{}}, "not a configuration"},
 		"no work":           {Message{Config: &Config{}}, "no work"},
 		"unknown work":      {Message{Config: other}, "no work of type"},
 		"unknown transport": {Message{Config: homa}, "unknown transport"},

@@ -31,8 +31,8 @@ func openRoCE(c *Config) (endpoint, error) {
 			config.Selective = true
 		case "", spec.RoCEGoBackN:
 		default:
-			return nil, fmt.Errorf("open roce endpoint: unknown repeat %q",
-				settings.Repeat)
+			return nil, fmt.Errorf("open roce endpoint: unknown repeat %q, want %s or %s",
+				settings.Repeat, spec.RoCEGoBackN, spec.RoCESelective)
 		}
 		switch settings.Congestion {
 		case spec.RoCEDCQCN:
@@ -44,8 +44,8 @@ func openRoCE(c *Config) (endpoint, error) {
 			config.Congestion, config.Overhead = &params, c.Overhead
 		case "", spec.RoCENone:
 		default:
-			return nil, fmt.Errorf("open roce endpoint: unknown congestion %q",
-				settings.Congestion)
+			return nil, fmt.Errorf("open roce endpoint: unknown congestion %q, want %s or %s",
+				settings.Congestion, spec.RoCENone, spec.RoCEDCQCN)
 		}
 	}
 	e, err := roce.Open(config)

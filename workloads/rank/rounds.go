@@ -89,7 +89,7 @@ func (p *Process) Do(ctx context.Context, join func(size int) (Part, []byte, err
 	}
 	m, err := p.next(ctx)
 	if err == nil && m.End == nil {
-		err = errors.New("the coordinator sent another message than End after the last round")
+		err = errors.New("the coordinator's message after the last round is not End")
 	}
 	return err
 }

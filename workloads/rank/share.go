@@ -136,7 +136,7 @@ func (s *Shares) deliver(c transports.Completion) error {
 		c.ID = uint64(int64(c.ID<<(64-idBits)) >> (64 - idBits))
 	}
 	if int(index) >= len(s.of) {
-		return fmt.Errorf("message for share %d, and there are %d shares", index, len(s.of))
+		return fmt.Errorf("message for share %d, want 0 to %d", index, len(s.of)-1)
 	}
 	s.of[index].take(c)
 	return nil

@@ -49,7 +49,7 @@ func open(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 	case QUIC:
 		return openQUIC(c)
 	}
-	return nil, fmt.Errorf("unknown transport %q", c.Transport)
+	return nil, fmt.Errorf("unknown transport %q, want %s, %s, %s or %s", c.Transport, TCP, RD, RoCE, QUIC)
 }
 
 // Workers whose coordinator was killed exit by themselves, but not at once. portPatience is how

@@ -86,10 +86,10 @@ func (a adapter) find(ctx context.Context) (there installed, err error) {
 func (a adapter) judge(there *installed, program string, output []byte, err error) error {
 	parts := regexp.MustCompile(a.says + `([0-9]+(?:\.[0-9]+)*)`).FindSubmatch(output)
 	if parts == nil {
-		return a.lacking(fmt.Sprintf("%s says no version of it (%v)", program, err))
+		return a.lacking(fmt.Sprintf("%s printed no version number (%v)", program, err))
 	}
 	if there.version = string(parts[1]); older(there.version, a.least) {
-		return a.lacking(fmt.Sprintf("version %s is older than %s", there.version, a.least))
+		return a.lacking(fmt.Sprintf("version %s is too old, want %s or later", there.version, a.least))
 	}
 	return nil
 }

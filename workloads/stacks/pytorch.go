@@ -107,7 +107,7 @@ func parseDDP(text string, ranks int) (t table, parameters int, err error) {
 		t.rows = append(t.rows, report.StackRow{Cells: cells, Key: cells[0], Value: took})
 	}
 	if parameters == 0 || len(t.rows) == 0 || !equal {
-		return t, 0, fmt.Errorf("ddp.py printed no whole table: %q", text[:min(len(text), errorTail)])
+		return t, 0, fmt.Errorf("ddp.py printed an incomplete table: %q", text[:min(len(text), errorTail)])
 	}
 	return t, parameters, nil
 }

@@ -76,7 +76,8 @@ func parseRedis(client, text string) (columns []string, rows []report.StackRow, 
 	for _, record := range records[1:] {
 		rate, err := figure(record[1])
 		if err != nil {
-			return nil, nil, fmt.Errorf("redis-benchmark in %s printed a rate of %q", client, record[1])
+			return nil, nil, fmt.Errorf("redis-benchmark in %s printed a rate of %q, want a number", client,
+				record[1])
 		}
 		name := client + " " + record[0]
 		rows = append(rows, report.StackRow{Cells: append([]string{name}, record[1:]...), Key: name,

@@ -150,7 +150,7 @@ func (r *run) outputUntil(last *lastWord, node string, args ...string) ([]byte, 
 		return last.printed.Bytes(), nil
 	}
 	if last.cut {
-		err = errors.Join(err, fmt.Errorf("%s in %s printed more than %d bytes, want at most that", args[0],
+		err = errors.Join(err, fmt.Errorf("%s in %s printed more than the limit of %d bytes", args[0],
 			node, mostPrinted))
 	}
 	return last.printed.Bytes(), failure(err, slices.Concat(last.printed.Bytes(), said.kept))

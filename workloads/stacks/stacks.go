@@ -99,7 +99,7 @@ var adapters = []adapter{openMPI, mpich, ucx, libfabric, iperf3, redis, pytorch,
 func figure(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err == nil && (math.IsNaN(v) || math.IsInf(v, 0) || v < 0) {
-		err = fmt.Errorf("figure %q is no finite number", text)
+		err = fmt.Errorf("figure %q, want a finite number of at least 0", text)
 	}
 	return v, err
 }

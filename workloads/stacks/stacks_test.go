@@ -229,9 +229,9 @@ func TestFindSaysWhatToInstall(t *testing.T) {
 	}
 	old, mute, absent := a, a, a
 	old.least = "2.6"
-	lacks(old, "2.5.1 is older than 2.6")
+	lacks(old, "2.5.1 is too old, want 2.6 or later")
 	mute.says = "release "
-	lacks(mute, "says no version")
+	lacks(mute, "printed no version number")
 	absent.tools = slices.Clone(a.tools)
 	absent.tools[1].names = []string{"no-such-program", "nor-this"}
 	lacks(absent, "no no-such-program and no nor-this")

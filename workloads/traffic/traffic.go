@@ -68,7 +68,7 @@ type Source struct {
 	TOS int `json:"tos"`
 }
 
-// Pauser sends a PFC frame through a NIC every Every, and at the end a frame that lets the peer
+// Pauser sends a PFC frame through a NIC once per Every, and at the end a frame that lets the peer
 // resume.
 type Pauser struct {
 	NIC        string        `json:"nic"`

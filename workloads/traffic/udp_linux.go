@@ -60,7 +60,7 @@ func (s *Sink) run(out io.Writer) error {
 // run sends until the time is over.
 func (s *Source) run(in io.Reader, out io.Writer) error {
 	if s.Payload < minPayload || s.Flows < 1 || len(s.To) == 0 || s.Frame < 1 {
-		return fmt.Errorf("source of %d flows of %d bytes to %d nodes: want at least 1 flow and node, and "+
+		return fmt.Errorf("source of %d flows of %d bytes to %d nodes: want at least 1 flow, 1 node and "+
 			"%d bytes", s.Flows, s.Payload, len(s.To), minPayload)
 	}
 	conns, err := s.open()

@@ -58,7 +58,7 @@ func Compile(m *spec.Model, scale Scale) (*Program, error) {
 		float64(m.Sequence); max(tokens*float64(m.Hidden)*float64(max(1, m.TopK)),
 		float64(m.Hidden)*float64(max(m.Hidden, m.FFN, m.Vocabulary))*float64(m.Layers)*float64(
 			max(1, m.Experts))) > maxNumbers {
-		return nil, fmt.Errorf("compile model: an activation or the parameters are more than %d numbers",
+		return nil, fmt.Errorf("compile model: the parameters or one activation exceed %d numbers, the limit",
 			int64(maxNumbers))
 	}
 	b := NewBuilder(m.World())

@@ -263,7 +263,7 @@ func TestCheckFindsWhatStops(t *testing.T) {
 		{"nobody there", [][]Task{{exchange(0)}, {}}, "it deadlocks: rank 0 at task 0, x"},
 		{"no part in it", [][]Task{{}, {}, {exchange(0)}},
 			"rank 2: task 0, x: its operation does not include the rank"},
-		{"after itself", [][]Task{{exchange(0, 0)}, {exchange(0)}}, "after task 0"},
+		{"after itself", [][]Task{{exchange(0, 0)}, {exchange(0)}}, "waits for task 0"},
 		{"no kind", [][]Task{{{Name: "y"}}, {}}, `kind "" is not known`},
 	} {
 		p := &Program{Operations: operations, Tasks: c.tasks}
@@ -306,10 +306,10 @@ func TestCompileBounds(t *testing.T) {
 		"an activation": {func(m *spec.Model) {
 			m.TP, m.MicroBatch, m.Sequence, m.Hidden = 2, 1<<20, 1<<24, 1<<20
 			m.GlobalBatch = m.MicroBatch
-		}, "more than 4503599627370496 numbers"},
+		}, "exceed 4503599627370496 numbers"},
 		"parameters": {func(m *spec.Model) {
 			m.DP, m.GlobalBatch, m.Hidden, m.Layers, m.Experts = 2, 2, 1<<20, 1<<12, 1<<12
-		}, "more than 4503599627370496 numbers"},
+		}, "exceed 4503599627370496 numbers"},
 	} {
 		if _, err := Compile(model(c.change), Scale{}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
@@ -352,9 +352,9 @@ func TestCheckBoundsMemory(t *testing.T) {
 		ranks, operations int
 		want              string
 	}{
-		{2, 5, "rank 0 has buffers of 5GiB for exchanges, want at most 4GiB: 1/2 of this bytes-scale fits"},
-		{8, 4, "all ranks have buffers of 32GiB for exchanges, want at most 16GiB: 1/2 of this bytes-scale " +
-			"fits"},
+		{2, 5, "rank 0 has buffers of 5GiB for exchanges, want at most 4GiB: divide bytes-scale by 2"},
+		{8, 4, "all ranks have buffers of 32GiB for exchanges, want at most 16GiB: divide bytes-scale " +
+			"by 2"},
 	} {
 		b := NewBuilder(c.ranks)
 		var ranks []int

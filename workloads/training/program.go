@@ -375,7 +375,7 @@ func fits(who string, bytes, most uint64) error {
 	if bytes <= most {
 		return nil
 	}
-	return fmt.Errorf("%s buffers of %v for exchanges, want at most %v: 1/%d of this bytes-scale fits", who,
+	return fmt.Errorf("%s buffers of %v for exchanges, want at most %v: divide bytes-scale by %d", who,
 		units.Bytes(bytes), units.Bytes(most), (bytes+most-1)/most)
 }
 
@@ -384,17 +384,17 @@ func (p *Program) checkOperation(o *Operation) error {
 		return fmt.Errorf("kind %q is not known", o.Kind)
 	}
 	if len(o.Ranks) < 2 {
-		return fmt.Errorf("%s among %d ranks, want more", o.Kind, len(o.Ranks))
+		return fmt.Errorf("%s among %d ranks, want at least 2", o.Kind, len(o.Ranks))
 	}
 	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%elementSize != 0 ||
 		o.Bytes > maxBytes {
-		return fmt.Errorf("%s of %d bytes, want a multiple of %d up to %d", o.Kind, o.Bytes, elementSize,
-			maxBytes)
+		return fmt.Errorf("%s of %d bytes, want a multiple of %[3]d from %[3]d to %[4]d, or 0 for a barrier",
+			o.Kind, o.Bytes, elementSize, maxBytes)
 	}
 	seen := map[int]bool{}
 	for _, rank := range o.Ranks {
 		if rank < 0 || rank >= len(p.Tasks) || seen[rank] {
-			return fmt.Errorf("rank %d is not below %d, or occurs twice", rank, len(p.Tasks))
+			return fmt.Errorf("rank %d, want ranks from 0 to %d, each once", rank, len(p.Tasks)-1)
 		}
 		seen[rank] = true
 	}
@@ -405,16 +405,16 @@ func (p *Program) checkTask(rank, i int) error {
 	t := &p.Tasks[rank][i]
 	switch {
 	case t.Kind != Compute && t.Kind != Delay && t.Kind != Exchange:
-		return fmt.Errorf("kind %q is not known", t.Kind)
+		return fmt.Errorf("kind %q is not known, want %s, %s or %s", t.Kind, Compute, Delay, Exchange)
 	case t.Time < 0 || t.Time > maxTime:
-		return fmt.Errorf("a time of %v, want at most %v", t.Time, maxTime)
+		return fmt.Errorf("a time of %v, want 0 to %v", t.Time, maxTime)
 	case t.Kind == Exchange && (t.Operation < 0 || t.Operation >= len(p.Operations) ||
 		!slices.Contains(p.Operations[t.Operation].Ranks, rank)):
 		return errors.New("its operation does not include the rank")
 	}
 	for _, before := range t.After {
 		if before < 0 || before >= i {
-			return fmt.Errorf("it comes after task %d, want an earlier task", before)
+			return fmt.Errorf("it waits for task %d, want an earlier task", before)
 		}
 	}
 	return nil

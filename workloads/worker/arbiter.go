@@ -52,7 +52,7 @@ func (j Job) slotTime() (time.Duration, error) {
 		slot = max(slot, d.Rate.SerialisationTime(slotBytes*slotPercent/100))
 	}
 	if slot == 0 {
-		return 0, errors.New("the rates of the ranks' links are missing, which an arbiter needs")
+		return 0, errors.New("an arbiter needs the rates of the ranks' links, which are missing")
 	}
 	return clock.Dilation(j.Dilation).Wait(slot), nil
 }

@@ -53,12 +53,13 @@ func (j Job) checkChannels(problem reporter) {
 	}
 	if len(j.Channels) != n*len(j.Ranks) ||
 		len(j.ChannelSends) != 0 && len(j.ChannelSends) != len(j.Channels) {
-		problem("%d places of channels with %d links for %d ranks: want as many for each rank, and no "+
-			"links or one for each place", len(j.Channels), len(j.ChannelSends), len(j.Ranks))
+		problem("%d places of channels with %d links for %d ranks: want the same number of places for "+
+			"each rank, and either no links or one for each place", len(j.Channels), len(j.ChannelSends),
+			len(j.Ranks))
 		return
 	}
 	if len(spec.WithChannels(j.Kind)) == 0 {
-		problem("%s by %s has no channels; want 1", j.Kind, j.Algorithm)
+		problem("%s by %s cannot use several channels: want 1", j.Kind, j.Algorithm)
 	} else if !spec.HasChannels(j.Kind, j.Algorithm) || is[SGD](j.Work) || j.offline() || j.arbitrated() ||
 		j.RD.MayDrop() {
 		problem("%s by %s in %d channels: want one of %v, without computed rates or droppable bytes", j.Kind,

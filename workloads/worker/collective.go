@@ -26,7 +26,7 @@ func (Collective) complete(*Job, reporter) {}
 // job asks of it.
 func (Collective) check(j *Job, problem reporter) {
 	if j.Kind == spec.KindSGD || j.Kind == spec.KindMoE {
-		problem("Work is missing, which kind %s needs", j.Kind)
+		problem("kind %s needs Work, which is missing", j.Kind)
 	}
 	j.checkAlgorithm(problem)
 }
@@ -169,7 +169,7 @@ func (c collectiveWork) runWrapped(ctx context.Context, w *rank.Process, wrap wr
 	config := &collectiveConfig{&w.Config, c}
 	switch {
 	case !known(c.Kind, c.Algorithm):
-		return fmt.Errorf("this worker has no %s by %s", c.Kind, c.Algorithm)
+		return fmt.Errorf("this worker cannot do %s by %s", c.Kind, c.Algorithm)
 	case c.Algorithm == InNetwork:
 		return config.aggregate(ctx, w, wrap)
 	}

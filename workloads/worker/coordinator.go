@@ -326,7 +326,7 @@ func (c *coordinator) await(ctx context.Context, what string,
 	waiting := make(map[int]bool)
 	accept := func(rank int, m *rank.Message) error {
 		if !take(rank, m) {
-			return c.rankError(rank, fmt.Errorf("it sent another message than the %s", what))
+			return c.rankError(rank, fmt.Errorf("want the %s, got another message", what))
 		}
 		delete(waiting, rank)
 		return nil

@@ -51,8 +51,8 @@ func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 	if a.release == nil {
 		release, err := tb.Reserve(fmt.Sprintf("aggregation-%d", a.Job.Number))
 		if err != nil {
-			return fmt.Errorf("the job of switch %s: %w; want this collective after that one's, or another "+
-				"switch", a.Job.Root().Switch, err)
+			return fmt.Errorf("the aggregation job of switch %s: %w; run the collectives one after the "+
+				"other, or use another switch", a.Job.Root().Switch, err)
 		}
 		a.release = release
 	}
@@ -72,8 +72,8 @@ func (a *Aggregator) Begin(ctx context.Context, tb *testbed.Testbed) error {
 		}
 	}
 	if running != len(a.Job.Tree) {
-		return fmt.Errorf("of the switches %s, which must add up, only %d run job %d", a.Job.Text(), running,
-			a.Job.Number)
+		return fmt.Errorf("only %d of the switches %s run aggregation job %d, want all", running,
+			a.Job.Text(), a.Job.Number)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (j Job) checkInNetwork(problem reporter) {
 		return
 	}
 	if j.Kind != AllReduce {
-		problem("%s by %s: a switch does %s", j.Kind, InNetwork, AllReduce)
+		problem("%s by %s: a switch can only compute %s", j.Kind, InNetwork, AllReduce)
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
 		problem("%s: %w", InNetwork, plan.ErrNoTree)

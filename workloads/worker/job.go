@@ -206,15 +206,15 @@ func (j Job) withDefaults() (Job, error) {
 	}
 	j.Work.check(&j, problem)
 	if !slices.Contains([]string{TCP, RD, RoCE, QUIC, InSwitch}, j.Transport) {
-		problem("no transport %s: want %s, %s, %s or %s", j.Transport, TCP, RD, RoCE, QUIC)
+		problem("unknown transport %s: want %s, %s, %s or %s", j.Transport, TCP, RD, RoCE, QUIC)
 	}
 	j.checkInNetwork(problem)
 	j.checkChannels(problem)
 	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
-		problem("a skew of %d of %s: want at least 0, and %s", j.Skew, j.Kind, AllToAll)
+		problem("a skew of %d for %s: want at least 0, and only for %s", j.Skew, j.Kind, AllToAll)
 	}
 	if len(j.Ranks) == 0 {
-		problem("no ranks")
+		problem("no ranks: want at least 1")
 	}
 	j.checkElements(problem)
 	j.checkRounds(problem)
@@ -230,7 +230,7 @@ func (j Job) withDefaults() (Job, error) {
 			problem("more than %d ranks at %v: rd has no more blocks of ports", rdSlots, j.addr(r))
 		}
 		if r.Rank != i {
-			problem("rank %d is at place %d of Ranks, want its own place", r.Rank, i)
+			problem("Ranks[%d] has rank %d, want %[1]d", i, r.Rank)
 		}
 		if !j.addr(r).IsValid() {
 			problem("rank %d on %s has no IPv%d address", r.Rank, r.Node, j.Family)
@@ -255,20 +255,21 @@ func (j Job) checkRates(problem reporter) {
 		return
 	}
 	if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
-		problem("control: offline without rates for its %d ranks", len(j.Ranks))
+		problem("control: offline needs rates for %d ranks", len(j.Ranks))
 	} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
-		problem("control: offline with rates in %d phases by %s, which has one: want %s", len(j.Rates.Phases),
-			Direct, Pairwise)
+		problem("control: offline with rates in %d phases: algorithm %s has one phase, want %s",
+			len(j.Rates.Phases), Direct, Pairwise)
 	}
 }
 
 // checkElements checks types, operations and the root.
 func (j Job) checkElements(problem reporter) {
 	if j.Root < 0 || j.Root >= max(len(j.Ranks), 1) {
-		problem("root is %d of %d ranks, want one of them", j.Root, len(j.Ranks))
+		problem("root is rank %d of %d ranks, want 0 to %d", j.Root, len(j.Ranks), max(len(j.Ranks), 1)-1)
 	}
 	if j.Type.Size() == 0 || j.Op != element.None && !slices.Contains(element.Ops(), j.Op) {
-		problem("%s of type %s: want %v of %v", j.Op, j.Type, element.Ops(), element.Types())
+		problem("%s of type %s: want an operation of %v and a type of %v", j.Op, j.Type, element.Ops(),
+			element.Types())
 		return
 	}
 	if err := (collective.PatternConfig{Ranks: max(len(j.Ranks), 1), Type: j.Type,
@@ -296,11 +297,11 @@ func (j Job) checkRounds(problem reporter) {
 		return
 	}
 	if len(s.Sizes) == 0 || s.Checks < 0 || s.Average < Slowest || s.Average > FirstRank {
-		problem("a sweep of %d sizes with %d checks: want at least 1 size, and 0 checks", len(s.Sizes),
-			s.Checks)
+		problem("a sweep of %d sizes with %d checks: want at least 1 size, 0 or more checks and a "+
+			"known average", len(s.Sizes), s.Checks)
 	}
 	if j.RD.MayDrop() {
-		problem("a sweep with droppable bytes: want one without them")
+		problem("a sweep with droppable bytes: want no droppable bytes")
 	}
 }
 

@@ -28,7 +28,7 @@ type Work interface {
 	measure(j *Job, row *perf.Row) bool
 }
 
-// Results are the results of a kind of workload, besides times and wrong elements: *Learning of SGD,
+// Results are the results of a kind of workload other than times and wrong elements: *Learning of SGD,
 // *Mixture of MoE, *Iterations of Training, or *Sent of Messages.
 type Results interface {
 	// add adds an operation from the results of all ranks. It may change the operation, which ran between

@@ -25,11 +25,11 @@ func (Messages) complete(j *Job, _ reporter) { j.Kind = "messages" }
 // check implements Work. It checks that the schedule is for the job's ranks.
 func (m Messages) check(j *Job, problem reporter) {
 	if m.Schedule == nil {
-		problem("the schedule is missing, which messages need")
+		problem("messages need a schedule, which is missing")
 		return
 	}
 	if j.InPlace || j.Sweep != nil || j.Warmup != 0 || j.Iterations != 1 {
-		problem("messages with iterations, a warm-up or in place: want one iteration, out of place")
+		problem("messages: want one iteration, and no warm-up, in-place operations or sweep")
 	}
 	if err := flows.Check(m.Schedule.Messages, len(j.Ranks)); err != nil {
 		problem("%w", err)

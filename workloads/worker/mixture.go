@@ -31,7 +31,7 @@ type mixtureWork struct {
 	RatesBack map[int]units.Rate `json:"rates_back,omitempty"`
 }
 
-// Mixture is the result of a mixture of experts, besides the times of operations.
+// Mixture is the result of a mixture of experts, without the times of operations.
 type Mixture struct {
 	// Dispatch and Combine are the times of the two exchanges of an operation: the slowest rank's,
 	// averaged over operations. Between the two exchanges the experts compute.
@@ -73,10 +73,10 @@ func (m *Mixture) add(o *Operation, ranks []rank.Done, _, _ time.Time) error {
 // complete implements Work.
 func (m MoE) complete(j *Job, problem reporter) {
 	if j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" || j.Size != 0 {
-		problem("a mixture of experts in place, over several sizes, or with a type: want none of these")
+		problem("mixture of experts: want no in-place operations, sweep, type, op or size")
 	}
 	if m.Config.Ranks != len(j.Ranks) {
-		problem("a mixture of experts on %d ranks, and the job has %d", m.Config.Ranks, len(j.Ranks))
+		problem("mixture of experts on %d ranks: want the job's %d ranks", m.Config.Ranks, len(j.Ranks))
 	}
 	if err := m.Config.Check(); err != nil {
 		problem("%w", err)

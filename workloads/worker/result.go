@@ -54,7 +54,7 @@ type RankResult struct {
 	QueuePairs *rank.QueuePairs `json:"queue_pairs,omitempty"`
 	// Pace is the lateness of the rank's packets over rd that a rate delayed.
 	Pace *rank.Pace `json:"pace,omitempty"`
-	// Life is the life number of rd's endpoint.
+	// Life is the random number that identifies rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
 	// Channels are the rank's channels, if the operation has several: where they are and what
 	// passed through them.

@@ -70,7 +70,7 @@ func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, err
 	return sizes, nil
 }
 
-// Average is the rule that makes one time of the times of all ranks.
+// Average is the rule that combines the times of all ranks into one time.
 type Average int
 
 // The averages of nccl-tests' option -a.

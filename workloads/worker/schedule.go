@@ -32,7 +32,7 @@ func Rails(ranks []plan.Rank) (rails schedule.Rails) {
 func (j Job) CheckSchedule() error {
 	s := j.Schedule
 	if s == nil {
-		return errors.New("no schedule")
+		return errors.New("algorithm msccl needs a schedule, which is missing")
 	}
 	if string(s.Kind) != j.Kind {
 		return fmt.Errorf("%s is for %s, and the workload is %s", s.Algorithm, s.Kind, j.Kind)
@@ -106,7 +106,7 @@ func (c *collectiveConfig) schedule(algorithm string) (*schedule.Schedule, error
 		return schedule.Hierarchical(schedule.Kind(c.Kind), c.Rails)
 	case MSCCL:
 		if c.Schedule == nil {
-			return nil, errors.New("no schedule")
+			return nil, errors.New("algorithm msccl needs a schedule, which is missing")
 		}
 		return c.Schedule, nil
 	}

@@ -61,7 +61,7 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 		change func(j *Job)
 		want   string
 	}{
-		"none": {func(j *Job) { j.Schedule = nil }, "no schedule"},
+		"none": {func(j *Job) { j.Schedule = nil }, "msccl needs a schedule"},
 		"kind": {func(j *Job) {
 			j.Kind = AllGather
 		}, "all-pairs is for all-reduce, and the workload is all-gather"},

@@ -95,7 +95,7 @@ func (l *Learning) add(o *Operation, ranks []rank.Done, _, _ time.Time) error {
 // complete implements Work.
 func (s SGD) complete(j *Job, problem reporter) {
 	if j.Warmup != 0 || j.InPlace || j.Sweep != nil || j.Type != "" || j.Op != "" {
-		problem("sgd with a warm-up, in place, over several sizes, or with a type: want none of these")
+		problem("sgd: want no warm-up, in-place operations, sweep, type or op")
 	}
 	if !slices.Contains(spec.Exchanges, s.Config.Exchange) {
 		problem("gradients by exchange %q: want %s", s.Config.Exchange, strings.Join(spec.Exchanges, ", "))
@@ -178,7 +178,7 @@ func (s sgdWork) learn(c *rank.Config, p rank.Part, b buffers) (rank.Part, error
 func (t *learning) Fill(id rank.OperationID) {
 	clear(t.memory.output)
 	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
-	t.finite(id, "its loss", t.step.Loss)
+	t.finite(id, "the loss", t.step.Loss)
 	switch {
 	case t.err != nil:
 	case t.codec != nil:
@@ -253,7 +253,7 @@ func (t *learning) Check(id rank.OperationID, lost []collective.Loss) (wrong, sh
 	t.step.Digest = t.replica.Digest()
 	if id.Index == t.last {
 		t.step.Held, t.step.Accuracy = t.replica.Evaluate()
-		t.finite(id, "the loss of what it did not learn from", t.step.Held)
+		t.finite(id, "the loss over the held-out samples", t.step.Held)
 	}
 	for _, lost := range t.isLost {
 		if lost {

@@ -152,8 +152,8 @@ func TestWrongMessagesAreCounted(t *testing.T) {
 // that finds it or behind the last one.
 func TestDivergedSGD(t *testing.T) {
 	for iterations, want := range map[int]string{
-		9: "the training diverged at step 1: its loss is not finite",
-		1: "the training diverged at step 0: the loss of what it did not learn from is not finite",
+		9: "the training diverged at step 1: the loss is not finite",
+		1: "the training diverged at step 0: the loss over the held-out samples is not finite",
 	} {
 		j := sgdJob(2, iterations, TCP, spec.SGD{})
 		config := j.Work.(SGD).Config

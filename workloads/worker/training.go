@@ -32,7 +32,7 @@ func (Training) complete(j *Job, _ reporter) { j.Kind = "training" }
 // check implements Work. It checks that the program is for the job's ranks.
 func (t Training) check(j *Job, problem reporter) {
 	if t.Program == nil || len(t.Program.Tasks) != len(j.Ranks) || j.InPlace {
-		problem("training on %d ranks in place, or without a program: want one, out of place", len(j.Ranks))
+		problem("training: want a program for %d ranks, and no in-place operations", len(j.Ranks))
 	}
 }
 

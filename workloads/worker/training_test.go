@@ -226,7 +226,7 @@ func TestTrainingJobsThatCannotBe(t *testing.T) {
 		j := trainingJob(t, TCP, func(m *spec.Model) { m.DP = 2 })
 		change(&j)
 		if _, err := Run(t.Context(), j, goroutines{refuse: "h0"}, nil); err == nil ||
-			!strings.Contains(err.Error(), "or without a program") {
+			!strings.Contains(err.Error(), "want a program for") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -471,7 +471,7 @@ func TestCollectiveThatNoWorkerDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	m, err := rank.ReadMessage(frame.NewReader(coordinator))
-	if err != nil || m.Failed == nil || !strings.Contains(m.Failed.Error, "this worker has no gossip") {
+	if err != nil || m.Failed == nil || !strings.Contains(m.Failed.Error, "this worker cannot do gossip") {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if got := <-code; got != 1 {

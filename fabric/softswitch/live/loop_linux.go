@@ -93,8 +93,8 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	}
 	l.engine = engine
 	if engine.NICs() != len(ends) || joined == nil && len(ports) != len(ends) {
-		return nil, fmt.Errorf("run soft switches: %d ports and %d ends, want one of each for each of %d "+
-			"NICs", len(ports), len(ends), engine.NICs())
+		return nil, fmt.Errorf("run soft switches: %d ports and %d ends, want %d of each, one for each "+
+			"NIC", len(ports), len(ends), engine.NICs())
 	}
 	for i := range l.scratch {
 		if l.scratch[i] = engine.Pool().Get(); l.scratch[i] == nil {
@@ -107,14 +107,14 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	if joined != nil {
 		l.trunk = &trunk{Trunk: joined}
 		if joined.Room() > engine.Pool().Cell() {
-			return nil, fmt.Errorf("run soft switches: ports need %d bytes for a frame, and packets have %d",
+			return nil, fmt.Errorf("run soft switches: a frame of the ports needs %d bytes, packets hold %d",
 				joined.Room(), engine.Pool().Cell())
 		}
 	}
 	for i, one := range ports {
 		if room := one.Description().Room(); room > engine.Pool().Cell() {
-			return nil, fmt.Errorf("run soft switches: port %s:%s needs %d bytes for a frame, and packets "+
-				"have %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
+			return nil, fmt.Errorf("run soft switches: a frame of port %s:%s needs %d bytes, packets "+
+				"hold %d", ends[i].Node, ends[i].Port, room, engine.Pool().Cell())
 		}
 		l.nics[i].port = one
 	}

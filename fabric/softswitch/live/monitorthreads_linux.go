@@ -221,7 +221,7 @@ func (r *row) open(nodes []startMonitor, count int) (epoll int, err error) {
 			return epoll, err
 		}
 		if node >= len(nodes) {
-			return epoll, errors.Join(fmt.Errorf("receive monitor: node %d, and there are %d nodes", node,
+			return epoll, errors.Join(fmt.Errorf("receive monitor: node %d, want a number below %d", node,
 				len(nodes)), unix.Close(fd))
 		}
 		one := &monitorSocket{fd: fd, nics: map[int32]int{}, foreign: -1}

@@ -440,7 +440,7 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 		case r.CloseTaps != nil:
 			l.do(func() { err = l.taps.remove(*r.CloseTaps) })
 		default:
-			err = errors.New("request without content, want one of its fields")
+			err = errors.New("the request is empty")
 		}
 		if err != nil {
 			a.Error = err.Error()

@@ -60,8 +60,8 @@ var costs = []struct {
 	{"link", regexp.MustCompile(`/softswitch/medium\.|/softswitch/draw\.`)},
 	{"events in their order", regexp.MustCompile(`/softswitch\.\(\*(agenda|lane)\)`)},
 	{"recording", regexp.MustCompile(`/internal/feed\.|/live\.\(\*taps?\)`)},
-	{"engine besides", regexp.MustCompile(`/softswitch\.`)},
-	{"loop besides", regexp.MustCompile(`/live\.`)},
+	{"rest of the engine", regexp.MustCompile(`/softswitch\.`)},
+	{"rest of the loop", regexp.MustCompile(`/live\.`)},
 }
 
 // shareOut reads what "go tool pprof -traces" prints: for each stack its time and then

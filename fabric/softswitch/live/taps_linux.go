@@ -202,7 +202,8 @@ func (t *taps) start(o *openTaps, file *os.File) (place int, err error) {
 		for _, end := range o.Ports {
 			number, known := t.loop.engine.PortNumber(end)
 			if !known {
-				err = fmt.Errorf("capture at %s:%s: it is no port of a soft switch", end.Node, end.Port)
+				err = fmt.Errorf("capture at %s:%s: no soft switch or emulated NIC has this port", end.Node,
+					end.Port)
 				return
 			}
 			ports = append(ports, number)

@@ -211,8 +211,8 @@ func (l *loop) receivePort(r *replacePort) (port.Port, error) {
 		handle.Files = append(handle.Files, file)
 	}
 	if room, most := r.Description.Room(), l.engine.Pool().Cell(); room > most {
-		return nil, errors.Join(fmt.Errorf("replace port %s:%s: it needs %d bytes for a frame, and packets "+
-			"have %d", r.End.Node, r.End.Port, room, most), handle.Close())
+		return nil, errors.Join(fmt.Errorf("replace port %s:%s: a frame needs %d bytes, packets "+
+			"hold %d", r.End.Node, r.End.Port, room, most), handle.Close())
 	}
 	return handle.Port()
 }

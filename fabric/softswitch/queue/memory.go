@@ -55,7 +55,7 @@ type ingress struct {
 func NewMemory(sw *plan.Switch, signals Signals) (*Memory, error) {
 	s := sw.Soft
 	if s == nil {
-		return nil, fmt.Errorf("make buffer of %s: it is no soft switch", sw.Name)
+		return nil, fmt.Errorf("make buffer of %s: it is not a soft switch", sw.Name)
 	}
 	m := &Memory{
 		sw: sw, signals: signals, shared: int64(s.Shared), report: clock.Never,
@@ -83,14 +83,15 @@ func (m *Memory) check() error {
 	s := m.sw.Soft
 	switch {
 	case s.Buffer == 0 || s.Buffer > maxBuffer:
-		return fmt.Errorf("it has %s, want 1B to %dB", s.Buffer, uint64(maxBuffer))
+		return fmt.Errorf("its size is %s, want 1B to %dB", s.Buffer, uint64(maxBuffer))
 	case s.Reserved > s.Buffer || s.Shared > s.Buffer-s.Reserved:
-		return fmt.Errorf("%s shared and %s reserved are more than the %s it has", s.Shared, s.Reserved,
+		return fmt.Errorf("%s shared and %s reserved exceed its size of %s", s.Shared, s.Reserved,
 			s.Buffer)
 	case s.Alpha.Num == 0 || s.Alpha.Den == 0 || s.Alpha.Num > maxAlpha || s.Alpha.Den > maxAlpha:
 		return fmt.Errorf("alpha is %d/%d, want terms of 1 to %d", s.Alpha.Num, s.Alpha.Den, maxAlpha)
 	case m.pfc&m.gfc != 0:
-		return fmt.Errorf("priorities %08b are lossless by both PFC and GFC, want one of them", m.pfc&m.gfc)
+		return fmt.Errorf("priorities %08b are lossless by both PFC and GFC, want only one of them",
+			m.pfc&m.gfc)
 	case m.lossless != 0 && m.signals == nil:
 		return fmt.Errorf("priorities %08b are lossless, and Signals is nil", m.lossless)
 	case s.ECN != nil && s.ECN.Kind != spec.RED && s.ECN.Kind != spec.ECNSharp:
@@ -127,7 +128,7 @@ func (m *Memory) addIngresses() error {
 		reserved += in.limit*int64(m.pfc.Len()) + in.gentle*int64(m.gfc.Len())
 	}
 	if reserved > int64(m.sw.Soft.Reserved) {
-		return fmt.Errorf("make buffer of %s: its ports keep %d bytes for lossless priorities, and %s are "+
+		return fmt.Errorf("make buffer of %s: its ports need %d bytes for lossless priorities, but %s are "+
 			"reserved", m.sw.Name, reserved, m.sw.Soft.Reserved)
 	}
 	return nil

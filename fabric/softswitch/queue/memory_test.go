@@ -107,10 +107,10 @@ func TestLinkLimit(t *testing.T) {
 // What cannot work is refused.
 func TestMemoryRefuses(t *testing.T) {
 	for want, spoil := range map[string]func(*plan.Switch){
-		"no soft switch": func(sw *plan.Switch) { sw.Soft = nil },
-		"alpha is 0/0":   func(sw *plan.Switch) { sw.Soft.Alpha = units.Factor{} },
-		"more than":      func(sw *plan.Switch) { sw.Soft.Shared++ },
-		"keep 20001": func(sw *plan.Switch) {
+		"not a soft switch":  func(sw *plan.Switch) { sw.Soft = nil },
+		"alpha is 0/0":       func(sw *plan.Switch) { sw.Soft.Alpha = units.Factor{} },
+		"exceed its size of": func(sw *plan.Switch) { sw.Soft.Shared++ },
+		"need 20001 bytes for lossless": func(sw *plan.Switch) {
 			sw.Ports[1].PFC = &plan.PortPFC{XOff: 5001, XOn: 1, Headroom: 5000}
 		},
 		"xon <= xoff":     func(sw *plan.Switch) { sw.Ports[1].PFC = &plan.PortPFC{XOff: 1, XOn: 2} },

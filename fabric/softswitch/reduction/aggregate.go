@@ -242,22 +242,23 @@ func (j *job) number() error {
 		return fmt.Errorf("%d workers, want 1 to %d", j.FanIn, wire.AggregationMaxFanIn)
 	}
 	if j.Slots < 1 || j.Slots > 1<<16 || j.Elements < 1 || j.Elements > wire.AggregationMaxElements {
-		return fmt.Errorf("%d slots of %d elements, want at least one of each", j.Slots, j.Elements)
+		return fmt.Errorf("%d slots of %d elements, want 1 to %d slots of 1 to %d", j.Slots, j.Elements,
+			1<<16, wire.AggregationMaxElements)
 	}
 	j.all = 1<<(j.FanIn-1)<<1 - 1
 	for i := range j.Children {
 		c := &j.Children[i]
 		if c.Workers == 0 || c.Workers&^j.all != 0 || c.Workers&j.below != 0 ||
 			!c.Switch && c.Workers != 1<<c.worker() {
-			return fmt.Errorf("child %d has workers %#x: want none of the other children's %#x, and all "+
-				"below %d", i, c.Workers, j.below, j.FanIn)
+			return fmt.Errorf("child %d has workers %#x: want workers that no other child has (%#x), with "+
+				"numbers below %d", i, c.Workers, j.below, j.FanIn)
 		}
 		j.below |= c.Workers
 		j.at[c.worker()] = int8(i + 1)
 	}
 	if j.below == 0 || j.Parent == nil && j.below != j.all {
-		return fmt.Errorf("workers %#x send to it, want all %d at the root, and some elsewhere", j.below,
-			j.FanIn)
+		return fmt.Errorf("its children have the workers %#x, want all %d at the root, else at least one",
+			j.below, j.FanIn)
 	}
 	return nil
 }

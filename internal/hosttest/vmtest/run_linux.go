@@ -61,7 +61,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Self names the test binary as a program of Run.
+// Self is the path of the test binary in a guest.
 const Self = "/test"
 
 // Result is the result of a program in a guest.

@@ -70,7 +70,7 @@ const (
 
 // Config configures an engine. Life, Payload and Paths are required.
 type Config struct {
-	// Life is the endpoint's life, the same for all of its engines.
+	// Life is the random number that identifies the endpoint, the same for all of its engines.
 	Life uint64
 	// Port is the engine's port relative to wire.PortRD.
 	Port uint8
@@ -87,10 +87,10 @@ type Config struct {
 	// Control makes the controller for the packets to a peer. It may be nil, and may return nil.
 	// Default: only the Pacer's rate bounds sending.
 	Control func(to transports.Peer) rate.Controller
-	// Slack is the time for which a packet may wait, after its scheduled time, for packets to leave
-	// with. Default 0.
+	// Slack is the time for which a packet may wait, after its scheduled time, so that later packets
+	// leave together with it. Default 0.
 	Slack time.Duration
-	// Overhead is the number of bytes that a pacer counts for each packet besides header and
+	// Overhead is the number of bytes that a pacer counts for each packet in addition to header and
 	// payload. Default: the headers of Ethernet, IPv4 and UDP.
 	Overhead int
 	// Room is the number of packets that can wait for the engine. Default 24.
@@ -199,7 +199,7 @@ type Engine struct {
 // New makes an engine.
 func New(config Config, host Host) *Engine {
 	if config.Payload <= 0 || config.Payload > 0xFFFF || config.Paths == nil {
-		panic(fmt.Sprintf("rd engine with %d bytes of payload", config.Payload))
+		panic(fmt.Sprintf("rd engine with %d bytes of payload, want 1 to 65535, and Paths", config.Payload))
 	}
 	if config.PeerTimeout == 0 {
 		config.PeerTimeout = defaultPeerTimeout

@@ -171,8 +171,9 @@ func (o *outbound) skipRest(m *outMessage) {
 // refusal returns the error of a message that the peer refused.
 func refusal(m *outMessage, f *wire.RDNackFields) error {
 	why := map[wire.RDReason]string{
-		wire.RDNoRegion: "it has no such region", wire.RDNotWritable: "the region may not be written",
-		wire.RDBounds: fmt.Sprintf("the region has %d bytes, and these go to %d", f.Detail, m.Offset),
+		wire.RDNoRegion: "it has no such region", wire.RDNotWritable: "the region is not writable for peers",
+		wire.RDBounds: fmt.Sprintf("the region has %d bytes, and the message begins at byte %d", f.Detail,
+			m.Offset),
 	}[f.Reason]
 	return fmt.Errorf("%v %d bytes: %w: %s", m.Op, m.total, transports.ErrAccess, why)
 }

@@ -129,9 +129,9 @@ func TestRefused(t *testing.T) {
 			reason: "no such region"},
 		"not writable": {change: func(_ *testNode, r *Region, _ *Message) {
 			r.Writable = false
-		}, reason: "may not be written"},
+		}, reason: "is not writable"},
 		"one byte too long": {change: func(_ *testNode, _ *Region, m *Message) { m.Offset = 1 },
-			reason: "has 51200 bytes, and these go to 1"},
+			reason: "has 51200 bytes, and the message begins at byte 1"},
 		"far behind": {change: func(_ *testNode, _ *Region, m *Message) {
 			m.Offset = 1 << 40
 		}, reason: "has 51200 bytes"},

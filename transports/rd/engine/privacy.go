@@ -155,5 +155,5 @@ func (p *peer) suspects() string {
 	if p.suspicion == 0 {
 		return ""
 	}
-	return " but a reject that anybody can have made: " + p.suspicion.String()
+	return " but a reject that any host can have sent: " + p.suspicion.String()
 }

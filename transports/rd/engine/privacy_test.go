@@ -169,7 +169,7 @@ func TestForgedRejects(t *testing.T) {
 			w.runFor(2 * defaultPeerTimeout)
 			if err := a.failed[0]; err == nil ||
 				why == wire.RDRejectLife && !strings.Contains(err.Error(),
-					"reject that anybody can have made: life") {
+					"reject that any host can have sent: life") {
 				t.Errorf("%v, met %v: %v", why, met, err)
 			}
 		}

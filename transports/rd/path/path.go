@@ -129,7 +129,7 @@ func Parse(name string) (Kind, error) {
 	if i := slices.Index(kindNames, name); i >= 0 {
 		return Kind(i), nil
 	}
-	return 0, fmt.Errorf("paths %q: want one of %s", name, strings.Join(kindNames, ", "))
+	return 0, fmt.Errorf("spray %q: want one of %s", name, strings.Join(kindNames, ", "))
 }
 
 // Options are a chooser's settings. The zero value is valid for every kind.

@@ -29,8 +29,8 @@ const (
 	maxKeys = 1 << 12
 )
 
-// WriteKeyLog writes a secret and the lives that shared it. Anyone who can read the output can
-// decrypt their packets.
+// WriteKeyLog writes a secret and the lives of the endpoints that shared it (see rd.Endpoint.Life).
+// Anyone who can read the output can decrypt their packets.
 func WriteKeyLog(w io.Writer, secret Material, lives []uint64) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s%s\n", secretLine, hex.EncodeToString(secret))
@@ -41,7 +41,8 @@ func WriteKeyLog(w io.Writer, secret Material, lives []uint64) error {
 	return err
 }
 
-// KeyLog decrypts packets if it has the secret and both lives. It is not safe for concurrent use.
+// KeyLog decrypts packets if it has the secret and the lives of both endpoints. It is not safe for
+// concurrent use.
 type KeyLog struct {
 	lives  map[uint32][]member // by their low half: a tag has no more
 	count  int
@@ -99,15 +100,15 @@ func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 			}
 			if err != nil {
 				// the error does not show the line's content
-				return nil, fmt.Errorf("read key log: line %d is no secret of %d hexadecimal digits", n,
-					2*SecretLen)
+				return nil, fmt.Errorf("read key log: line %d: want %s with %d hex digits", n,
+					strings.TrimSpace(secretLine), 2*SecretLen)
 			}
 		}
 		if digits, is := strings.CutPrefix(line, lifeLine); is {
 			life, err := strconv.ParseUint(digits, 16, 64)
 			if err != nil || secret == nil {
-				return nil, fmt.Errorf("read key log: line %d is no life of 16 hexadecimal digits after a "+
-					"secret", n)
+				return nil, fmt.Errorf("read key log: line %d: want %s with 16 hex digits, after %s", n,
+					strings.TrimSpace(lifeLine), strings.TrimSpace(secretLine))
 			}
 			l.add(secret, life)
 		}
@@ -116,7 +117,7 @@ func ReadKeyLog(r io.Reader) (*KeyLog, error) {
 		return nil, fmt.Errorf("read key log: %w", err)
 	}
 	if l.count == 0 {
-		return nil, errors.New("read key log: it has no secret with lives, as lines RD_SECRET and RD_LIFE")
+		return nil, errors.New("read key log: no keys, want a line RD_SECRET and lines RD_LIFE after it")
 	}
 	return l, nil
 }

@@ -85,8 +85,8 @@ type Sealer struct {
 	confirmed bool       // the peer received one of them
 }
 
-// NewSealer makes the sealer of a direction. A life must not have two sealers of one direction:
-// they would use a nonce twice.
+// NewSealer makes the sealer of a direction. An endpoint must not have two sealers of one
+// direction: they would use a nonce twice.
 func NewSealer(s *Secret, d Direction, l Limits) *Sealer {
 	return &Sealer{secret: s, direction: d, limits: l.withDefaults(), crypt: newCryptor(s.Key(d, 0))}
 }

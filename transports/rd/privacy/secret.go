@@ -71,13 +71,13 @@ func (*Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // UnmarshalText implements encoding.TextUnmarshaler. It always fails: the text does not have the
 // secret.
 func (*Secret) UnmarshalText([]byte) error {
-	return errors.New("decode secret: its text does not contain it")
+	return errors.New("decode secret: the text of a secret does not contain its bytes")
 }
 
-// Direction identifies a sequence of packets: from one engine of a life to an engine of another
-// life.
+// Direction identifies a sequence of packets: from one engine of an endpoint to one engine of another
+// endpoint.
 type Direction struct {
-	From, To            uint64 // lives
+	From, To            uint64 // the endpoints' lives: see rd.Endpoint.Life
 	Source, Destination uint8  // ports, as in a datagram's base
 }
 

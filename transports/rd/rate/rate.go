@@ -130,5 +130,5 @@ func Parse(name string) (Kind, error) {
 	if i := slices.Index(kindNames, name); i >= 0 {
 		return Kind(i), nil
 	}
-	return 0, fmt.Errorf("rates %q: want one of %s", name, strings.Join(kindNames, ", "))
+	return 0, fmt.Errorf("control %q: want one of %s", name, strings.Join(kindNames, ", "))
 }

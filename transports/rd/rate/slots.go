@@ -36,7 +36,7 @@ type grant struct {
 
 // Grant records a grant of the arbiter: a number of bytes that may be sent from a time on. Grants
 // must be in the order of their times. When the ring is full, a grant's bytes are added to the last
-// waiting one.
+// waiting grant.
 func (s *Slots) Grant(from clock.Time, bytes int) {
 	if s.count == len(s.grants) {
 		s.grants[(s.first+s.count-1)%len(s.grants)].bytes += bytes

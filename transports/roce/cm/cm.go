@@ -108,8 +108,8 @@ type Config struct {
 	// Shared is set if other managers have the same address. Messages for ports and connections
 	// that this manager does not have are then ignored rather than rejected.
 	Shared bool
-	// First is the first connection's name at this end. It should differ from the names of an
-	// earlier life, so that late messages of that life match no connection.
+	// First is the first connection's name at this end. It should differ from the names that an
+	// earlier manager at the address used, so that late messages to that manager match no connection.
 	First Conn
 }
 

@@ -83,18 +83,18 @@ func (p Params) Check() error {
 	case !(p.Gain > 0 && p.Gain <= 1):
 		return fmt.Errorf("dcqcn: gain %v, want above 0 and at most 1", p.Gain)
 	case p.AlphaPeriod <= 0 || p.IncreasePeriod <= 0 || p.NotificationGap < 0:
-		return fmt.Errorf("dcqcn: periods %v and %v and gap %v, want positive ones", p.AlphaPeriod,
-			p.IncreasePeriod, p.NotificationGap)
+		return fmt.Errorf("dcqcn: periods %v and %v and gap %v, want periods above 0 and a gap of at least 0",
+			p.AlphaPeriod, p.IncreasePeriod, p.NotificationGap)
 	case p.IncreaseBytes <= 0 || p.Stages <= 0:
-		return fmt.Errorf("dcqcn: byte counter of %d and %d stages, want positive ones", p.IncreaseBytes,
+		return fmt.Errorf("dcqcn: byte counter of %d and %d stages, want both above 0", p.IncreaseBytes,
 			p.Stages)
 	case p.Least > p.Line:
-		return fmt.Errorf("dcqcn: least rate %d bit/s, want at most the line's %d", p.Least, p.Line)
+		return fmt.Errorf("dcqcn: least rate %d bit/s, want at most the line rate %d", p.Least, p.Line)
 	}
 	return nil
 }
 
-// Stage is the way in which a rate rises.
+// Stage selects how a rate rises.
 type Stage uint8
 
 // Stages, in the order in which a flow without further CNPs passes them.

@@ -65,7 +65,7 @@ func DecodeKeys(b []byte) (k Keys, err error) {
 	fields := strings.Split(string(text), ":")
 	var gid [16]byte
 	if len(fields) != 6+len(gid)+2 || fields[len(fields)-1] != "" {
-		return k, fmt.Errorf("%w: keys %q, want fields of hex digits with colons", ErrPeer, text)
+		return k, fmt.Errorf("%w: keys %q, want hex numbers separated by colons", ErrPeer, text)
 	}
 	number := func(i, bits int) uint64 {
 		n, bad := strconv.ParseUint(fields[i], 16, 64)
@@ -73,7 +73,7 @@ func DecodeKeys(b []byte) (k Keys, err error) {
 			bad = strconv.ErrRange
 		}
 		if bad != nil && err == nil {
-			err = fmt.Errorf("%w: keys %q: field %d is no number", ErrPeer, text, i)
+			err = fmt.Errorf("%w: keys %q: field %d is not a hex number, or too large", ErrPeer, text, i)
 		}
 		return n
 	}

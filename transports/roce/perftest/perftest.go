@@ -157,7 +157,8 @@ func (c *Config) complete() error {
 		return errors.New("the size of atomic operations is 8 bytes: remove the size")
 	}
 	if c.Test.Latency() && (c.Bidirectional || c.QueuePairs > 1) {
-		return fmt.Errorf("%v has one queue pair, and both ends always send: remove these options", c.Test)
+		return fmt.Errorf("%v has one queue pair, and both ends always send: remove qp and bidirectional",
+			c.Test)
 	}
 	c.Size, c.Iterations, c.TxDepth = cmp.Or(c.Size, size), cmp.Or(c.Iterations, iterations),
 		cmp.Or(c.TxDepth, depth)
@@ -215,8 +216,8 @@ func (c *Config) sizes() []int {
 // Errors that a caller distinguishes with errors.Is.
 var (
 	// ErrConfig: the config is invalid.
-	ErrConfig = errors.New("bad options")
-	// ErrPeer: the peer sent something that is not of the dialogue.
+	ErrConfig = errors.New("invalid options")
+	// ErrPeer: the peer sent something that does not belong to the dialogue.
 	ErrPeer = errors.New("the peer does not speak perftest's dialogue")
 	// ErrData: received data differs from the data that was sent.
 	ErrData = errors.New("wrong data")

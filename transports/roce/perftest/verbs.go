@@ -139,7 +139,7 @@ func DecodeStruct(b []byte) (k Keys, err error) {
 	number := func(at int, most uint32) uint32 {
 		n := binary.BigEndian.Uint32(b[at:])
 		if n > most && err == nil {
-			err = fmt.Errorf("%w: keys: %#x at byte %d", ErrPeer, n, at)
+			err = fmt.Errorf("%w: keys: %#x at byte %d, want at most %#x", ErrPeer, n, at, most)
 		}
 		return n
 	}

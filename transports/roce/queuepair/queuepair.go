@@ -73,8 +73,8 @@ type Config struct {
 	// 9.7.6.1.3.
 	Timeout time.Duration
 	// Retries bounds the consecutive retries after timeouts and sequence errors. RNRRetries does
-	// the same for a receiver that is not ready; 7 stands for no limit. Negative is 0, and the
-	// default 7.
+	// the same for a receiver that is not ready; 7 stands for no limit. A negative value
+	// stands for 0. Default 7.
 	Retries, RNRRetries int
 	// RNRTimer is the code of the time that a peer waits when no receive is posted here (IBTA
 	// 9.7.5.2.8). Default 12, 0.64 ms.
@@ -91,8 +91,8 @@ type Config struct {
 	Selective bool
 	// Congestion, if set, makes the rate follow marks of the fabric.
 	Congestion *dcqcn.Params
-	// Overhead is the number of bytes that the rate counts for each packet besides the InfiniBand
-	// packet. Default 42: Ethernet, IPv4 and UDP.
+	// Overhead is the number of bytes that the rate counts for each packet in addition to the
+	// InfiniBand packet. Default 42: Ethernet, IPv4 and UDP.
 	Overhead int
 }
 
@@ -121,7 +121,7 @@ func (c *Config) defaults() error {
 		return fmt.Errorf("PSNs %d and %d, want numbers of 24 bits", c.SendPSN, c.ReceivePSN)
 	case c.Timeout < 0 || c.Reads < 0 || c.RemoteReads < 0 || c.Window < 0 || c.AckEvery < 0 ||
 		c.RNRTimer > 31:
-		return fmt.Errorf("a number below 0, or an RNR timer above 31: %+v", *c)
+		return fmt.Errorf("config %+v: want no number below 0, and an RNR timer of at most 31", *c)
 	case c.Window > maxWindow:
 		return fmt.Errorf("window of %d packets, want at most %d", c.Window, maxWindow)
 	}

@@ -132,8 +132,8 @@ func (q *QP) Post(r Request) error {
 	w := work{Request: r, first: q.end, size: size, packets: 1}
 	switch {
 	case r.Op.atomic() && (size != 0 || r.Address%8 != 0):
-		return fmt.Errorf("%v at %#x with %d bytes of local memory: want a multiple of 8, and 0 bytes", r.Op,
-			r.Address, size)
+		return fmt.Errorf("%v at %#x with %d bytes of local memory: want an address that is a "+
+			"multiple of 8, and 0 bytes", r.Op, r.Address, size)
 	case size > infiniband.MaxMessage:
 		return fmt.Errorf("%v of %d bytes, limit %d", r.Op, size, infiniband.MaxMessage)
 	case !r.Op.atomic():

@@ -383,7 +383,7 @@ func (q *QP) readResponse(now clock.Time, psn infiniband.PSN, p infiniband.Packe
 	}
 	index, payload := psn.From(w.first), p.Payload()
 	if want := min(w.size-index*q.config.MTU, q.config.MTU); len(payload) != want {
-		q.fail(fmt.Errorf("READ: %w: %d bytes in part %d, want %d", ErrResponse, len(payload), index, want))
+		q.fail(fmt.Errorf("READ: %w: %d bytes in packet %d, want %d", ErrResponse, len(payload), index, want))
 		return
 	}
 	first := w.first

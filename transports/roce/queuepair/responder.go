@@ -406,5 +406,5 @@ func lengthError(o infiniband.Opcode, length int) error {
 }
 
 func accessError(o infiniband.Opcode) error {
-	return fmt.Errorf("%v without the right to it: %w", o, ErrAccess)
+	return fmt.Errorf("%v: wrong key, range or rights: %w", o, ErrAccess)
 }

@@ -90,15 +90,15 @@ func (r *reader) algorithm(e *element) *algorithm {
 		a.outOfPlace = in.number("outofplace", 0, 1) == 1
 	}
 	if !in.bad && !a.inPlace && !a.outOfPlace {
-		in.wrong("outofplace", "it is neither in place nor out of place")
+		in.wrong("outofplace", "0 with inplace=0: want 1 for at least one of them")
 	}
 	in.word("proto", "Simple", "LL", "LL128")
 	coll := in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall",
 		"custom")
 	a.kind = kinds[coll]
 	if coll == "custom" {
-		in.wrong("coll", "custom: the file does not have the collective's result, so that no proof is "+
-			"possible")
+		in.wrong("coll", "custom: want another collective, because the file does not define the "+
+			"result of a custom collective")
 	}
 	if in.bad {
 		return a
@@ -129,7 +129,7 @@ func (r *reader) gpu(a *algorithm, e *element) {
 		return
 	}
 	if a.gpus[g.id] != nil {
-		in.wrong("id", "gpu %d is there twice", g.id)
+		in.wrong("id", "gpu %d is defined twice", g.id)
 		return
 	}
 	for letter, shares := range map[string]bool{"i": a.kind == schedule.AllGather,
@@ -139,7 +139,7 @@ func (r *reader) gpu(a *algorithm, e *element) {
 			want /= a.ranks
 		}
 		if got := g.chunks[letter]; got != 0 && got != want {
-			in.wrong(letter+"_chunks", "%d: want %d of the %d chunks per loop", got, want, a.chunks)
+			in.wrong(letter+"_chunks", "%d: want 0 or %d (nchunksperloop is %d)", got, want, a.chunks)
 		}
 	}
 	a.gpus[g.id] = g
@@ -166,11 +166,11 @@ func (r *reader) block(a *algorithm, g *gpu, e *element) {
 		return
 	}
 	if g.blocks[b.id] != nil {
-		in.wrong("id", "thread block %d of gpu %d is there twice", b.id, g.id)
+		in.wrong("id", "thread block %d of gpu %d is defined twice", b.id, g.id)
 		return
 	}
 	if b.channel < 0 && (b.send >= 0 || b.recv >= 0) {
-		in.wrong("chan", "-1 of a thread block that sends or receives")
+		in.wrong("chan", "-1: want a channel, because the thread block sends or receives")
 	}
 	for _, way := range []struct {
 		name string
@@ -178,12 +178,12 @@ func (r *reader) block(a *algorithm, g *gpu, e *element) {
 	}{{"send", func(b *block) int { return b.send }}, {"recv", func(b *block) int { return b.recv }}} {
 		peer := way.peer(b)
 		if peer == g.id {
-			in.wrong(way.name, "%d is the gpu itself", peer)
+			in.wrong(way.name, "%d is the gpu itself: want another gpu", peer)
 		}
 		if other := slices.IndexFunc(g.blocks, func(o *block) bool {
 			return o != nil && peer >= 0 && o.channel == b.channel && way.peer(o) == peer
 		}); other >= 0 {
-			in.wrong(way.name, "%d on channel %d is what thread block %d has", peer, b.channel, other)
+			in.wrong(way.name, "thread block %d already uses gpu %d on channel %d", other, peer, b.channel)
 		}
 	}
 	g.blocks[b.id] = b
@@ -198,7 +198,7 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 	in := r.in(e)
 	s := &step{element: e, operation: &operations[0]}
 	if n := in.number("s", 0, maxSteps); !in.bad && n != number {
-		in.wrong("s", "%d: want %d, as steps are counted", n, number)
+		in.wrong("s", "%d: want %d, because steps are numbered from 0 in order", n, number)
 	}
 	names := make([]string, len(operations))
 	for i := range operations {
@@ -217,16 +217,16 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 		return &step{element: e, operation: &operations[0], bad: true}
 	}
 	if !s.nop() && s.count == 0 {
-		in.wrong("cnt", "0 chunks of %s", s.verb)
+		in.wrong("cnt", "0: want at least 1 chunk for %s", s.verb)
 	}
 	if s.nop() && !s.waits {
-		in.wrong("depid", "-1 of a nop, which is there to wait")
+		in.wrong("depid", "-1: want the thread block for which the nop waits")
 	}
 	if s.sends && b.send < 0 {
-		in.wrong("type", "%s in a thread block without a gpu to send to", s.verb)
+		in.wrong("type", "%s in a thread block with send=-1: want a gpu to send to", s.verb)
 	}
 	if s.receives && b.recv < 0 {
-		in.wrong("type", "%s in a thread block without a gpu to receive from", s.verb)
+		in.wrong("type", "%s in a thread block with recv=-1: want a gpu to receive from", s.verb)
 	}
 	for _, use := range []struct {
 		name string
@@ -234,8 +234,8 @@ func (r *reader) step(g *gpu, b *block, e *element, number int) *step {
 		reference
 	}{{"srcoff", s.reads, s.src}, {"dstoff", s.writes, s.dst}} {
 		if has := g.chunks[use.buffer]; use.used && (use.offset < 0 || use.offset > has-s.count) {
-			in.wrong(use.name, "%d chunks from %d on pass the end: buffer %s of gpu %d has %d", s.count,
-				use.offset, use.buffer, g.id, has)
+			in.wrong(use.name, "%d chunks from chunk %d on do not fit: buffer %s of gpu %d has %d chunks",
+				s.count, use.offset, use.buffer, g.id, has)
 		}
 	}
 	return s
@@ -247,20 +247,21 @@ func (r *reader) dependency(g *gpu, b *block, number int) {
 	s := b.steps[number]
 	if s.nop() && s.waits &&
 		(number+1 == len(b.steps) || !b.steps[number+1].waits && !b.steps[number+1].bad) {
-		r.in(s.element).wrong("type", "nop, which is for a next step that waits, too")
+		r.in(s.element).wrong("type", "nop: want a next step that waits, too (depid of 0 or more)")
 	}
 	if !s.waits || g.blocks[s.block] == nil {
 		return
 	}
 	in, steps := r.in(s.element), g.blocks[s.block].steps
 	if s.after < 0 || s.after >= len(steps) {
-		in.wrong("deps", "%d: thread block %d has %d steps", s.after, s.block, len(steps))
+		in.wrong("deps", "%d: want a step of thread block %d, which has %d steps", s.after, s.block,
+			len(steps))
 		return
 	}
 	i := slices.IndexFunc(steps[s.after:], func(o *step) bool { return o.bad || o.told && !o.nop() })
 	if i < 0 {
-		in.wrong("deps", "%d: no step of thread block %d from there on has hasdep=1, so that this one "+
-			"would wait forever", s.after, s.block)
+		in.wrong("deps", "%[1]d: want a step with hasdep=1 in thread block %[2]d from step %[1]d on, else "+
+			"this step waits forever", s.after, s.block)
 		return
 	}
 	s.after += i

@@ -8,8 +8,8 @@
 //	      <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
 //
 // Steps have the semantics of MSCCL's interpreter (msccl_interpreter.h). rrc, rrs and rrcs add the
-// received data to the rank's own srcbuf at srcoff, although the tools write the sender's name for
-// it there. A step waits for the first step in thread block depid, from number deps on, that has
+// received data to the rank's own srcbuf at srcoff, although the tools write the sender's buffer and
+// offset there. A step waits for the first step in thread block depid, from number deps on, that has
 // hasdep. A nop waits on behalf of the next step. Only sends differ: MSCCL's sends wait when its
 // queues are full, and Railbed's never wait.
 //

@@ -70,7 +70,7 @@ func (r *reader) parse() (*element, error) {
 			return algo, nil
 		}
 		if errors.Is(err, io.EOF) {
-			return nil, r.at(len(r.bytes), "no element algo")
+			return nil, r.at(len(r.bytes), "the file has no element algo")
 		}
 		if err != nil {
 			if syntax := (*xml.SyntaxError)(nil); errors.As(err, &syntax) {
@@ -85,7 +85,7 @@ func (r *reader) parse() (*element, error) {
 			case len(open) == len(levels), e.name != levels[len(open)]:
 				return nil, r.at(start, "element %.20q %s", e.name, within(open))
 			case len(open) == 0 && algo != nil:
-				return nil, r.at(start, "a second algorithm")
+				return nil, r.at(start, "a second element algo: want one")
 			}
 			if err := r.attributes(e); err != nil {
 				return nil, err
@@ -105,7 +105,7 @@ func (r *reader) parse() (*element, error) {
 		case xml.CharData:
 			if text := bytes.TrimSpace(token); len(text) > 0 {
 				blank := len(token) - len(bytes.TrimLeft(token, " \t\n"))
-				return nil, r.at(start+blank, "text %.20q: want elements alone", text)
+				return nil, r.at(start+blank, "text %.20q: want only elements", text)
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func within(open []*element) string {
 		return "at the top: want algo"
 	}
 	if len(open) == len(levels) {
-		return "in step, which has none"
+		return "in step: want no element there"
 	}
 	return fmt.Sprintf("in %s: want %s", open[len(open)-1].name, levels[len(open)])
 }
@@ -129,7 +129,7 @@ func (r *reader) attributes(e *element) error {
 	}
 	for i, a := range e.attrs {
 		if slices.ContainsFunc(e.attrs[:i], func(b xml.Attr) bool { return a.Name == b.Name }) {
-			return r.at(e.start, "two attributes %.20q of %s", a.Name.Local, e.name)
+			return r.at(e.start, "%s has attribute %.20q twice", e.name, a.Name.Local)
 		}
 	}
 	return nil

@@ -46,7 +46,7 @@ func relay(args []string) int {
 
 func relayAll(args []string) error {
 	if len(args) != 1 {
-		return fmt.Errorf("relay: %d arguments, want the user of the node's commands", len(args))
+		return fmt.Errorf("relay: %d arguments, want one: the user of the node's commands", len(args))
 	}
 	user, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -54,7 +54,7 @@ func relayAll(args []string) error {
 	}
 	listener, err := net.Listen("unix", socket)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w: another MPI job runs in this node, or a program has taken the name", err)
+		return fmt.Errorf("%w: another MPI job runs in this node, or a program uses this address", err)
 	}
 	if err != nil {
 		return err
@@ -116,10 +116,10 @@ func ofUser(conn *net.UnixConn, user int) error {
 	case err != nil:
 		return err
 	case who.PID == peer.Outside:
-		return fmt.Errorf("a process outside this node starts no commands in nodes; want one of user %d in "+
-			"the node", user)
+		return fmt.Errorf("a process outside this node may not start commands in nodes; want a process of "+
+			"user %d in this node", user)
 	case who.UID != os.Geteuid() && who.UID != user:
-		return fmt.Errorf("user %d starts no commands in nodes; want user %d", who.UID, user)
+		return fmt.Errorf("user %d may not start commands in nodes; want user %d", who.UID, user)
 	}
 	return nil
 }
@@ -179,8 +179,8 @@ func ask(r request, relay peer.Credentials) (code int, err error) {
 		return exitFailed, err
 	}
 	if server != relay {
-		return exitFailed, fmt.Errorf("%s is served by process %d of user %d, which is not the testbed's "+
-			"relay, process %d of user %d; end that program",
+		return exitFailed, fmt.Errorf("%s belongs to process %d of user %d, want the testbed's relay, "+
+			"process %d of user %d; end process %[2]d",
 			socket, server.PID, server.UID, relay.PID, relay.UID)
 	}
 	unsent := frame.NewWriter(conn).WriteJSON(frame.Message, r) // the relay may have refused before it reads

@@ -120,7 +120,7 @@ func TestOtherNodesAreRefused(t *testing.T) {
 	}
 	defer server.Close()
 	if said, code := agentSays(t, tb, "h0", "h1", "echo got in"); code != 255 ||
-		!strings.Contains(said, `node "h1" is not of this job, whose nodes are h0`) {
+		!strings.Contains(said, `node "h1" is not in this job, want one of h0`) {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 	if said, code := agentSays(t, tb, "h0", "h0", "echo here"); code != 0 || said != "here\n" {
@@ -139,7 +139,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	defer server.Close()
 	said, err := tb.Node("h0").Part(t.Context(), strangerPart, "65534", "h1").Output()
-	if want := refusal("user 65534 starts no commands in nodes; want user 0"); err != nil ||
+	if want := refusal("user 65534 may not start commands in nodes; want user 0"); err != nil ||
 		string(said) != want {
 		t.Errorf("another user: %v: %s, want %s", err, said, want)
 	}
@@ -160,8 +160,8 @@ func TestStrangersAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := answer(conn, "h1", "id -u"),
-		refusal("a process outside this node starts no commands in nodes; "+
-			"want one of user 0 in the node"); got != want {
+		refusal("a process outside this node may not start commands in nodes; "+
+			"want a process of user 0 in this node"); got != want {
 		t.Errorf("process %d outside the node: %s, want %s", os.Getpid(), got, want)
 	}
 }
@@ -177,7 +177,7 @@ func TestImpostorsAreRefused(t *testing.T) {
 	output, err := tb.Node("h0").Part(t.Context(), impostorPart, "h1", "secret").Output()
 	if said := string(output); err != nil ||
 		!strings.HasPrefix(said, "impostor got nothing; agent: exit status 255:") ||
-		!strings.Contains(said, "which is not the testbed's relay") {
+		!strings.Contains(said, "want the testbed's relay") {
 		t.Errorf("%v: %s", err, said)
 	}
 }
@@ -203,7 +203,7 @@ func TestTakenNames(t *testing.T) {
 		second.Close()
 		t.Error("two relays have one name")
 	} else if !strings.Contains(err.Error(),
-		"another MPI job runs in this node, or a program has taken the name") {
+		"another MPI job runs in this node, or a program uses this address") {
 		t.Error(err)
 	}
 }
@@ -241,7 +241,7 @@ nodes: {"h[12]": {runtime: docker, image: local/user, idle: true}}
 	}{
 		{"h0", "h1", "1000\n", 0},
 		{"h1", "h2", "1000\n", 0},
-		{"h1", "h0", "h1 starts no commands in h0", 255},
+		{"h1", "h0", "h1 may not start commands in h0", 255},
 	} {
 		if said, code := agentSays(t, tb, test.from, test.to, "id -u"); code != test.code ||
 			!strings.Contains(said, test.want) {
@@ -259,7 +259,7 @@ nodes: {"h[12]": {runtime: docker, image: local/user, idle: true}}
 		t.Errorf("a job whose launcher is in a container: %v", err)
 	}
 	said, err := tb.Node("h1").Part(t.Context(), strangerPart, "65534", "h2").Output()
-	if want := refusal("user 65534 starts no commands in nodes; want user 1000"); err != nil ||
+	if want := refusal("user 65534 may not start commands in nodes; want user 1000"); err != nil ||
 		string(said) != want {
 		t.Errorf("another user in a container: %v: %s, want %s", err, said, want)
 	}
@@ -288,7 +288,7 @@ nodes: {h1: {runtime: vm, memory: 320MiB}}
 	}
 	defer server.Close()
 	if said, code := agentSays(t, tb, "h1", "h0", "id -u"); code != 255 ||
-		!strings.Contains(said, "h1 starts no commands in h0") {
+		!strings.Contains(said, "h1 may not start commands in h0") {
 		t.Errorf("from a guest: exit code %d: %s", code, said)
 	}
 	if said, code := agentSays(t, tb, "h0", "h1", "echo $RAILBED_NODE"); code != 0 || said != "h1\n" {
@@ -332,8 +332,8 @@ nodes:
 	}{
 		{"h0", "h1", "1000\n", 0},
 		{"h1", "h0", "0\n", 0},
-		{"h0", "h2", "\"h2\" is not of this job", 255},
-		{"h1", "h2", "\"h2\" is not of this job", 255},
+		{"h0", "h2", "\"h2\" is not in this job", 255},
+		{"h1", "h2", "\"h2\" is not in this job", 255},
 	} {
 		said, code := agentSays(t, tb, test.from, test.to, "id -u")
 		if code != test.code || !strings.Contains(said, test.want) {

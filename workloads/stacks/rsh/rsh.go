@@ -111,13 +111,13 @@ func Serve(ctx context.Context, tb *testbed.Testbed, nodes, env []string) (*Serv
 // target returns the node named host, if the node from of a job may start a command there.
 func target(tb *testbed.Testbed, job []string, from, host string) (*testbed.Node, error) {
 	if !slices.Contains(job, host) {
-		return nil, fmt.Errorf("node %q is not of this job, whose nodes are %s", host,
+		return nil, fmt.Errorf("node %q is not in this job, want one of %s", host,
 			strings.Join(job, ", "))
 	}
 	source, to := tb.Node(from).Plan(), tb.Node(host).Plan()
 	if source == nil || to == nil || source.Runtime != spec.Netns && to.Runtime == spec.Netns {
-		return nil, fmt.Errorf("%s starts no commands in %s: programs there see the host's files, and "+
-			"those of containers and virtual machines must not; "+
+		return nil, fmt.Errorf("%s may not start commands in %s: programs there can access the host's "+
+			"files, and programs of containers and virtual machines must not; "+
 			"name a node of runtime netns first, or give all nodes of the job one runtime", from, host)
 	}
 	return tb.Node(host), nil

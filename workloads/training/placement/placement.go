@@ -36,7 +36,7 @@ func Choose(p *plan.Plan, policy string, count int, taken map[int]string) ([]int
 	case others == 0:
 		return nil, fmt.Errorf("place %d ranks: the testbed has %d", count, len(p.Ranks))
 	default:
-		return nil, fmt.Errorf("place %d ranks: the testbed has %d, and jobs beside this one have %d of them",
+		return nil, fmt.Errorf("place %d ranks: the testbed has %d, of which other jobs use %d",
 			count, len(p.Ranks), others)
 	}
 	c := chooser{plan: p, taken: taken}
@@ -50,7 +50,8 @@ func Choose(p *plan.Plan, policy string, count int, taken map[int]string) ([]int
 	case spec.PlacementSpread:
 		return c.spread(free, count), nil
 	}
-	return nil, fmt.Errorf("place %d ranks: unknown policy %q", count, policy)
+	return nil, fmt.Errorf("place %d ranks: unknown policy %q, want %s, %s, %s or %s", count, policy,
+		spec.PlacementPacked, spec.PlacementSpread, spec.PlacementRailAware, spec.PlacementNonIdleAware)
 }
 
 type chooser struct {

@@ -48,7 +48,7 @@ func TestChoose(t *testing.T) {
 func TestChooseRefuses(t *testing.T) {
 	p := plantest.Compile(t, leafSpine)
 	if _, err := Choose(p, spec.PlacementSpread, 12, map[int]string{3: "a"}); err == nil ||
-		!strings.Contains(err.Error(), "the testbed has 12, and jobs beside this one have 1 of them") {
+		!strings.Contains(err.Error(), "the testbed has 12, of which other jobs use 1") {
 		t.Errorf("%v", err)
 	}
 	if _, err := Choose(p, "anywhere", 2, nil); err == nil {

@@ -101,7 +101,7 @@ func (c *chakra) read() error {
 	for offset, first := 0, true; offset < len(c.Content); first = false {
 		message, n := protowire.ConsumeBytes(c.Content[offset:])
 		if n < 0 {
-			return c.errorAt(offset, "the length has no message after it: %v", protowire.ParseError(n))
+			return c.errorAt(offset, "read length and message: %v", protowire.ParseError(n))
 		}
 		start := offset + n - len(message)
 		offset += n
@@ -116,7 +116,7 @@ func (c *chakra) read() error {
 			return c.errorAt(start, "node %d occurs twice, want each id once", node.id)
 		}
 		if len(c.nodes) == maxNodes {
-			return c.errorAt(start, "more than %d nodes, want at most that", maxNodes)
+			return c.errorAt(start, "more than the limit of %d nodes", maxNodes)
 		}
 		c.at[node.id] = len(c.nodes)
 		c.nodes = append(c.nodes, node)
@@ -134,7 +134,7 @@ func (c *chakra) fields(offset int, message []byte,
 	for len(message) > 0 {
 		n, kind, length := protowire.ConsumeTag(message)
 		if length < 0 {
-			return c.errorAt(offset, "the bytes are no field: %v", protowire.ParseError(length))
+			return c.errorAt(offset, "read protobuf field: %v", protowire.ParseError(length))
 		}
 		var number uint64
 		var bytes []byte
@@ -154,7 +154,7 @@ func (c *chakra) fields(offset int, message []byte,
 			value = protowire.ConsumeFieldValue(n, kind, rest)
 		}
 		if value < 0 {
-			return c.errorAt(offset, "field %d has no value: %v", n, protowire.ParseError(value))
+			return c.errorAt(offset, "read value of field %d: %v", n, protowire.ParseError(value))
 		}
 		if err := do(offset+length, n, number, bytes); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (c *chakra) node(node *chakraNode, message []byte) error {
 				for len(bytes) > 0 { // packed
 					id, length := protowire.ConsumeVarint(bytes)
 					if length < 0 {
-						return c.errorAt(offset, "dependencies are no numbers: %v",
+						return c.errorAt(offset, "read dependencies: %v",
 							protowire.ParseError(length))
 					}
 					node.after, bytes = append(node.after, id), bytes[length:]
@@ -314,8 +314,8 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 			nodeReceive: "comm_src"}[node.kind]]
 		if !said || other >= uint64(c.ranks) || int(other) == c.rank {
 			return t, c.errorAt(node.offset,
-				"node %d of rank %d sends to or receives from rank %d, want another of %d", node.id, c.rank,
-				other, c.ranks)
+				"node %d of rank %d sends to or receives from rank %d, want another rank from 0 to %d as "+
+					"comm_dst or comm_src", node.id, c.rank, other, c.ranks-1)
 		}
 		operation.Group, operation.Kind, operation.Ranks = "p2p", training.Transfer, []int{c.rank, int(other)}
 		if node.kind == nodeReceive {
@@ -348,7 +348,7 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	case operation.Kind == schedule.Barrier:
 		operation.Bytes = 0
 	case operation.Bytes == 0:
-		return t, c.errorAt(node.offset, "node %d has no comm_size, want bytes", node.id)
+		return t, c.errorAt(node.offset, "node %d has no comm_size, want at least 1 byte", node.id)
 	}
 	if len(operation.Ranks) == 1 {
 		return t, nil
@@ -367,8 +367,8 @@ func (c *chakra) group(node *chakraNode) (name string, ranks []int, err error) {
 	}
 	ranks, known := c.groups[node.group]
 	if !known || !slices.Contains(ranks, c.rank) {
-		return "", nil, c.errorAt(node.offset, "node %d is of group %s, which is not known or has no rank %d",
-			node.id, shown(node.group), c.rank)
+		return "", nil, c.errorAt(node.offset, "node %d has group %s, want a group of the .json file with "+
+			"rank %d", node.id, shown(node.group), c.rank)
 	}
 	return node.group, ranks, nil
 }

@@ -55,13 +55,14 @@ func readMatrix(name string, text []byte, o Options) (*training.Program, error) 
 	switch {
 	case counts["Nodes"] < 1 || counts["Nodes"] > training.MaxRanks ||
 		o.Ranks != 0 && o.Ranks != counts["Nodes"]:
-		return nil, lineError(name, last, "Nodes is %d, want as many as the job has ranks, up to %d",
+		return nil, lineError(name, last, "Nodes is %d, want the job's number of ranks, 1 to %d",
 			counts["Nodes"], training.MaxRanks)
 	case counts["Connections"] != len(m.connections):
-		return nil, lineError(name, last, "%d connections, and Connections is %d", len(m.connections),
-			counts["Connections"])
+		return nil, lineError(name, last, "the file has %d connections, but Connections is %d",
+			len(m.connections), counts["Connections"])
 	case counts["Triggers"] != m.defined:
-		return nil, lineError(name, last, "%d triggers, and Triggers is %d", m.defined, counts["Triggers"])
+		return nil, lineError(name, last, "the file has %d triggers, but Triggers is %d", m.defined,
+			counts["Triggers"])
 	case counts["Failures"] != 0:
 		return nil, lineError(name, last,
 			"the file has failures, want none: use steps that change links")
@@ -153,13 +154,13 @@ func (m *matrix) connection(line int, words []string, nodes int) error {
 			return err
 		}
 		if *value = n; n == 0 && key != "prio" && key != "size" {
-			return lineError(m.name, line, "%s is 0, want more", key)
+			return lineError(m.name, line, "%s is 0, want at least 1", key)
 		}
 	}
 	id := *keys["id"]
 	switch c.size = uint64(*keys["size"]); {
 	case c.size == 0:
-		return lineError(m.name, line, "the connection has no size, or size 0, which has no end: want bytes")
+		return lineError(m.name, line, "the connection has no size, or size 0 (endless): want 1 byte or more")
 	case c.started == (c.trigger != 0):
 		return lineError(m.name, line, "the connection has both start and trigger, or neither: want one of "+
 			"them")
@@ -203,7 +204,8 @@ func (m *matrix) trigger(line int, words []string) error {
 	}
 	if id == 0 || kind == "" || m.triggers[id] != nil {
 		return lineError(m.name, line,
-			"a trigger lacks its own id above 0, or oneshot, multishot or barrier: want both")
+			"want a trigger with an id above 0 that no other trigger has, and with oneshot, multishot or "+
+				"barrier")
 	}
 	m.defined++
 	m.triggers[id] = t
@@ -264,14 +266,14 @@ func (m *matrix) add(b *training.Builder, i int) (bool, error) {
 		if want := t.count; len(t.firing) > 0 &&
 			(t.barrier && len(t.firing) != want || !t.barrier && len(t.firing) != 1) {
 			return false, lineError(m.name, t.line,
-				"%d connections fire the trigger, want one, or of a barrier its count", len(t.firing))
+				"%d connections fire the trigger, want 1, or for a barrier its count", len(t.firing))
 		}
 		for _, firing := range t.firing {
 			switch f := &m.connections[firing]; {
 			case c.from != f.from && c.from != f.to:
 				return false, lineError(m.name, c.line,
-					"node %d does not see the connection of line %d, which fires trigger %d: it is neither "+
-						"of its ends", c.from, f.line, c.trigger)
+					"node %d waits for trigger %d, which the connection of line %d fires: want a connection "+
+						"that begins or ends at this node", c.from, c.trigger, f.line)
 			case !f.done:
 				return false, nil
 			case c.from == f.to:

@@ -35,7 +35,7 @@ func readSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	all := lines(text)
 	if len(all) < 2 {
 		return nil, lineError(name, len(all)+1,
-			"the file ends; want a line with the kind of the job, and one with the number of layers")
+			"the file ends; want a line with the kind of the job and a line with the number of layers")
 	}
 	s := &simai{name: name, tp: 1, ep: 1, pp: 1, virtual: 1, micros: 1, world: o.Ranks}
 	if err := s.header(all[0], o); err != nil {
@@ -176,8 +176,8 @@ func (s *simai) header(words []string, o Options) error {
 		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d, ep %d and pp %d, want a "+
 			"multiple of their product, up to %d", s.world, s.tp, s.ep, s.pp, training.MaxRanks)
 	case s.pp > 1 && (s.micros == 0 || s.virtual == 0):
-		return lineError(s.name, 1, "a pipeline of %d stages with ga %d and vpp %d, want micro-batches and "+
-			"virtual stages", s.pp, s.micros, s.virtual)
+		return lineError(s.name, 1, "a pipeline of %d stages with ga %d and vpp %d, want both at least 1",
+			s.pp, s.micros, s.virtual)
 	case s.pp > 1 && s.message == 0:
 		return lineError(s.name, 1, "a pipeline of %d stages whose pp_comm is 0, want the bytes of a "+
 			"message between stages", s.pp)

@@ -41,8 +41,8 @@ func (s *simai) split() error {
 		}
 	}
 	if len(starts) != s.micros {
-		return lineError(s.name, 1, "%d layers %s, with each of which a micro-batch of the pipeline "+
-			"begins, want as many as ga, %d", len(starts), simaiMicro, s.micros)
+		return lineError(s.name, 1, "%d layers %s, each of which begins a micro-batch: want %d (ga)",
+			len(starts), simaiMicro, s.micros)
 	}
 	s.pieces.before, s.pieces.behind = s.layers[:starts[0]], s.layers[end:]
 	for i, start := range starts {
@@ -74,7 +74,7 @@ func (s *simai) chunks(micro []simaiLayer) (chunks [][]simaiLayer, err error) {
 	}
 	if len(starts) == 0 || len(starts)%s.virtual != 0 {
 		return nil, lineError(s.name, micro[0].line,
-			"a micro-batch of %d layers of the model, each beginning with %s, want a multiple of vpp, %d",
+			"a micro-batch of %d model layers, each beginning with %s: want a multiple of %d (vpp)",
 			len(starts), simaiBlock, s.virtual)
 	}
 	each := len(starts) / s.virtual

@@ -108,11 +108,11 @@ func TestWrongSimAIPipeline(t *testing.T) {
 		{"pp_comm: 8192.0", "pp_comm: NaN", `f.txt:1: pp_comm is "NaN", want bytes`},
 		{"vpp: 2", "vpp: many", `f.txt:1: vpp is "many", want a whole number`},
 		{"vpp: 2", "vpp: 0", "f.txt:1: a pipeline of 2 stages with ga 2 and vpp 0"},
-		{"vpp: 2", "vpp: 3", "f.txt:4: a micro-batch of 2 layers of the model, each beginning with " +
-			"attention, want a multiple of vpp, 3"},
+		{"vpp: 2", "vpp: 3", "f.txt:4: a micro-batch of 2 model layers, each beginning with attention: " +
+			"want a multiple of 3 (vpp)"},
 		{"ga: 2", "ga: 0", "f.txt:1: a pipeline of 2 stages with ga 0"},
-		{"ga: 2", "ga: 3", "f.txt:1: 2 layers embedding_layer, with each of which a micro-batch of the " +
-			"pipeline begins, want as many as ga, 3"},
+		{"ga: 2", "ga: 3", "f.txt:1: 2 layers embedding_layer, each of which begins a micro-batch: " +
+			"want 3 (ga)"},
 	} {
 		if _, err := readSimAI("f.txt", []byte(strings.Replace(good, c.old, c.new, 1)),
 			Options{}); err == nil || !strings.HasPrefix(err.Error(), c.want) {

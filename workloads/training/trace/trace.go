@@ -36,7 +36,7 @@ const maxFile = 64 << 20
 
 // Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim and
 // .et is Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
-// each rank. If there is a NAME.json beside them, it has the groups of ranks.
+// each rank. A NAME.json in the same folder, if there is one, has the groups of ranks.
 func Read(path string, o Options) (*training.Program, error) {
 	switch filepath.Ext(path) {
 	case ".txt":

@@ -146,8 +146,8 @@ func (s *server) run(now int64, send func(host int, message []byte)) (again int6
 // Either way no message makes memory grow.
 func Serve(ctx context.Context, at netip.AddrPort, o Options) error {
 	if o.Hosts < 1 || o.Hosts > 1<<12 || o.Slot < 1 || o.Time <= 0 {
-		return fmt.Errorf("serve arbiter: %d hosts, slots of %d bytes and %v: want 1 to %d hosts, and more "+
-			"than 0", o.Hosts, o.Slot, o.Time, 1<<12)
+		return fmt.Errorf("serve arbiter: %d hosts, slots of %d bytes and %v: want 1 to %d hosts, and "+
+			"both above 0", o.Hosts, o.Slot, o.Time, 1<<12)
 	}
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {

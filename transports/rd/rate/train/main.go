@@ -22,11 +22,11 @@ import (
 var (
 	out         = flag.String("out", "learned.weights", "write the weights to this `FILE`")
 	from        = flag.String("from", "", "begin with the weights of this `FILE`")
-	generations = flag.Int("generations", 120, "how often the weights are moved")
-	pairs       = flag.Int("pairs", 12, "pairs of opposite changes that are tried each time")
-	step        = flag.Float64("step", 0.1, "how far weights are changed to try")
-	speed       = flag.Float64("speed", 0.6, "how far weights are moved")
-	seed        = flag.Uint64("seed", 1, "of every draw")
+	generations = flag.Int("generations", 120, "number of generations: the weights are updated once in each")
+	pairs       = flag.Int("pairs", 12, "pairs of opposite perturbations tried in each generation")
+	step        = flag.Float64("step", 0.1, "standard deviation of the perturbations")
+	speed       = flag.Float64("speed", 0.6, "factor of each update of the weights")
+	seed        = flag.Uint64("seed", 1, "seed of every random draw")
 )
 
 func main() {
