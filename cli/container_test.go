@@ -15,6 +15,7 @@ import (
 // TestRailbedInAContainer runs a scenario in the image, with the capabilities that the
 // README's line gives it, as an ordinary user with none, and with too few.
 func TestRailbedInAContainer(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.Docker, hosttest.Ping)
 	engine := dockertest.Start(t)
 	docker := func(args ...string) (string, error) {

@@ -274,6 +274,7 @@ func tables(t *testing.T, c *container) string {
 // Of two testbeds, with nodes of all kinds, those that ask for it reach what the host
 // reaches, and no others; nor does anybody out there reach them.
 func TestInternet(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Busybox, hosttest.CNIPlugins, hosttest.Docker,
 		hosttest.VM, hosttest.Tap, hosttest.Ping)
 	engine := dockertest.Start(t)

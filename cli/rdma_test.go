@@ -79,6 +79,7 @@ func TestRunWithoutWhatItNeeds(t *testing.T) {
 // here. A kernel with rdma_rxe per network namespace carries verbs between the nodes. For an older
 // kernel doctor reports the missing feature.
 func TestRDMAPerNamespace(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.Verbs)
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay", "rdma_rxe",
 		"rdma_ucm"}, Timeout: 5 * time.Minute}) {
@@ -145,6 +146,7 @@ nodes: {default: {rdma: rxe}}
 // TestRxeToOurs runs the scenario in which nodes run this program, too. A busy machine
 // may be too slow for its rates, which is not the point.
 func TestRxeToOurs(t *testing.T) {
+	hosttest.Long(t)
 	// an ordinary user's guests are the same
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.VM, hosttest.Tap, hosttest.Perftest)
 	results := filepath.Join(t.TempDir(), "results")

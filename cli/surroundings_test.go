@@ -217,6 +217,7 @@ done
 // A run whose measurements cannot be stored warns once and measures. It neither leaves nor uses a damaged
 // file.
 func TestCalibrationOnAFullDisk(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
 	const mount = "mkdir /var/cache/railbed; mount -t tmpfs -o size=64k tmpfs /var/cache/railbed; "
 	for _, test := range []struct {

@@ -193,6 +193,7 @@ func TestHelp(t *testing.T) {
 
 // TestLsShowsWhoDoesNotAnswer lists a testbed that does not answer beside a testbed that does.
 func TestLsShowsWhoDoesNotAnswer(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Testbed)
 	const silent, well = "cli-silent", "cli-well"
 	for _, name := range []string{silent, well} {

@@ -114,6 +114,7 @@ func (h sharkHome) ended(t *testing.T) {
 // TestWireshark captures from a running testbed as users of Wireshark do, with the files of an installation
 // in a new home directory.
 func TestWireshark(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Testbed, hosttest.Tshark)
 	h := newSharkHome(t)
 	if list := h.tshark(t, "-D"); strings.Contains(list, "railbed:"+h.name) || strings.Contains(list,

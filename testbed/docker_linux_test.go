@@ -26,6 +26,7 @@ import (
 
 // TestContainers has two containers and a netns node on one soft switch.
 func TestContainers(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Ping)
 	engine := dockertest.Start(t)
 	base := dockertest.Root(t, "sh", "ps", "ping", "cat", "sleep", "ls", "true", "head", "seq", "setsid",

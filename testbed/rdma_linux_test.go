@@ -90,6 +90,7 @@ func perftest(program string, count, size int, says string, there, back int) ver
 // TestVerbsPrograms has unmodified programs between two guests with rdma: rxe. Each
 // prints what it did, and the packets say that it crossed the fabric.
 func TestVerbsPrograms(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.VM, hosttest.Tap) // TestGuests has an ordinary user's
 	tb := upPlan(t, rdmaGuests)
 	if state := inspected(t, tb); len(state.RDMA) != 2 || state.RDMA[1].Node != "h1" ||

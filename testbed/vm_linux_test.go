@@ -33,6 +33,7 @@ nodes:
 
 // TestGuests has two virtual machines and a netns node on one soft switch.
 func TestGuests(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.VM, hosttest.Tap, hosttest.Ping)
 	var warnings []string
 	tb := upWith(t, guests, testbed.Options{Warn: func(text string) { warnings = append(warnings, text) }})

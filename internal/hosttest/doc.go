@@ -6,5 +6,6 @@
 // separated list of features or "all", turns the skips of these features into failures; CI sets it.
 //
 // With RAILBED_SAMPLE=n, or n:k, long tables of tests try each n-th row only, from row k. make test sets it
-// for root's second run, as an ordinary user. CI sets it for root's own run, too.
+// for root's second run, as an ordinary user. CI sets it for root's own run, too. With RAILBED_LONG=n:k, an
+// nth of the long tests runs. CI sets it.
 package hosttest

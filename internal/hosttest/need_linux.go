@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -149,8 +150,18 @@ func Need(t testing.TB, features ...Feature) {
 
 // Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n:k the rows
 // whose number is k modulo n. Without :k, k is 0. Sampled fails the test if n is below 1 or k is not below n.
-func Sampled(t testing.TB, i int) bool {
-	text := os.Getenv("RAILBED_SAMPLE")
+func Sampled(t testing.TB, i int) bool { return sampled(t, "RAILBED_SAMPLE", i) }
+
+// Long skips the test if RAILBED_LONG=n:k selects other tests: a test runs if a hash of its name is k modulo
+// n. Tests call Long that take more than ten seconds.
+func Long(t testing.TB) {
+	if !sampled(t, "RAILBED_LONG", int(crc32.ChecksumIEEE([]byte(t.Name())))) {
+		t.Skip("RAILBED_LONG=" + os.Getenv("RAILBED_LONG") + " selects other long tests")
+	}
+}
+
+func sampled(t testing.TB, variable string, i int) bool {
+	text := os.Getenv(variable)
 	if text == "" {
 		return true
 	}
@@ -158,7 +169,7 @@ func Sampled(t testing.TB, i int) bool {
 	n, err := strconv.Atoi(every)
 	k, err2 := strconv.Atoi(cmp.Or(from, "0"))
 	if err != nil || err2 != nil || n < 1 || k < 0 || k >= n {
-		t.Fatalf("RAILBED_SAMPLE is %q; want n or n:k, with n from 1 on and k from 0 to n-1", text)
+		t.Fatalf("%s is %q; want n or n:k, with n from 1 on and k from 0 to n-1", variable, text)
 	}
 	return i%n == k
 }

@@ -63,6 +63,7 @@ func newRuntime(t *testing.T) *Runtime {
 }
 
 func TestConformance(t *testing.T) {
+	hosttest.Long(t)
 	r := newRuntime(t)
 	if otherUser() == 0 {
 		t.Skip("an ordinary user's guests differ in nothing that this looks at; TestGuest has one")
@@ -113,6 +114,7 @@ func shell(t *testing.T, n nodes.Node, script, input string) string {
 // TestGuest checks a guest from inside, and QEMU from outside. It also checks that the guest ends
 // when its channel is closed.
 func TestGuest(t *testing.T) {
+	hosttest.Long(t)
 	r := newRuntime(t)
 	made, err := makeGuest(t, r, plan.Node{Name: "a", Modules: []string{"sch-netem"}, Memory: 384 << 20,
 		CPU: 1.5, Env: map[string]string{"COLOUR": "blue"}})

@@ -106,7 +106,7 @@ func InGuest(t *testing.T, o Options) bool {
 	}
 	o = o.withDefaults()
 	o.Env = append(slices.Clone(o.Env), "RAILBED_REQUIRE="+os.Getenv("RAILBED_REQUIRE"),
-		"RAILBED_SAMPLE="+os.Getenv("RAILBED_SAMPLE"))
+		"RAILBED_SAMPLE="+os.Getenv("RAILBED_SAMPLE"), "RAILBED_LONG="+os.Getenv("RAILBED_LONG"))
 	result := Run(t, o, Self, "-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1",
 		"-test.timeout="+o.Timeout.String())
 	if result.Code != 0 {

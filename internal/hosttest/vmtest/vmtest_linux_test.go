@@ -81,6 +81,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestGuestsThatGoWrong(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.VM)
 	for _, c := range []struct {
 		name string

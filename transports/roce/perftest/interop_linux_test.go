@@ -190,6 +190,7 @@ const both = 4
 // kernel's rdma_rxe at the other end, as client and as server. The program's output equals this
 // package's output for the same numbers, byte for byte.
 func TestUnmodifiedPrograms(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.Perftest) // an ordinary user's guests are the same
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "rdma_rxe", "ib_uverbs", "rdma_ucm"},
 		Timeout: 4 * time.Minute}) {

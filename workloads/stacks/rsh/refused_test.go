@@ -267,6 +267,7 @@ nodes: {"h[12]": {runtime: docker, image: local/user, idle: true}}
 
 // A guest starts commands in guests, and in no node that sees the host's files.
 func TestGuestsStartNothingInNetnsNodes(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.VM, hosttest.Tap)
 	text := fmt.Sprintf(`
 name: rsh-guest-%d
@@ -299,6 +300,7 @@ nodes: {h1: {runtime: vm, memory: 320MiB}}
 // Guests and containers of an MPI step start commands in each other, in containers as the user of
 // their image, and in nodes of the step alone.
 func TestGuestsAndContainersOfAStep(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.VM, hosttest.Tap)
 	engine := dockertest.Start(t)
 	root := dockertest.Root(t, "sh", "bash", "id", "cat")
