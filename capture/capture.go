@@ -151,11 +151,12 @@ const defaultSnap = 256 << 10
 func (o Options) validate(taps []Tap) error {
 	switch {
 	case len(taps) == 0:
-		return errors.New("no taps")
+		return errors.New("no taps, want at least 1")
 	case o.Feed == nil && slices.ContainsFunc(taps, func(t Tap) bool { return t.Soft }):
 		return errors.New("taps of soft switches need Options.Feed, which is nil")
 	case o.SnapLen < 0 || o.Limit < 0 || o.Memory < 0:
-		return fmt.Errorf("negative snap length %d, limit %d or memory %d", o.SnapLen, o.Limit, o.Memory)
+		return fmt.Errorf("snap length %d, limit %d, memory %d: want none below 0",
+			o.SnapLen, o.Limit, o.Memory)
 	case o.SnapLen > 0 && o.SnapLen < minSnapLen:
 		return fmt.Errorf("snap length %d cuts into the headers, want at least %d", o.SnapLen, minSnapLen)
 	}

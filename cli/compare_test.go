@@ -49,8 +49,8 @@ func TestReportCompares(t *testing.T) {
 		t.Fatalf("code %d, %s", code, errs)
 	}
 	for _, want := range []string{
-		"no significance can be given: need >= 4 samples to detect a difference at alpha level 0.05, and a " +
-			"sample is a run (base has 1, new has 1)",
+		"no difference can be significant: need >= 4 samples to detect a difference at alpha level 0.05, " +
+			"and each run is a sample (base has 1, new has 1)",
 		"base old1 has no plan.json: its plan is not compared",
 		"\nfile               old.yaml  new.yaml  differs\n",
 		"\ncheck workload ar  PASS  PASS\n", "time  less    100us  50us  -50us (-50.0%)",

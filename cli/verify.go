@@ -183,7 +183,7 @@ func (f *verifyFlags) define(cmd *cobra.Command, a *app) {
 	cmd.Flags().StringVar(&f.tolerance, "tolerance", "2%",
 		"`SHARE` by which the bytes of a rank may differ from the expected ones")
 	cmd.Flags().StringVar(&f.minShare, "min-share", "0%",
-		"least load of each equal-cost path, as a `SHARE` of its fair part; 0% demands at least one packet")
+		"least load of each equal-cost path, as a `SHARE` of its fair share; 0% demands at least one packet")
 	cmd.Flags().StringVar(&f.fidelity, "fidelity", verify.Faithful,
 		"worst `VERDICT` on fidelity that passes: faithful or degraded")
 	cmd.Flags().IntVar(&f.mtu, "mtu", 0, "`MTU` of links without a plan; 0 does not check them")

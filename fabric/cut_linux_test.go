@@ -169,7 +169,7 @@ func TestCutOutlastsOtherChanges(t *testing.T) {
 	if out, err := in(t, ns["h0"], "tc", "qdisc", "del", "dev", "eth0", "root"); err != nil {
 		t.Fatal(out)
 	}
-	if err := f.Verify(ctx); err == nil || !strings.Contains(err.Error(), "want blackhole alone") {
+	if err := f.Verify(ctx); err == nil || !strings.Contains(err.Error(), "want only blackhole") {
 		t.Errorf("a cut that was undone by tc: %v", err)
 	}
 	if _, err := f.Repair(ctx); err != nil || linkState(t, f, name).AToB.Up ||

@@ -29,7 +29,7 @@ func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Wri
 func (f *frames) socket() (*net.UnixConn, error) {
 	socket, isUnix := f.Conn.(*net.UnixConn)
 	if !isUnix {
-		return nil, errors.New("the connection is no unix socket, so it passes no descriptors")
+		return nil, errors.New("the connection is not a Unix socket, so it cannot pass descriptors")
 	}
 	return socket, nil
 }

@@ -58,8 +58,8 @@ func bySupervisor(conn *net.UnixConn) error {
 		return err
 	}
 	if server.PID != peer.Outside || server.UID != os.Geteuid() {
-		return fmt.Errorf("%w that the testbed serves: %s is process %d of user %d; want the supervisor, "+
-			"which is outside the node, of user %d",
+		return fmt.Errorf("%w that the testbed serves: the server of %s is process %d of user %d; want "+
+			"the supervisor, outside the node, of user %d",
 			ErrOutside, supervisor.InsideSocket, server.PID, server.UID, os.Geteuid())
 	}
 	return nil

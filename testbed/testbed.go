@@ -243,8 +243,8 @@ type OtherPlanError struct {
 
 // Error implements error.
 func (e *OtherPlanError) Error() string {
-	return fmt.Sprintf("testbed %s is up from another plan, and must come up anew for this:\n  %s", e.Name,
-		strings.Join(e.Differences, "\n  "))
+	return fmt.Sprintf("testbed %s is up with another plan; take it down and bring it up for these "+
+		"changes:\n  %s", e.Name, strings.Join(e.Differences, "\n  "))
 }
 
 // Converge changes the testbed to match the plan. It undoes changes by ChangeLink, repairs changes

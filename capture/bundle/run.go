@@ -148,7 +148,7 @@ func (r *Run) findCapture() error {
 var ErrNoCapture = errors.New(
 	"the run has no recording; want a step such as capture: {at: [all], file: run.pcapng}")
 
-// Capture opens the run's recording: the first, where there are several. Each call opens it anew.
+// Capture opens the run's recording, or the first of several recordings. Each call opens the file again.
 func (r *Run) Capture() (fs.File, error) {
 	if r.files == nil {
 		return input.Open(r.Name)

@@ -29,8 +29,8 @@ type Written struct {
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// Write writes all files of a results directory to a zip archive, without key logs, hidden files and what
-// is no regular file. Done is called with the bytes read so far, and may be nil.
+// Write writes the regular files of a results directory to a zip archive, except key logs and hidden files.
+// done is called with the number of bytes read so far. It may be nil.
 func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64)) (*Written, error) {
 	if _, err := os.Stat(filepath.Join(dir, report.JSONFile)); err != nil {
 		return nil, fmt.Errorf("%s holds no results of railbed run: %w", dir, err)

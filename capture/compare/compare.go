@@ -1,4 +1,4 @@
-// Package compare puts two runs, or two sets of runs, beside each other. It compares their plans, versions,
+// Package compare compares two runs, or two sets of runs: their plans, versions,
 // hosts and verdicts, all numbers of their reports, and the times of the messages in their recordings.
 //
 // A number of a set has one value for each run. benchmath gives the median, its confidence interval, and
@@ -50,7 +50,7 @@ type Options struct {
 	NoRecordings bool
 }
 
-// Comparison is two sides of runs beside each other. Lists are in the order of the first side's reports.
+// Comparison compares two sides, each a set of runs. Lists are in the order of the first side's reports.
 type Comparison struct {
 	Format string `json:"format"`
 	Base   []Run  `json:"base"`
@@ -63,7 +63,7 @@ type Comparison struct {
 	PlanCompared bool     `json:"plan_compared"`
 	// Facts are the words in reports that differ, such as versions and hosts.
 	Facts []Fact `json:"facts"`
-	// Verdicts are of the runs, their fidelity, their steps and their checks, whether they differ or not.
+	// Verdicts are the verdicts of runs, of their fidelity, steps and checks, also those that do not differ.
 	Verdicts []Fact   `json:"verdicts"`
 	Numbers  []Number `json:"numbers"`
 	// Curves are the distributions of the messages' times.
@@ -238,8 +238,8 @@ func (c *Comparison) note(sides [2]*side) {
 		}
 	}
 	if few > 0 && c.Tests == 0 {
-		c.Notes = append(c.Notes, fmt.Sprintf("no significance can be given: %s, and a sample is a run "+
-			"(base has %d, new has %d)", needs, len(c.Base), len(c.New)))
+		c.Notes = append(c.Notes, fmt.Sprintf("no difference can be significant: %s, and each run is a "+
+			"sample (base has %d, new has %d)", needs, len(c.Base), len(c.New)))
 	} else if few > 0 {
 		c.Notes = append(c.Notes,
 			fmt.Sprintf("%d numbers are in too few runs for a test: %s", few, needs))
@@ -274,10 +274,10 @@ func (c *Comparison) noteTests() {
 	if c.Tests == 1 || c.Significant == 0 {
 		return
 	}
-	note := fmt.Sprintf("%d of these are called better, worse or different: chance alone gives any with a "+
-		"probability of at most %.3g", c.Different, c.Alpha)
+	note := fmt.Sprintf("%d of these are reported as better, worse or different: chance alone causes any of "+
+		"them with a probability of at most %.3g", c.Different, c.Alpha)
 	if c.Different < c.Significant {
-		note += ". The others are so perhaps"
+		note += ". The others are reported as perhaps"
 	}
 	c.Notes = append(c.Notes, note)
 }

@@ -9,7 +9,7 @@ import (
 	"railbed/capture/report"
 )
 
-// Fact is a word that runs have, such as a version or the verdict of a check.
+// Fact is a property of runs whose value is a word, such as a version or the verdict of a check.
 type Fact struct {
 	// Of is the subject, such as "check drops switches tail", "" for the whole run.
 	Of   string `json:"of,omitempty"`
@@ -19,7 +19,7 @@ type Fact struct {
 	New  []Word `json:"new"`
 }
 
-// Word is a word and how many runs have it.
+// Word is a value of a fact and its number of runs.
 type Word struct {
 	Word string `json:"word"`
 	Runs int    `json:"runs"`

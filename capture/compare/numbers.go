@@ -32,7 +32,8 @@ const (
 	TooFew Outcome = "too few runs"
 	// Insignificant is the outcome if the test finds no difference.
 	Insignificant Outcome = "not significant"
-	// Perhaps is the outcome if the test finds a difference, and so many tests find one by chance.
+	// Perhaps is the outcome if the test finds a difference, but so many tests may find such a
+	// difference by chance.
 	Perhaps Outcome = "perhaps"
 	// The difference is significant among all tests. Differs is for numbers of which neither direction is
 	// better.
@@ -84,7 +85,7 @@ type Number struct {
 	// without a test.
 	P       *float64 `json:"p,omitempty"`
 	Outcome Outcome  `json:"outcome"`
-	// Needs is benchmath's word on how many runs the outcome needs, if there are too few.
+	// Needs is benchmath's message that says how many runs the test needs, if there are too few.
 	Needs string `json:"needs,omitempty"`
 }
 

@@ -137,7 +137,7 @@ type Curves struct {
 type Curve struct {
 	Run      string `json:"run"`
 	Messages int    `json:"messages"`
-	// Seconds are the times that a share of the messages, the probability at the same place, took at most.
+	// Seconds[i] is the time that the share Probabilities[i] of the messages took at most.
 	Seconds []float64 `json:"seconds"`
 }
 

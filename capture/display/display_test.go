@@ -441,11 +441,11 @@ func TestBadFilters(t *testing.T) {
 		"udp.port[0] == 1":             "column 1: a slice of udp.port, which is a number",
 		"eth.src[0:0] == 1":            `column 9: "0:0" as a range of bytes`,
 		"ip.ttl contains 1":            "column 8: contains for ip.ttl, which is a number",
-		"ip.src == udp.port":           "column 11: udp.port, which is a number, beside ip.src",
+		"ip.src == udp.port":           "column 11: udp.port, which is a number, compared with ip.src",
 		`railbed.reason == "tail`:      "column 19: a string that does not end",
 		"ip.ttl == 1 § 2":              "column 13: the character",
 		"== 1":                         `column 1: "==" where a field belongs`,
-		"!" + strings.Repeat("(", 200): "a filter of too many levels",
+		"!" + strings.Repeat("(", 200): "a filter that is nested too deep",
 	} {
 		_, err := Compile(filter)
 		var at *Error

@@ -98,8 +98,8 @@ func levelOf(p protocol) level {
 	return messageLevel
 }
 
-// Set makes p the packet of a record: the number-th of a capture whose first packet has the time first.
-// Memory of the packet that p was before is used again.
+// Set makes p the packet of the record with a number, in a capture whose first packet has the time first.
+// It reuses the memory of p.
 func (p *Packet) Set(raw *pcapng.Packet, at *pcapng.Interface, number int, first int64) {
 	p.Raw, p.Interface, p.Number, p.first, p.context = raw, at, number, first, Context{}
 	p.dissect()

@@ -77,7 +77,7 @@ func (p *parser) and() (predicate, error) {
 
 func (p *parser) not() (predicate, error) {
 	if p.depth++; p.depth > maxDepth {
-		return nil, p.wrong(p.peek(), "a filter of too many levels", fmt.Sprintf("at most %d", maxDepth))
+		return nil, p.wrong(p.peek(), "a filter that is nested too deep", fmt.Sprintf("at most %d", maxDepth))
 	}
 	defer func() { p.depth-- }()
 	switch {
@@ -301,8 +301,8 @@ func (p *parser) comparison(left *operand, r relation) (predicate, error) {
 		}
 		if left.kind != right.kind && !(left.kind.isNumber() && right.kind.isNumber()) &&
 			!(left.kind.isBytes() && right.kind.isBytes()) {
-			return nil, p.wrong(t, fmt.Sprintf("%s, which is %s, beside %s, which is %s", right.Name,
-				right.kind, left.Name, left.kind), "two fields of one kind")
+			return nil, p.wrong(t, fmt.Sprintf("%s, which is %s, compared with %s, which is %s", right.Name,
+				right.kind, left.Name, left.kind), "two fields of the same kind")
 		}
 		return func(p *Packet) bool {
 			p.left = left.values(p, p.left[:0])

@@ -40,7 +40,7 @@ func parse(text string) (node, error) {
 		return nil, err
 	}
 	if p.peek().kind != end {
-		return nil, p.problem("%q where and, or or the end is wanted", p.peek().text)
+		return nil, p.problem(`%q where "and", "or" or the end is wanted`, p.peek().text)
 	}
 	return tree, nil
 }

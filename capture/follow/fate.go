@@ -27,7 +27,7 @@ func (w *why) fate(packet int) (at cause, record int) {
 	case w.gap(&last):
 		at.part, at.what = Unseen, "packets were not seen again, and the capture lost some at the next tap"
 	case p.Trimmed:
-		at.what = "packets came trimmed"
+		at.what = "packets arrived trimmed"
 	case last.Out && w.heldAtEnd(last.Tap):
 		at.part, at.what = Pause, "packets had not left the port when the recording ended"
 	case !last.Out && w.r.soft[w.r.Taps[last.Tap].Node]: // it records what it drops
@@ -35,7 +35,8 @@ func (w *why) fate(packet int) (at cause, record int) {
 	case last.Out:
 		at.what = "packets were sent and not seen again: lost on the link, or by a switch without records"
 	default:
-		at.what = "packets came and were not seen again: lost in this node or switch, which recorded no drop"
+		at.what = "packets arrived and were not seen again: lost in this node or switch, which recorded no " +
+			"drop"
 	}
 	return at, last.Number
 }

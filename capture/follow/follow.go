@@ -66,7 +66,7 @@ var partNames = [Parts]string{"host", "recover", "queue", "pause", "gather", "se
 // String returns the part's name.
 func (p Part) String() string { return partNames[p] }
 
-// Account is a time by parts, in nanoseconds of the capture's clock.
+// Account is the time of each Part, in nanoseconds of the capture's clock.
 type Account [Parts]int64
 
 // Total returns the sum of the parts.

@@ -90,7 +90,7 @@ func (r *Recording) own(a Account) Account {
 	return a
 }
 
-// MessageLife describes a message, with the lives of its packets if these are asked for.
+// MessageLife describes a message, with its packets if packets is set.
 func (r *Recording) MessageLife(message int, packets bool) MessageLife {
 	m := &r.Messages[message]
 	f := &r.Flows[m.Flow]

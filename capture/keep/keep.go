@@ -22,8 +22,9 @@ import (
 
 // Options say what to keep. The zero value keeps everything in one file.
 type Options struct {
-	// Last and LastBytes bound the time and the bytes of packets that are kept, without Start those at the
-	// end. With Start they are those before the start, and everything after it is kept. 0 is no bound.
+	// Last and LastBytes bound the time and the bytes of the packets that are kept from the end of the
+	// recording. With Start they bound the packets before the start, and everything after it is kept.
+	// 0 is no bound.
 	Last      time.Duration
 	LastBytes int64
 	// Keeping starts with the first of the events Start, and ends with the first of the events Stop. They may
@@ -56,8 +57,8 @@ type Kept struct {
 	Stopped bool `json:"stopped"`
 }
 
-// Copy reads a recording to its end and writes what is to be kept. next opens the file of a number, from 1
-// on.
+// Copy reads a recording to its end and writes the packets to keep. next opens the file with a number,
+// counted from 1.
 func Copy(in io.Reader, next func(number int) (io.WriteCloser, error), o Options) (Kept, error) {
 	source, err := pcapng.NewReader(in)
 	if err != nil {

@@ -48,7 +48,7 @@ var (
 	counterForm = regexp.MustCompile(`^\s*counter\s+(.*\S)\s*>\s*([0-9.eE+]+)\s*$`)
 )
 
-// ParseTrigger reads a trigger. An error has what would be right; that of a filter has the column.
+// ParseTrigger parses a trigger. The error says what was wanted, and for a filter names the column.
 func ParseTrigger(text string) (*Trigger, error) {
 	t := &Trigger{text: text, nth: 1}
 	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
@@ -63,7 +63,7 @@ func ParseTrigger(text string) (*Trigger, error) {
 		}
 		length, err := time.ParseDuration(parts[1])
 		if err != nil || length <= 0 {
-			return nil, fmt.Errorf("%q is no time above 0; want pause > 10ms", parts[1])
+			return nil, fmt.Errorf("%q is not a time above 0; want pause > 10ms", parts[1])
 		}
 		t.pause, t.at, t.paused = length, parts[2], map[class]int64{}
 		return t, nil
@@ -75,7 +75,7 @@ func ParseTrigger(text string) (*Trigger, error) {
 		}
 		above, err := strconv.ParseFloat(parts[2], 64)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no number; want counter SERIES > 0", parts[2])
+			return nil, fmt.Errorf("%q is not a number; want counter SERIES > 0", parts[2])
 		}
 		t.series, t.above = parts[1], above
 		return t, nil
@@ -152,7 +152,7 @@ func (t *Trigger) follow(p *pcapng.Packet, tap string) {
 	}
 }
 
-// Triggers are events of which any counts. It has state as a Trigger.
+// Triggers are alternative events: each of them counts. Like a Trigger, the list has state.
 type Triggers []*Trigger
 
 // ParseTriggers reads triggers. The error names the number of the wrong one, from 1 on, if there are several.

@@ -20,12 +20,12 @@ func TestWrongTriggers(t *testing.T) {
 		"3rd ip.scr == 1":         "column 5: ",
 		"0th ip":                  "want 1st, 2nd",
 		"pause":                   "want pause > TIME",
-		"pause > ten":             "\"ten\" is no time above 0",
-		"pause > -1ms":            "is no time above 0",
+		"pause > ten":             "\"ten\" is not a time above 0",
+		"pause > -1ms":            "is not a time above 0",
 		"pause > 1ms by h0":       "want pause > TIME",
 		"counter":                 "want counter SERIES > NUMBER",
 		"counter railbed_x > ten": "want counter SERIES > NUMBER",
-		"counter railbed_x > 1e":  "is no number",
+		"counter railbed_x > 1e":  "is not a number",
 	} {
 		if _, err := keep.ParseTrigger(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

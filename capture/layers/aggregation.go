@@ -33,7 +33,7 @@ func (a *Aggregation) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) e
 		if len(data) < wire.AggregationLen {
 			df.SetTruncated()
 		}
-		return fmt.Errorf("decode aggregation: %d bytes are no valid message", len(data))
+		return fmt.Errorf("decode aggregation: %d bytes are not a valid message", len(data))
 	}
 	fields := message.Fields()
 	switch whole := wire.AggregationMessageLen(fields.Type, int(fields.Elements)); {

@@ -47,7 +47,7 @@ func (l *INT) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		if len(data) < wire.INTLen || len(data) < block.Len() {
 			df.SetTruncated()
 		}
-		return fmt.Errorf("decode INT: %d bytes are no valid block", len(data))
+		return fmt.Errorf("decode INT: %d bytes are not a valid block", len(data))
 	}
 	*l = INT{
 		BaseLayer:    golayers.BaseLayer{Contents: data[:block.Len()], Payload: block.Payload()},

@@ -70,7 +70,8 @@ func (p *Writer) AddInterface(i Interface) (int, error) {
 // WritePacket writes an enhanced packet block. HasTime need not be set.
 func (p *Writer) WritePacket(k *Packet) error {
 	if k.Interface < 0 || k.Interface >= p.interfaces {
-		return fmt.Errorf("write packet: interface %d, and only %d were added", k.Interface, p.interfaces)
+		return fmt.Errorf("write packet: interface %d, want less than %d, the number added",
+			k.Interface, p.interfaces)
 	}
 	start := p.begin(blockEnhanced)
 	high, low := splitTime(k.Time)
@@ -103,7 +104,8 @@ func (p *Writer) WritePacket(k *Packet) error {
 // WriteStatistics writes an interface's counts.
 func (p *Writer) WriteStatistics(s Statistics) error {
 	if s.Interface < 0 || s.Interface >= p.interfaces {
-		return fmt.Errorf("write statistics: interface %d, and only %d were added", s.Interface, p.interfaces)
+		return fmt.Errorf("write statistics: interface %d, want less than %d, the number added",
+			s.Interface, p.interfaces)
 	}
 	start := p.begin(blockStatistics)
 	high, low := splitTime(s.Time)

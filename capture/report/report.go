@@ -363,8 +363,8 @@ type Timing struct {
 	// without real-time priority, and then Nice counts.
 	Priority int `json:"realtime_priority"`
 	Nice     int `json:"nice"`
-	// Lost counts frames that the emulator lost and the model did not. Frames counts the frames
-	// that the nodes sent.
+	// Lost counts frames that the emulator lost although the model did not drop them. Frames counts
+	// the frames that the nodes sent.
 	Lost   uint64 `json:"lost"`
 	Frames uint64 `json:"frames"`
 }

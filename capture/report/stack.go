@@ -55,11 +55,11 @@ type HeldRank struct {
 // String returns the rank and how it was held up, for people.
 func (h HeldRank) String() string {
 	if h.Stopped > 0 {
-		return fmt.Sprintf("rank %d (%s) was held up: it was stopped at %d of %d looks", h.Rank, h.Node,
+		return fmt.Sprintf("rank %d (%s) was held up: it was stopped in %d of %d samples", h.Rank, h.Node,
 			h.Stopped, h.Looks)
 	}
-	return fmt.Sprintf("rank %d (%s) was held up: it had a processor for %.0f%% of the time in which it "+
-		"could run, others for %.0f%% at least", h.Rank, h.Node, 100*h.Got, 100*h.Others)
+	return fmt.Sprintf("rank %d (%s) was held up: it ran for %.0f%% of the time in which it was runnable, "+
+		"others for at least %.0f%%", h.Rank, h.Node, 100*h.Got, 100*h.Others)
 }
 
 // FarRank is a rank whose round trips take longer than the others', according to the kernels' TCP
@@ -74,7 +74,8 @@ type FarRank struct {
 
 // String names the rank and its round trips.
 func (s FarRank) String() string {
-	return fmt.Sprintf("rank %d (%s) is slow to reach: its least round trip takes %s, others' %s", s.Rank,
+	return fmt.Sprintf("rank %d (%s) is slow to reach: its shortest round trip takes %s, the others' %s",
+		s.Rank,
 		s.Node, seconds(s.Trip), seconds(s.Others))
 }
 

@@ -190,7 +190,7 @@ func (l LeftOut) Lost() string {
 	if l.MayMiss == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d bytes were lost and left out, of %d that may be", l.Missing, l.MayMiss)
+	return fmt.Sprintf("%d bytes were lost and left out; up to %d may be", l.Missing, l.MayMiss)
 }
 
 // leftOut prints Lost if it is not empty.
@@ -352,7 +352,7 @@ func (t *textWriter) timing(m *Timing) {
 		count(m.Arrivals.Frames, "frame"), unmatched(m), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99),
 		Micros(m.Arrivals.Worst),
 		m.unit(), m.Late, count(m.Windows, "window"))
-	t.printf("  timing thread: on a CPU %s, waited for one %s, %s; released p99 %s late\n",
+	t.printf("  timing thread: on a CPU %s, waited for a CPU %s, %s; p99 of releases %s late\n",
 		percent(m.Ran), percent(max(0, m.Waited)), rank(m), Micros(m.Released.P99))
 }
 
@@ -360,7 +360,7 @@ func unmatched(m *Timing) string {
 	if m.Unmatched == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (that of %d more is not known)", m.Unmatched)
+	return fmt.Sprintf(" (unknown for %d more)", m.Unmatched)
 }
 
 // rank describes the scheduling priority of the timing thread.

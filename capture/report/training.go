@@ -156,7 +156,7 @@ func (t *textWriter) trainings(jobs []Training) {
 	t.table(rows)
 	for i := range jobs {
 		if jobs[i].OtherClocks {
-			t.printf("%s: ranks have clocks that are not this host's, and its times say nothing\n\n",
+			t.printf("%s: ranks have other clocks than this host, so its times are meaningless\n\n",
 				jobs[i].Name)
 		}
 		t.leftOut(jobs[i].Name, jobs[i].LeftOut)

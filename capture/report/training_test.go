@@ -46,7 +46,7 @@ func TestTrainingTable(t *testing.T) {
 		"job 2 200ms 100ms 55.0% 35.0% 10.0% 3", "rank 0 (h0:eth0) 50.0% 30.0% 20.0%",
 		"rank 1 (h1:eth0) 60.0% 40.0% 0.0%",
 		"job dp 2 25.0% 100 to 200 rank 1 sent 801 in all, want 800", "job tp 1 10.0% 10 as expected",
-		"job: 12 bytes were lost and left out, of 30 that may be",
+		"job: 12 bytes were lost and left out; up to 30 may be",
 	} {
 		if !strings.Contains(strings.Join(found, "\n"), want) {
 			t.Errorf("no line %q in\n%s", want, text.String())
@@ -97,7 +97,7 @@ func TestGantt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"<h2>Training jobs</h2>", "gradients (dp): 100ms to 200ms",
-		"<p>12 bytes were lost and left out, of 30 that may be</p>",
+		"<p>12 bytes were lost and left out; up to 30 may be</p>",
 		"activations (tp): 50ms to 150ms, waited until 100ms", "rank 1, h1",
 		`<td>all ranks</td><td class="n">55.0%</td><td class="n">25.0%</td><td class="n">10.0%</td><td class="n">10.0%</td>`, `<rect class="group1" x="60" y="0" width="20" height="6"/>`} {
 		if !strings.Contains(text.String(), want) {

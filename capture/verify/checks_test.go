@@ -156,7 +156,7 @@ var mutations = []struct {
 	{"all flows take one uplink", func(s *verifytest.Scene) {
 		replay(s, func(int, int) int { return 0 })
 	}, [6]verdict.Verdict{pass, pass, pass, fail, pass, pass},
-		"the least loaded of 2 paths had 0% of its fair part with 32 flows"},
+		"the least loaded of 2 paths had 0% of its fair share with 32 flows"},
 	{"too few flows take one uplink", func(s *verifytest.Scene) {
 		s.Remove(func(k verifytest.Sighting) bool { return verifytest.PortOf(k) > 20001 })
 		for i := range s.Workload.Ranks {

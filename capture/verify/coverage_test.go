@@ -192,7 +192,7 @@ func TestArrivals(t *testing.T) {
 		want  verdict.Verdict
 		says  string
 	}{
-		{"astray", at("h1:eth0"), lossless, fail, "1 packets came to a NIC that they were not for"},
+		{"astray", at("h1:eth0"), lossless, fail, "1 packets came to a NIC that they were not addressed to"},
 		{"doubled", again("h2:eth0"), lossless, fail,
 			"1 packets arrived that had not left, or had arrived before"},
 		{"doubled astray", again("h3:eth0"), lossless, pass, "1 packets came to a NIC"},
@@ -243,11 +243,11 @@ func TestKernelSwitches(t *testing.T) {
 	verifytest.Judge(t, play(none), drops("", "", "== 0"), pass, "0 packets were dropped")
 	verifytest.Judge(t, play(some), drops("", "", "== 0"), fail, "403 packets were dropped")
 	verifytest.Judge(t, play(some), drops("", "", ">= 1"), pass, "403 packets were dropped")
-	verifytest.Judge(t, play(some), drops("tail", "", "== 0"), unclear, "neither flow nor reason is known")
-	verifytest.Judge(t, play(some), drops("", "h0", "== 0"), unclear, "neither flow nor reason is known")
+	verifytest.Judge(t, play(some), drops("tail", "", "== 0"), unclear, "whose flow and reason are not known")
+	verifytest.Judge(t, play(some), drops("", "h0", "== 0"), unclear, "whose flow and reason are not known")
 	verifytest.Judge(t, play(some), drops("tail", "", ">= 1"), unclear,
 		"0 packets were dropped for reason tail")
-	verifytest.Judge(t, play(some), drops("", "h0", ">= 1"), unclear, "neither flow nor reason is known")
+	verifytest.Judge(t, play(some), drops("", "h0", ">= 1"), unclear, "whose flow and reason are not known")
 	verifytest.Judge(t, play(nil), drops("", "", "== 0"), unclear, "other ports record no drops")
 	down := play(none)
 	down.Interrupted = func(link string) bool { return strings.Contains(link, "h1") }

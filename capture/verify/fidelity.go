@@ -124,7 +124,7 @@ func (k *Fidelity) Result() evidence.Result {
 				busy++
 				r.Measured["rate."+rate.From] = rate.Busiest
 				r.Details = append(r.Details, fmt.Sprintf(
-					"%s > %s: %.1f Mbit/s over the busiest %v, asked %s; busy in %d such times",
+					"%s > %s: %.1f Mbit/s over the busiest %v, asked %s; busy in %d such intervals",
 					rate.From, rate.To, rate.Busiest/1e6, RateInterval, rate.Asked, rate.Busy))
 			}
 		}

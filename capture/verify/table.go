@@ -14,7 +14,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Sources provide the data that checks need beside packets and plan.
+// Sources provide the data that checks need in addition to packets and plan.
 type Sources struct {
 	// Traffic returns the packets of a workload. The name is the check's argument, and is empty
 	// for the only workload.

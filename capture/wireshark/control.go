@@ -40,7 +40,7 @@ func readControl(r *bufio.Reader) (m controlMessage, err error) {
 	}
 	length := int(head[1])<<16 | int(binary.BigEndian.Uint16(head[2:]))
 	if head[0] != controlMark || length < 2 || length-2 > mostPayload {
-		return m, fmt.Errorf("read control message: % x is no header", head)
+		return m, fmt.Errorf("read control message: % x is not a header", head)
 	}
 	m.control, m.command = head[4], head[5]
 	m.payload = make([]byte, length-2)

@@ -20,7 +20,7 @@ func openFIFO(ctx context.Context, path string) (*os.File, error) {
 		return nil, fmt.Errorf("open FIFO: %w", err)
 	}
 	if info.Mode()&fs.ModeNamedPipe == 0 {
-		return nil, fmt.Errorf("open FIFO: %s is none; railbed capture -w writes files", path)
+		return nil, fmt.Errorf("open FIFO: %s is not a FIFO; railbed capture -w writes files", path)
 	}
 	type opened struct {
 		file *os.File

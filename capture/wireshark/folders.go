@@ -18,7 +18,7 @@ import (
 // ErrNoTshark is wrapped if tshark is not installed.
 var ErrNoTshark = errors.New("tshark is not installed")
 
-// Home is whose Wireshark is meant. The zero value is the calling user.
+// Home selects the user whose Wireshark folders are used. The zero value is the calling user.
 type Home struct {
 	// Dir takes the place of the user's home directory, with the folders of the XDG specification below it.
 	Dir string

@@ -54,7 +54,8 @@ func Of(name string) (Dir, error) {
 		return Dir{}, err
 	}
 	if name == "" || name != filepath.Base(name) || name[0] == '.' {
-		return Dir{}, fmt.Errorf("testbed name %q: want 1 to 24 of a-z, 0-9 and -", name)
+		return Dir{}, fmt.Errorf("testbed name %q: want a directory name without / that does not begin "+
+			"with a dot", name)
 	}
 	return Dir{Name: name, Path: filepath.Join(root, name)}, nil
 }

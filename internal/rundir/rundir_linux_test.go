@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"railbed/internal/hosttest"
@@ -38,6 +39,20 @@ func claim(t *testing.T, name string) (rundir.Dir, *os.File) {
 		os.RemoveAll(dir.Path)
 	})
 	return dir, lock
+}
+
+// TestInvalidName: the error states the rule that Of checks, not the narrower rule of a file.
+func TestInvalidName(t *testing.T) {
+	ownRoot(t)
+	for _, name := range []string{"", ".hidden", "..", "a/b"} {
+		if _, err := rundir.Of(name); err == nil ||
+			!strings.HasSuffix(err.Error(), "a directory name without / that does not begin with a dot") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if _, err := rundir.Of("Not_a_name_in_a_file"); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestClaimIsExclusive(t *testing.T) {

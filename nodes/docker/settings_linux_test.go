@@ -257,7 +257,7 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 	}{
 		"no image": {"x", spec.Container{Image: "nobody/nothing:1", Pull: spec.PullNever},
 			"image nobody/nothing:1: unsupported here: the engine does not have it, and pull is never; " +
-				"make it"},
+				"make the image"},
 		"no registry": {"x", spec.Container{Image: "127.0.0.1:1/nothing:1"},
 			"image 127.0.0.1:1/nothing:1: unsupported here: pull it: "},
 		"no archive": {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": unsupported here: "},

@@ -19,7 +19,7 @@ const linkNameForm = `a link such as "leaf1--spine2" or "a:eth0--b:p1"`
 
 // generators are the topologies that generate their hosts and links.
 var generators = map[string]struct{}{SingleSwitch: {}, LeafSpine: {}, FatTree: {}, RailOptimized: {}, HPN: {},
-	Torus: {}}
+	Torus: {}, Dragonfly: {}}
 
 func (c *checker) fabric() {
 	f := &c.t.Fabric

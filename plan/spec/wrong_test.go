@@ -510,6 +510,8 @@ var wrongFiles = []struct {
 		"topology single-switch makes its own hosts", "topology: explicit"},
 	{"links of a generator", "name: a\nfabric: {topology: single-switch, " + here +
 		"connect: [\"a -- b\"]}\n", "topology single-switch makes its own links", "topology: explicit"},
+	{"hosts of dragonfly", "name: a\nfabric: {topology: dragonfly, " + here + "hosts: [h0]}\n",
+		"topology dragonfly makes its own hosts", "topology: explicit"},
 	{"parameters of explicit", "name: a\nfabric: {topology: explicit, " + here + "params: {k: 4}}\n",
 		"topology explicit has no parameters", "remove params"},
 	{"empty step", head + "steps: [" + here + "{}]\n", "steps[0] does nothing",

@@ -64,10 +64,10 @@ func TestLeftOutIsTold(t *testing.T) {
 	}{
 		"a rank tells one byte less": {func(w *finished) {
 			*w.traffic.Ranks[1].Missing--
-		}, 0, 1, "never came; it says"},
+		}, 0, 1, "never came; it reported"},
 		"a rank tells one byte more": {func(w *finished) {
 			*w.traffic.Ranks[2].Missing++
-		}, 0, 1, "never came; it says"},
+		}, 0, 1, "never came; it reported"},
 		"more than may be left out": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
 		}, 0, 0, "of partial sums are missing, and at most"},
@@ -75,13 +75,13 @@ func TestLeftOutIsTold(t *testing.T) {
 			"1 elements are wrong"},
 		"a rank of a job tells one byte more": {func(w *finished) {
 			*w.traffic.Ranks[2].Missing++
-		}, 1, 5, "never came; it says"},
+		}, 1, 5, "never came; it reported"},
 		"a job leaves out more": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
 		}, 1, 3, "of partial sums are missing, and at most"},
 		"a rank misses one byte more": {func(w *finished) {
 			*w.traffic.Ranks[1].Missing++
-		}, 2, 6, "never came; it says"},
+		}, 2, 6, "never came; it reported"},
 		"messages lack more": {func(w *finished) {
 			w.Missing = w.MayMiss + 1
 		}, 2, 4, "of messages are missing, and at most"},

@@ -66,7 +66,7 @@ checks:
 		t.Errorf("stacks %+v", r.Stacks)
 	}
 	if c := r.Checks[0]; c.Verdict != verdict.Fail ||
-		!strings.Contains(c.Summary, "bytes of payload left, of at least") {
+		!strings.Contains(c.Summary, "bytes of payload left, want at least") {
 		t.Errorf("%s: %s", c.Verdict, c.Summary)
 	}
 }
@@ -88,7 +88,7 @@ checks:
 `
 	o := options(t, twoHosts+steps)
 	r := runAll(t, t.Context(), o)
-	if c := r.Checks[0]; c.Verdict != verdict.Fail || !strings.Contains(c.Summary, "of at least 1048576") {
+	if c := r.Checks[0]; c.Verdict != verdict.Fail || !strings.Contains(c.Summary, "want at least 1048576") {
 		t.Errorf("%s: %s", c.Verdict, c.Summary)
 	}
 	if said := readOut(t, o, "logs/h0/here.out"); !strings.Contains(said, "Final: ") {

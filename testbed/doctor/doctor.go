@@ -118,7 +118,7 @@ func Has(ctx context.Context, name string) error {
 // present holds the names of features that Has found.
 var present sync.Map
 
-// Unsupported returns nil for a feature that is there, and a *verdict.UnsupportedError otherwise.
+// Unsupported returns nil for a feature that the host has, and a *verdict.UnsupportedError otherwise.
 func (p Probe) Unsupported() error {
 	if p.Result == OK {
 		return nil

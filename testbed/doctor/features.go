@@ -122,7 +122,7 @@ func namespaceFeatures() []feature {
 		feature{
 			name:     "run-netns",
 			rootless: failsRootless,
-			tried:    "ask for write access to /run/netns, or to /run where it is not there",
+			tried:    "check write access to /run/netns, or to /run if it does not exist",
 			gates:    "names of nodes for ip netns exec", remedy: remedyRoot, try: tryRunNetns,
 		},
 	)
@@ -251,7 +251,8 @@ func routingFeatures() []feature {
 		},
 		{
 			name: "ecmp-seed", place: inNamespaces, tried: "set fib_multipath_hash_seed",
-			gates: "each router hashes flows in its own way", remedy: "Linux 6.11 or later", try: tryECMPSeed,
+			gates: "each router hashes flows with its own seed", remedy: "Linux 6.11 or later",
+			try: tryECMPSeed,
 		},
 	}
 }
@@ -275,7 +276,7 @@ func socketFeatures() []feature {
 		},
 		{
 			name: "af-xdp", place: inNamespaces, tried: "open a socket and register memory with it",
-			gates:  "the fast way between nodes and soft switches; else packet sockets carry it",
+			gates:  "fast packet I/O between nodes and soft switches; otherwise they use packet sockets",
 			remedy: "a kernel with CONFIG_XDP_SOCKETS",
 			try:    tryXDPSocket,
 		},
@@ -306,14 +307,14 @@ func processFeatures() []feature {
 			name:     "nice",
 			rootless: failsRootless,
 			tried:    "set nice -20",
-			gates:    "soft switches that go first where real-time threads are not allowed",
+			gates:    "priority for soft switches where real-time threads are not allowed",
 			remedy:   remedyRoot + ", or a nice limit of -20 in /etc/security/limits.conf", try: tryNice,
 		},
 		{
 			name:     "sched-rr",
 			rootless: failsRootless,
 			tried:    "set SCHED_RR",
-			gates:    "soft switches and recorders that are in time beside other work",
+			gates:    "soft switches and recorders keep time on a busy host",
 			remedy:   remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryRR,
 		},
 		{
@@ -328,7 +329,7 @@ func processFeatures() []feature {
 		{
 			name:   "cgroup-v1",
 			tried:  "make and remove a group in each hierarchy",
-			gates:  "the same, where cgroup-v2 has not the controllers",
+			gates:  "CPU and memory limits of nodes where cgroup-v2 lacks the controllers",
 			remedy: "not needed where cgroup-v2 has the controllers cpu and memory", try: tryCgroup1,
 		},
 		{
@@ -336,7 +337,7 @@ func processFeatures() []feature {
 			need:   neededByAll,
 			tried:  "read the hard limit of open files; " + descriptorRule,
 			gates:  "the size of a testbed",
-			remedy: "ulimit -Hn, or LimitNOFILE of the service", try: tryDescriptors,
+			remedy: "raise ulimit -Hn, or LimitNOFILE of the service", try: tryDescriptors,
 		},
 		{
 			name:   "memory",
@@ -358,14 +359,14 @@ func hostFeatures() []feature {
 		{
 			name:   "cni-plugins",
 			tried:  "look for them and for iptables",
-			gates:  "networks of nodes beside the fabric (management), for root",
+			gates:  "management networks of nodes, outside the fabric (management), for root",
 			remedy: "apt-get install containernetworking-plugins iptables", try: tryCNIPlugins,
 		},
 		{
 			name:  "kvm",
 			tried: "open /dev/kvm and make an empty machine",
-			gates: "fast virtual machines as nodes, where one boots with it; else they are 10 to 20 times " +
-				"slower",
+			gates: "fast virtual machines as nodes, if they boot with it; otherwise they are 10 to 20 " +
+				"times slower",
 			remedy: "a host with virtualisation; chgrp kvm /dev/kvm && chmod 660 /dev/kvm, as udev does, " +
 				"and the group kvm for an ordinary user",
 			try: tryKVM,

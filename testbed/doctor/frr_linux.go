@@ -30,14 +30,14 @@ func tryFRR() (string, error) {
 	}
 	found := regexp.MustCompile(`version ([0-9]+)`).FindStringSubmatch(line)
 	if found == nil {
-		return "", fmt.Errorf("%q names no version", line)
+		return "", fmt.Errorf("zebra printed %q, want a version number", line)
 	}
 	if major, _ := strconv.Atoi(found[1]); major < leastFRR {
-		return "", fmt.Errorf("%q is older than version %d", line, leastFRR)
+		return "", fmt.Errorf("zebra is %q, want version %d or later", line, leastFRR)
 	}
 	if os.Geteuid() != 0 {
-		return "", errors.New("its daemons change their user id, which a user namespace of one id does not " +
-			"let them")
+		return "", errors.New("FRR's daemons change their user id, which a user namespace with a single id " +
+			"does not allow")
 	}
 	return line, nil
 }

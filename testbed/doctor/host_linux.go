@@ -288,8 +288,9 @@ func tryDocker() (string, error) {
 	host := os.Getenv("DOCKER_HOST")
 	path := strings.TrimPrefix(host, "unix://")
 	if path == host && host != "" {
-		return "", &remedied{fmt.Errorf("DOCKER_HOST is %s, and containers must be on this host: want "+
-			"unix:///PATH", host), "set it so, or unset it"}
+		return "", &remedied{fmt.Errorf(
+			"DOCKER_HOST is %s, and containers must be on this host: want unix:///PATH",
+			host), "set DOCKER_HOST=unix:///PATH, or unset it"}
 	}
 	if path == "" {
 		path = "/var/run/docker.sock"

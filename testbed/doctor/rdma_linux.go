@@ -29,8 +29,8 @@ func tryRXE() (string, error) {
 	}
 	_, err = kernel.ReadRDMA(device.Name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", errors.New("the device is of the host's first namespace and not seen in this one: rdma " +
-			"system show has netns exclusive")
+		return "", errors.New("the device belongs to the host's initial network namespace, not to this " +
+			"one: rdma system show says netns exclusive")
 	}
 	if err != nil {
 		return "", err
@@ -49,7 +49,7 @@ func loadedRXE() error {
 	folder := filepath.Join("/lib/modules", unix.ByteSliceToString(name.Release[:]),
 		"kernel/drivers/infiniband/sw/rxe")
 	if files, _ := filepath.Glob(filepath.Join(folder, "rdma_rxe.ko*")); len(files) > 0 {
-		return fmt.Errorf("%s is there, but not loaded: %w", files[0], errUnknown)
+		return fmt.Errorf("%s exists, but is not loaded: %w", files[0], errUnknown)
 	}
 	return fmt.Errorf("module rdma_rxe is not loaded, and %s has no rdma_rxe.ko", folder)
 }
@@ -67,6 +67,6 @@ func ownSocket() error {
 			return nil
 		}
 	}
-	return errors.New("the device receives packets of the host's first namespace, and not of this one, as " +
-		"since Linux 7.1")
+	return errors.New("the device receives packets of the host's initial network namespace instead of this " +
+		"one: want Linux 7.1 or later")
 }

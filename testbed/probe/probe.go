@@ -145,7 +145,7 @@ func addresses(p *plan.Plan, o *Options) (netip.AddrPort, error) {
 			return netip.AddrPortFrom(h.Addr, port), nil
 		}
 	}
-	return none, fmt.Errorf("%w: node %s has no such address", ErrOptions, o.To)
+	return none, fmt.Errorf("%w: node %s has no address of the chosen IP version", ErrOptions, o.To)
 }
 
 // process is a part that runs in a node.

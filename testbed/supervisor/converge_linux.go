@@ -67,7 +67,8 @@ func (s *supervisor) converge(ctx context.Context, request ConvergeRequest) (*Co
 	if want == nil {
 		want = running
 	} else if d := plan.Compare(running, want); !d.Live() {
-		return nil, fmt.Errorf("converge testbed %s: the plan is another one: %s", running.Name,
+		return nil, fmt.Errorf("converge testbed %s: the plan has changes that need a new bring-up: %s",
+			running.Name,
 			strings.Join(d.Rest, "; "))
 	}
 	result := &Converged{}
@@ -134,7 +135,7 @@ func (s *supervisor) republish() ([]fabric.Repair, error) {
 	var repairs []fabric.Repair
 	for _, link := range made {
 		repairs = append(repairs, fabric.Repair{Where: link.Path,
-			What: "publish " + link.Path + ": it was not there"})
+			What: "publish " + link.Path + ": it was missing"})
 	}
 	return repairs, err
 }
@@ -143,7 +144,8 @@ func (s *supervisor) republish() ([]fabric.Repair, error) {
 func (s *supervisor) serveVerify(w http.ResponseWriter, r *http.Request) {
 	err := s.fabric.Verify(r.Context())
 	for _, link := range rundir.CheckLinks(s.links()) {
-		err = errors.Join(err, fmt.Errorf("publish %s: it is not there, or is something else", link.Path))
+		err = errors.Join(err, fmt.Errorf("publish %s: the link is missing, or another file has its name",
+			link.Path))
 	}
 	if err != nil {
 		writeError(w, err)

@@ -40,7 +40,7 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	if s.start.Rootless {
 		return &verdict.UnsupportedError{
 			Feature: "docker",
-			Reason:  "only root may put links into a container of the engine's",
+			Reason:  "only root can put links into the engine's containers",
 			Remedy:  "run railbed as root, or use runtime: netns",
 		}
 	}
@@ -103,7 +103,8 @@ func (s *supervisor) serveNodeLog(w http.ResponseWriter, r *http.Request) {
 		Log(ctx context.Context, to io.Writer) error
 	})
 	if !keeps {
-		writeError(w, fmt.Errorf("log of %q: %w: it is no container", name, ErrNoSuchObject))
+		writeError(w, fmt.Errorf("log of %q: %w: want a container, a node with runtime: docker",
+			name, ErrNoSuchObject))
 		return
 	}
 	var text bytes.Buffer // at most what the engine keeps

@@ -101,7 +101,7 @@ func (l *eventLog) subscribe() ([]Event, *subscriber) {
 	var past []Event
 	if l.dropped > 0 {
 		past = append(past, Event{Time: l.recent[0].Time, Kind: EventsDropped, Count: l.dropped,
-			Detail: fmt.Sprintf("%d events up to now are not kept", l.dropped)})
+			Detail: fmt.Sprintf("%d earlier events were not kept", l.dropped)})
 	}
 	return append(past, l.recent...), s
 }

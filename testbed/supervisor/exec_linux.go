@@ -278,7 +278,9 @@ func fromClient(c *frameConn, process nodes.Process, pipes *pipes, unread *windo
 				err = process.Signal(syscall.Signal(request.Signal))
 			}
 		default:
-			err = fmt.Errorf("client of exec sent a frame of type %d, want one for the process", kind)
+			err = fmt.Errorf(
+				"client of exec sent a frame of type %d, want input, a message, a window size or a signal",
+				kind)
 		}
 		if err != nil {
 			return err

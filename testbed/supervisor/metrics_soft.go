@@ -28,7 +28,7 @@ var (
 	softMarked = prometheus.NewDesc("railbed_port_marked_packets_total",
 		"Packets on which the port set congestion experienced, by reason and priority.", portReason, nil)
 	softTrimmed = prometheus.NewDesc("railbed_port_trimmed_packets_total",
-		"Packets whose payload the port cut away, by reason and the priority that they had.", portReason, nil)
+		"Packets whose payload the port cut away, by reason and original priority.", portReason, nil)
 	softDropped = prometheus.NewDesc("railbed_port_dropped_packets_total",
 		"Packets that the port dropped, by reason and priority.", portReason, nil)
 	softHops = prometheus.NewDesc("railbed_port_int_hops_total",
@@ -102,28 +102,29 @@ var (
 	sumEpoch   = prometheus.NewDesc("railbed_aggregation_epoch", "Epoch that the job is in.", jobLabels,
 		nil)
 	sumWaiting = prometheus.NewDesc("railbed_aggregation_waiting_sums",
-		"Sums that wait for workers, each in a set of a slot.", jobLabels, nil)
+		"Sets of slots whose sums wait for workers or for the parent switch.", jobLabels, nil)
 	sumOver = prometheus.NewDesc("railbed_aggregation_timed_out",
-		"1 while the epoch is over because a worker did not come in time.", jobLabels, nil)
+		"1 after a worker or switch timed out, until a new epoch begins, else 0.", jobLabels, nil)
 	sumUpdates = prometheus.NewDesc("railbed_aggregation_updates_total", "Updates that were added.",
 		jobLabels, nil)
 	sumRepeats = prometheus.NewDesc("railbed_aggregation_repeated_updates_total",
-		"Updates that were in their sum already.", jobLabels, nil)
+		"Updates whose worker was in the sum already.", jobLabels, nil)
 	sumResults = prometheus.NewDesc("railbed_aggregation_results_total",
 		"Sums that were complete and were sent to all workers.", jobLabels, nil)
 	sumAgain = prometheus.NewDesc("railbed_aggregation_repeated_results_total",
 		"Results that were sent again, to one worker.", jobLabels, nil)
 	sumPartials = prometheus.NewDesc("railbed_aggregation_partial_sums_total",
-		"Sums that were sent to the switch above.", jobLabels, nil)
+		"Partial sums that were sent to the parent switch.", jobLabels, nil)
 	sumReasked = prometheus.NewDesc("railbed_aggregation_repeated_partial_sums_total",
-		"Sums that were sent to the switch above again.", jobLabels, nil)
+		"Partial sums that were sent to the parent switch again.", jobLabels, nil)
 	sumRejected = prometheus.NewDesc("railbed_aggregation_rejected_updates_total",
 		"Updates that were answered with a reject, by its code.", []string{"switch", "job_id", "code"}, nil)
 	sumDropped = prometheus.NewDesc("railbed_aggregation_dropped_messages_total",
 		"Messages that were dropped without an answer, by reason.", []string{"switch", "job_id", "reason"},
 		nil)
 	sumForgotten = prometheus.NewDesc("railbed_aggregation_unsent_messages_total",
-		"Results, partial sums and rejects that were not sent for want of packet memory.", jobLabels, nil)
+		"Results, partial sums and rejects that were not sent because packet memory was used up.",
+		jobLabels, nil)
 )
 
 var aggregationDescs = []*prometheus.Desc{

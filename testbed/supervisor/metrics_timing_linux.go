@@ -12,24 +12,24 @@ var (
 	nicLabels     = []string{"node", "nic"}
 	linkNICLabels = []string{"link", "node", "nic"}
 	arrivedLate   = prometheus.NewDesc("railbed_arrival_lateness_seconds",
-		"How long after they were due watched frames were at the nodes, by the kernel's receive stamps.", nil,
-		nil)
+		"Time from the due time of watched frames to their arrival in the nodes' kernels.", nil, nil)
 	arrivedLateAt = prometheus.NewDesc("railbed_nic_arrival_lateness_seconds",
-		"The same for each link to a NIC.", linkNICLabels, nil)
+		"Time from the due time of watched frames to their arrival in the nodes' kernels, by NIC.",
+		linkNICLabels, nil)
 	releasedLate = prometheus.NewDesc("railbed_release_lateness_seconds",
-		"How long after they were due frames were given to the kernel.", nil, nil)
+		"Time from the due time of frames to their release to the kernel.", nil, nil)
 	unitSeconds = prometheus.NewDesc("railbed_smallest_time_seconds",
-		"The least delay and frame time of the links that carried something.", nil, nil)
+		"Smallest time of the links that carried something: the least delay or frame time.", nil, nil)
 	windowCount = prometheus.NewDesc("railbed_timing_windows_total",
-		"Seconds in which frames were watched.", nil, nil)
+		"Windows of a second, or longer if few frames arrived, in which frames were watched.", nil, nil)
 	lateCount = prometheus.NewDesc("railbed_timing_late_windows_total",
-		"Seconds in which 1 % of the frames were later than the smallest time.", nil, nil)
+		"Windows in which more than 1 % of the frames were later than the smallest time.", nil, nil)
 	threadRan = prometheus.NewDesc("railbed_timing_thread_cpu_seconds_total",
 		"Time that the timing thread was on a CPU.", nil, nil)
 	threadWaited = prometheus.NewDesc("railbed_timing_thread_wait_seconds_total",
 		"Time that the timing thread waited for a CPU.", nil, nil)
 	emulatorLosses = prometheus.NewDesc("railbed_emulator_lost_frames_total",
-		"Frames that the emulator lost and the model did not.", nicLabels, nil)
+		"Frames that the emulator lost although the model did not drop them.", nicLabels, nil)
 )
 
 var timingDescs = []*prometheus.Desc{

@@ -115,7 +115,7 @@ func (s *supervisor) watchRoutes(name string) error {
 			changes, err := watch.Next()
 			if err != nil {
 				if s.ending.Err() == nil {
-					s.log.Error("changes of routes are no longer seen", "router", name, "error", err)
+					s.log.Error("route changes are no longer recorded", "router", name, "error", err)
 				}
 				return
 			}

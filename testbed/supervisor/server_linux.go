@@ -310,7 +310,8 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 		if side == fabric.Both {
 			set = func() error { return s.fabric.SetDirections(ctx, name, *request.Set, *back) }
 		} else if back != request.Set {
-			return fmt.Errorf("change link %s: back is for both directions, and %s is one", name, direction)
+			return fmt.Errorf("change link %s: back needs both directions, remove back or direction %s",
+				name, direction)
 		}
 		for _, d := range []*plan.Direction{request.Set, back} {
 			if err := d.Check(link.MTU); err != nil {
@@ -451,7 +452,7 @@ func (c *frameConn) setReadDeadline(at time.Time) {
 func (c *frameConn) socket() (*net.UnixConn, error) {
 	socket, isUnix := c.conn.(*net.UnixConn)
 	if !isUnix {
-		return nil, errors.New("the connection is no unix socket, so it passes no descriptors")
+		return nil, errors.New("the connection is not a Unix socket, so it cannot pass descriptors")
 	}
 	return socket, nil
 }

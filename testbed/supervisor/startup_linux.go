@@ -38,7 +38,7 @@ func openStartup() (*startupChannel, Start, error) {
 		return nil, start, err
 	}
 	if start.Name == "" || start.Dir == "" {
-		return nil, start, errors.New("start message names no testbed or no directory")
+		return nil, start, errors.New("start message lacks the name or the directory of the testbed")
 	}
 	return c, start, nil
 }

@@ -88,7 +88,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		if origins.Check(r) != nil || !ownSite(r) {
-			refuse(w, "another site asks for this")
+			refuse(w, "request from another site: open the URL that railbed ui printed")
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -177,9 +177,9 @@ func (r *setRequest) parse() (sets []spec.Direction, problems []problem) {
 	}
 	switch {
 	case known < len(r.Set):
-		problems = append(problems, problem{Text: "the form has a field that no link has"})
+		problems = append(problems, problem{Text: "the request has an unknown field: reload the page"})
 	case known == 0:
-		problems = append(problems, problem{Text: "no field differs from what the link has"})
+		problems = append(problems, problem{Text: "no field differs from the settings of the link"})
 	}
 	return sets, problems
 }

@@ -145,7 +145,7 @@ func TestLinks(t *testing.T) {
 		{setRequest{name, map[string]string{"rate": "fast", "delay": "1us"}}, "rate", "fast"},
 		{setRequest{name, map[string]string{"rate": ""}}, "rate", "want a value"},
 		{setRequest{name, map[string]string{"drop-list": "[5"}}, "drop-list", ""},
-		{setRequest{name, map[string]string{"colour": "red"}}, "", "no link has"},
+		{setRequest{name, map[string]string{"colour": "red"}}, "", "an unknown field"},
 		{setRequest{name, nil}, "", "no field differs"},
 		{setRequest{name, map[string]string{"jitter": "1s"}}, "", "jitter"}, // more than the delay
 		{setRequest{"h0--nowhere", map[string]string{"rate": "1gbit"}}, "", "no such object"},

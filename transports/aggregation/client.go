@@ -22,9 +22,9 @@ type Client struct {
 	clock  *clock.Clock
 }
 
-// Dial makes a client. local is the address and port of the worker's NIC, and job is an address of
-// the job. keeper is the testbed's clock; nil stands for a clock without dilation. The
-// configuration's times are in the testbed's time. Dial sends nothing.
+// Dial makes a client. local is the address and port of the worker's NIC, and job is an address of the
+// job's switch. keeper is the testbed's clock; nil stands for a clock without dilation. The configuration's
+// times are in the testbed's time. Dial sends nothing.
 func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (*Client, error) {
 	w, err := New(c)
 	if err != nil {

@@ -49,7 +49,7 @@ const (
 	Bounds                         // the message exceeds the region
 )
 
-// String is the reason for the sender. size is the size of the region.
+// String returns the reason as text for the sender. size is the size of the region.
 func (r Refusal) String(size uint64) string {
 	switch r {
 	case NoRegion:

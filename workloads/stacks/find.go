@@ -85,8 +85,11 @@ func (a adapter) find(ctx context.Context) (there installed, err error) {
 // judge parses the version in a program's output.
 func (a adapter) judge(there *installed, program string, output []byte, err error) error {
 	parts := regexp.MustCompile(a.says + `([0-9]+(?:\.[0-9]+)*)`).FindSubmatch(output)
-	if parts == nil {
+	if parts == nil && err != nil {
 		return a.lacking(fmt.Sprintf("%s printed no version number (%v)", program, err))
+	}
+	if parts == nil {
+		return a.lacking(program + " printed no version number")
 	}
 	if there.version = string(parts[1]); older(there.version, a.least) {
 		return a.lacking(fmt.Sprintf("version %s is too old, want %s or later", there.version, a.least))

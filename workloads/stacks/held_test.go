@@ -30,21 +30,21 @@ func TestHeldRank(t *testing.T) {
 		"nothing is known": {nil, ""},
 		"alike":            {[]map[string]string{alike}, ""},
 		"one had little": {[]map[string]string{alike, {"h1": process(7, "R", 500, 4500)}},
-			"rank 1 (h1) was held up: it had a processor for 10% of the time in which it could run, others " +
-				"for 40% at least"},
+			"rank 1 (h1) was held up: it ran for 10% of the time in which it was runnable, others " +
+				"for at least 40%"},
 		"one had too little": {[]map[string]string{alike,
 			{"h1": process(7, "R", 10, 150) + process(9, "R", 160, 1)}}, ""},
 		"by its threads": {[]map[string]string{alike,
 			{"h1": "7 R 100000000 400000000 1 100000000 1400000000 5\n"}},
-			"rank 1 (h1) was held up: it had a processor for 10% of"},
+			"rank 1 (h1) was held up: it ran for 10% of"},
 		"others want none": {[]map[string]string{{"h2": process(7, "R", 500, 700)}},
-			"rank 2 (h2) was held up: it had a processor for 42% of the time in which it could run, others " +
-				"for 100% at least"},
+			"rank 2 (h2) was held up: it ran for 42% of the time in which it was runnable, others " +
+				"for at least 100%"},
 		"two had little": {[]map[string]string{{"h0": process(1, "R", 100, 900),
 			"h1": process(1, "R", 100, 900), "h2": process(8, "R", 500, 0)}}, ""},
 		"one was stopped": {[]map[string]string{alike,
 			{"h1": process(7, "R", 500, 4500), "h2": process(8, "T", 400, 600)}, alike},
-			"rank 2 (h2) was held up: it was stopped at 1 of 3 looks"},
+			"rank 2 (h2) was held up: it was stopped in 1 of 3 samples"},
 		"words of others": {[]map[string]string{{"h0": "x\nsh: 1: x\n7\n7 R 5\n", "h1": ""}}, ""},
 	} {
 		a := newAccount()
@@ -105,7 +105,7 @@ func TestHeldByTheKernel(t *testing.T) {
 			r.look(r.ctx)
 		}
 	}
-	until("rank 1 (h1) was held up: it had a processor for")
+	until("rank 1 (h1) was held up: it ran for")
 	if _, err := r.processes(r.ctx, `[ "$(hostname)" != h2 ] || kill -STOP $1`); err != nil {
 		t.Error(err)
 	}

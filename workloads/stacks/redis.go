@@ -2,6 +2,7 @@ package stacks
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,8 +70,11 @@ func runRedis(r *run) (table, error) {
 // parseRedis parses the output of --csv: a line of column heads and a line for each test.
 func parseRedis(client, text string) (columns []string, rows []report.StackRow, err error) {
 	records, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil || len(records) < 2 || len(records[0]) < 2 || records[0][1] != "rps" {
-		return nil, nil, fmt.Errorf("redis-benchmark in %s printed no table: %q, %w", client,
+	if err == nil && (len(records) < 2 || len(records[0]) < 2 || records[0][1] != "rps") {
+		err = errors.New("want a line of column heads with rps in column 2, and lines of tests")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("redis-benchmark in %s printed no table: %q: %w", client,
 			text[:min(len(text), errorTail)], err)
 	}
 	for _, record := range records[1:] {

@@ -49,8 +49,8 @@ func TestParseRedis(t *testing.T) {
 	}
 	for _, text := range []string{"", "Could not connect to Redis at h0:6379\n",
 		strings.Replace(redisSays, "7211.54", "fast", 1), strings.SplitAfter(redisSays, "\n")[0]} {
-		if _, rows, err := parseRedis("h1", text); err == nil {
-			t.Errorf("%q is read as %+v", text, rows)
+		if _, rows, err := parseRedis("h1", text); err == nil || strings.Contains(err.Error(), "nil") {
+			t.Errorf("%q is read as %+v, %v", text, rows, err)
 		}
 	}
 }
@@ -215,7 +215,7 @@ func TestFindSaysWhatToInstall(t *testing.T) {
 		var lacking *verdict.UnsupportedError
 		if !errors.As(err, &lacking) ||
 			lacking.Remedy != "apt-get install --no-install-recommends shell other" ||
-			!strings.Contains(lacking.Reason, says) {
+			!strings.Contains(lacking.Reason, says) || strings.Contains(lacking.Reason, "nil") {
 			t.Errorf("got %v, want %q and what to install", err, says)
 		}
 	}

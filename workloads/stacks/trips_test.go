@@ -35,7 +35,7 @@ func TestFarRank(t *testing.T) {
 			pair(1, 3): ms(0.3), pair(2, 3): ms(0.1)}, ""},
 		{"far from all", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2),
 			pair(1, 3): ms(4.3), pair(2, 3): ms(0.1)},
-			"rank 1 (h1) is slow to reach: its least round trip takes 4.1ms, others' 200us"},
+			"rank 1 (h1) is slow to reach: its shortest round trip takes 4.1ms, the others' 200us"},
 		{"far from one", map[[2]string]time.Duration{pair(0, 1): ms(4.1), pair(0, 2): ms(0.2),
 			pair(1, 3): ms(0.3), pair(2, 3): ms(0.1)}, ""},
 		{"slow, but on a busy machine",

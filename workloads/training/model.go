@@ -36,7 +36,7 @@ const (
 //     With sp each sum is an all-gather before the block and a reduce-scatter after it. This
 //     follows Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
 //     2022, without the second all-gather of inputs in backward.
-//   - pp: b s h goes to the next stage in forward, and back in backward, with sp divided by tp.
+//   - pp: b s h (b s h / tp with sp) goes to the next stage in forward, and back in backward.
 //     Stages follow 1F1B (Narayanan et al., "PipeDream", 2019, without stale weights).
 //   - dp: gradients, by an all-reduce. With ZeRO 1 and 2 it is a reduce-scatter, plus an all-gather
 //     of parameters at the end. With ZeRO 3 the parameters of each layer, the embedding and the
@@ -44,11 +44,11 @@ const (
 //     al., "ZeRO", 2020, section 7). Gradients are reduced bucket by bucket as soon as they are
 //     complete: in the last micro-batch. From ZeRO stage 2 on they are reduced in each micro-batch,
 //     because a rank then keeps no gradients of others.
-//   - ep: b s h times top-k to the experts and back, two all-to-alls a layer in each direction
-//     (Lepikhin et al., "GShard", 2020). Gradients of experts are reduced over the ranks that have
-//     the same experts. All experts get the same share.
+//   - ep: b s h (b s h / tp with sp) times top-k to the experts and back, two all-to-alls a layer in
+//     each direction (Lepikhin et al., "GShard", 2020). Gradients of experts are reduced over the ranks
+//     that have the same experts. All experts get the same share.
 //
-// Compile refuses a model with more ranks, tasks or bytes than Check allows before it makes them.
+// Compile refuses a model with more ranks, tasks or bytes than Check allows.
 func Compile(m *spec.Model, scale Scale) (*Program, error) {
 	if n := m.World(); n > MaxRanks {
 		return nil, tooManyRanks(n)

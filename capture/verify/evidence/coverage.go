@@ -21,7 +21,7 @@ type Need struct {
 	// Packets are patterns of the packets that a filter of the capture must have accepted. Nil
 	// means every packet.
 	Packets []filter.Pattern
-	// Records are the records that the ports must have written beside packets.
+	// Records are the records that the ports must have written in addition to packets.
 	Records Records
 	// From and To bound the time that the capture must span, in nanoseconds since 1970. Zero
 	// requires no bound.
@@ -32,7 +32,7 @@ type Need struct {
 	AnyOrder bool
 }
 
-// Records is a set of kinds of records that a port writes beside the packets that pass it.
+// Records is a set of kinds of records that a port writes in addition to the packets that pass it.
 type Records uint8
 
 // Kinds of records. Only ports of soft switches, and the emulated NICs in front

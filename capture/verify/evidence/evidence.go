@@ -244,8 +244,8 @@ func (c *Capture) describe(s pcapng.Section) {
 		if note.Testbed != "" {
 			of = fmt.Sprintf(" of testbed %q", note.Testbed)
 		}
-		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and this one is "+
-			"%.12s of testbed %q", note.Plan, of, c.Plan.Hash(), c.Plan.Name)
+		c.foreignPlan = fmt.Sprintf("the capture is of another plan: it names %.12s%s, and the given plan "+
+			"is %.12s of testbed %q", note.Plan, of, c.Plan.Hash(), c.Plan.Name)
 	}
 }
 

@@ -2,7 +2,7 @@ package evidence
 
 import "fmt"
 
-// Tally holds the findings of a check: counts with words, and examples of them.
+// Tally holds a check's findings: lines such as "3 lost", and a few examples.
 type Tally struct {
 	Lines, Examples []string
 }

@@ -43,7 +43,7 @@ type Workload struct {
 	Ranks []Rank `json:"ranks"`
 }
 
-// Sums is a workload that switches aggregate: the number of the job in the plan, and the job's life
+// Sums is a workload that switches aggregate: the number of the job in the plan, and the job's epoch
 // during the workload.
 type Sums struct {
 	Job   uint16 `json:"job"`

@@ -276,10 +276,10 @@ func (k *conservation) Result() evidence.Result {
 	case len(k.switches) == 0:
 		f.Unclear = append(f.Unclear, fmt.Sprintf("no port of a switch %q was captured", k.pattern))
 	case forwarded == 0:
-		f.Unclear = append(f.Unclear, "no packet crossed")
+		f.Unclear = append(f.Unclear, "no packet crossed a switch")
 	}
 	if k.short {
-		f.Unclear, f.Absent = append(append(f.Unclear, "more packets at once than are remembered"),
+		f.Unclear, f.Absent = append(append(f.Unclear, "more packets at once than the check can remember"),
 			f.Absent...), nil
 	}
 	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded),

@@ -91,7 +91,7 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 			return
 		}
 		s.extra++
-		s.example(q, id, "left by the port by which it came")
+		s.example(q, id, "left by the port at which it entered")
 	case q.in > q.out:
 		s.absent(q, id, end)
 	case q.in == 0:
@@ -168,10 +168,10 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	if unexplained := s.untrimmed() - explained; unexplained > 0 {
 		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
 		if s.trimmed > 0 {
-			line += fmt.Sprintf(", beside %d that were trimmed", s.trimmed)
+			line += fmt.Sprintf(", not counting %d that were trimmed", s.trimmed)
 		}
 		if counted > 0 {
-			line += fmt.Sprintf(", beside %d that its queues dropped", counted)
+			line += fmt.Sprintf(", not counting %d that its queues dropped", counted)
 		}
 		if known {
 			*lines = append(*lines, line)
@@ -183,7 +183,8 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 		*lines = append(*lines, fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare))
 	}
 	if s.extra > 0 {
-		*lines = append(*lines, fmt.Sprintf("%s: %d packets left too often", s.name, s.extra))
+		*lines = append(*lines, fmt.Sprintf("%s: %d packets left more often than they entered",
+			s.name, s.extra))
 	}
 	switch {
 	case len(f.Absent) > problems:

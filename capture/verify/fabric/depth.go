@@ -89,7 +89,7 @@ func (k *queueDepth) Result() evidence.Result {
 	}}
 	var f evidence.Finding
 	f.Hold("longest queue", k.most, float64(longest), units.Bytes(longest).String())
-	f.HoldEither("99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
+	f.HoldEither("queue that 99 of 100 packets found", k.p99, float64(p99), units.Bytes(p99).String())
 	if k.depths.total == 0 {
 		f = evidence.Finding{Unclear: []string{"no packet says how long its queue was"}}
 	} else {
@@ -105,7 +105,7 @@ func (k *queueDepth) Result() evidence.Result {
 			r.Details = append(r.Details, fmt.Sprintf("priority %d: at most %s", q, units.Bytes(depth)))
 		}
 	}
-	r.Summary = fmt.Sprintf("at most %s waited; 99 of 100 packets found %s, half of them %s",
+	r.Summary = fmt.Sprintf("packets found queues of at most %s; 99 of 100 found %s or less, half of them %s",
 		units.Bytes(longest), units.Bytes(p99), units.Bytes(p50))
 	need := evidence.Need{Ports: k.switchPorts(), Records: evidence.RecordsQueues, AnyOrder: true}
 	if k.ofNICs() {

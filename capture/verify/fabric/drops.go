@@ -74,18 +74,19 @@ func (k *drops) Result() evidence.Result {
 	dropped := k.dropped + counted
 	switch {
 	case k.passed+k.dropped+k.others+counted == 0:
-		f.Unclear = append(f.Unclear, "no packet came there")
+		f.Unclear = append(f.Unclear, "no packet at the chosen ports")
 	case counted == 0 || k.reason == "" && k.From == "" && k.To == "":
 		f.Hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
 	default:
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		f.Unclear = append(f.Unclear, fmt.Sprintf("queues of the kernel dropped %d packets besides, of "+
-			"which neither flow nor reason is known", counted))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("kernel queues dropped another %d packets, whose flow "+
+			"and reason are not known", counted))
 	}
 	if counted > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("queues of the kernel counted %d drops there", counted))
+		r.Details = append(r.Details, fmt.Sprintf("kernel queues at the chosen ports counted %d drops",
+			counted))
 	}
 	r.Measured["dropped"] = float64(dropped)
 	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {

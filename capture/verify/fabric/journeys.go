@@ -348,7 +348,7 @@ func (s *journeys) losses(what string) (lines []string) {
 // doubts returns reasons why the counts may be wrong.
 func (s *journeys) doubts() (lines []string) {
 	if s.short {
-		lines = append(lines, "more packets at once than are remembered")
+		lines = append(lines, "more packets at once than the check can remember")
 	}
 	if s.untold > 0 {
 		lines = append(lines, fmt.Sprintf(

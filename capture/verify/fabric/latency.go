@@ -170,11 +170,11 @@ func (k *latency) Result() evidence.Result {
 			"their latency is not known", k.equal))
 	}
 	if k.forgotten > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets are of more than %d streams, and were not "+
-			"judged", k.forgotten, streamsMost))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets belong to streams beyond the first %d, and "+
+			"were not judged", k.forgotten, streamsMost))
 	}
 	if k.travel.short {
-		f.Unclear = append(f.Unclear, "more packets at once than are remembered")
+		f.Unclear = append(f.Unclear, "more packets at once than the check can remember")
 	}
 	r.Summary = fmt.Sprintf("%d packets took %v (p50), %v (p99), %v (p99.9), at most %v", k.all.total,
 		k.about(0.5), k.about(0.99), k.about(0.999), time.Duration(k.all.most))

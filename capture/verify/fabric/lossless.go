@@ -147,7 +147,7 @@ func (k *lossless) Result() evidence.Result {
 			"%d packets came to a node that had no room for them: the host is too busy", k.refused))
 	}
 	if k.astray > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not for",
+		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not addressed to",
 			k.astray))
 	}
 	switch {

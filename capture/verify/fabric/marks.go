@@ -74,7 +74,7 @@ func (k *marks) Result() evidence.Result {
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%d packets that were said to be marked carry no mark",
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%d packets that were recorded as marked carry no mark",
 			k.untrue))
 	}
 	for _, tap := range k.chosen() {

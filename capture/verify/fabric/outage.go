@@ -126,7 +126,7 @@ func (k *outage) Result() evidence.Result {
 		}
 	}
 	if k.travel.short {
-		found.Unclear = append(found.Unclear, "more packets at once than are remembered")
+		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")
 	}
 	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)
 	return r

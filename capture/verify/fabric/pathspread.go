@@ -72,7 +72,7 @@ const (
 	everyPath = "every-path" // each flow with enough packets uses every path
 )
 
-// polarisedShare is the load of a path, as a share of its fair part, below which the path counts as
+// polarisedShare is the load of a path, as a share of its fair share, below which the path counts as
 // empty. A few packets of the fabric itself do not count as use of a path.
 const polarisedShare = 0.001
 
@@ -81,7 +81,7 @@ const polarisedShare = 0.001
 const enoughPackets = 16
 
 // NewPathSpread makes the check. A port's least share is a share of the mean, or of the port's weighted
-// part. Zero requires that every port carries some traffic.
+// share. Zero requires that every port carries some traffic.
 func NewPathSpread(k *spec.PathSpread) evidence.Check {
 	return &pathSpread{pattern: k.Switch, minShare: k.MinShare.Float(), polarised: k.Polarised,
 		flows: k.Flows}
@@ -274,7 +274,7 @@ func (k *pathSpread) Result() evidence.Result {
 	}
 	r.Summary = fmt.Sprintf("%d %s of equal-cost paths carried traffic", used, groups)
 	if used > 0 && !math.IsInf(worst, 1) {
-		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair part, wanted %s", worst*100,
+		r.Summary += fmt.Sprintf("; the least loaded path had %.0f%% of its fair share, want %s", worst*100,
 			k.wanted())
 	}
 	k.capture.Conclude(&r, evidence.Need{Ports: k.choices(), AnyOrder: true}, found)
@@ -288,7 +288,7 @@ func (k *pathSpread) wanted() string {
 	if k.minShare == 0 {
 		return "some"
 	}
-	return fmt.Sprintf("%.0f%%", k.minShare*100)
+	return fmt.Sprintf("at least %.0f%%", k.minShare*100)
 }
 
 // judgement is the verdict on the loads of a group.
@@ -323,7 +323,7 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 		return j
 	}
 	chance := g.chance(sizes, j.least)
-	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair part with %d flows; an "+
+	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair share with %d flows; an "+
 		"even hash is as uneven with probability %.2g",
 		g.node, len(g.ports), j.least*100, len(sizes), chance)
 	j.wrong = chance < chanceLimit
@@ -333,14 +333,15 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 // judgePolarised requires a path without traffic that chance would have used.
 func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
 	if j.least > polarisedShare {
-		j.reason = fmt.Sprintf("%s: every one of %d paths carried traffic, the least loaded %.0f%% of its "+
-			"fair part", g.node, len(g.ports), j.least*100)
+		j.reason = fmt.Sprintf(
+			"%s: every one of %d paths carried traffic, the least loaded %.0f%% of its fair share",
+			g.node, len(g.ports), j.least*100)
 		j.wrong = true
 		return j
 	}
 	if chance := g.chance(sizes, polarisedShare); chance >= chanceLimit {
-		j.reason = fmt.Sprintf("%s: a path without traffic, which with %d flows an even hash leaves with "+
-			"probability %.2g", g.node, len(sizes), chance)
+		j.reason = fmt.Sprintf("%s: a path had no traffic; with %d flows an even hash leaves a path without "+
+			"traffic with probability %.2g", g.node, len(sizes), chance)
 	}
 	return j
 }
@@ -374,7 +375,7 @@ func (g *group) judgeFlows(want string) (line string, judged int) {
 		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged,
 			len(g.ports)), judged
 	case judged == 0:
-		return fmt.Sprintf("%s: no flow has packets enough to use every path", g.node), judged
+		return fmt.Sprintf("%s: no flow has enough packets to use every path", g.node), judged
 	}
 	return "", judged
 }
@@ -388,7 +389,7 @@ func enough(share, wanted float64) bool {
 	return share >= wanted
 }
 
-// least returns the smallest load, as a share of its fair part.
+// least returns the smallest load, as a share of its fair share.
 func (g *group) least(loads []float64) float64 {
 	total, weight := sum(loads), sum(g.weights)
 	least := math.Inf(1)

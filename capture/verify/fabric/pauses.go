@@ -139,7 +139,7 @@ func (k *pauses) Result() evidence.Result {
 		held := a.total(k.capture.End) / int64(k.capture.Dilation)
 		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
 		r.Details = append(r.Details, fmt.Sprintf(
-			"%s asked from %s for %d pauses, %v in all: %d frames, %d to renew, %d to go on",
+			"%s asked, first at %s, for %d pauses, %v in all: %d frames, %d to renew, %d to resume",
 			tap.Name, evidence.ClockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals,
 			a.resumes))
 	}
@@ -157,11 +157,11 @@ func (k *pauses) Result() evidence.Result {
 		}
 	}
 	if k.passed+frames == 0 {
-		f = evidence.Finding{Unclear: []string{"no packet came there"}}
+		f = evidence.Finding{Unclear: []string{"no packet at the chosen ports"}}
 	}
 	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames),
 		float64(longest)/1e6
-	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; the port that asked for most asked for %v", begun,
+	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; one port asked for at most %v in all", begun,
 		frames, time.Duration(longest))
 	k.capture.Conclude(&r, need, f)
 	return r

@@ -134,7 +134,7 @@ func (k *reordering) Result() evidence.Result {
 		}
 	}
 	if k.travel.short {
-		found.Unclear = append(found.Unclear, "more packets at once than are remembered")
+		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")
 	}
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
 	r.Summary = fmt.Sprintf(

@@ -114,7 +114,7 @@ func TestFabricChecks(t *testing.T) {
 		{"a drop in a lossy capture", then(lossy, func(s *verifytest.Scene) {
 			s.Lose("railbed verdict=drop reason=tail depth=1")
 		}), drops("", "", "== 0"), fail, ""},
-		{"drops of nobody", silence, drops("", "", "== 0"), unclear, "no packet came there"},
+		{"drops of nobody", silence, drops("", "", "== 0"), unclear, "no packet at the chosen ports"},
 
 		{"all arrive", nothing, lossless(""), pass, ""},
 		{"a packet vanishes", func(s *verifytest.Scene) { s.Lose("") }, lossless(""), fail,
@@ -150,13 +150,14 @@ func TestFabricChecks(t *testing.T) {
 
 		{"trimmed", cut, trims, pass, "trimmed 200: tail"},
 		{"nothing trimmed", nothing, trims, fail, "packets trimmed: 0, want >= 1"},
-		{"trimmed, with its old DSCP", func(s *verifytest.Scene) { s.Cut(24) }, trims, fail, "another DSCP"},
+		{"trimmed, with its old DSCP", func(s *verifytest.Scene) { s.Cut(24) }, trims, fail,
+			"do not carry the DSCP"},
 		{"trimmed, and not short", func(s *verifytest.Scene) {
 			s.Cut(59)
 			s.Change(func(k verifytest.Sighting) bool {
 				return k.Length == 128
 			}, func(k *verifytest.Sighting) { k.Length = 900 })
-		}, trims, fail, "longer than what is to be left"},
+		}, trims, fail, "longer than the trimmed length"},
 		{"a head vanishes", func(s *verifytest.Scene) {
 			s.Cut(59)
 			first := uint64(0)
@@ -205,7 +206,7 @@ func TestFabricChecks(t *testing.T) {
 			k.Time, k.Queue = s.Now-900_000_000+100_000, 1
 			s.Insert(k)
 		}), pauses(">= 1", ""), pass, ""},
-		{"pauses of nobody", silence, pauses("== 0", ""), unclear, "no packet came there"},
+		{"pauses of nobody", silence, pauses("== 0", ""), unclear, "no packet at the chosen ports"},
 
 		{"no deadlock", nothing, deadlock("none"), pass, ""},
 		{"no deadlock where there must be one", (*verifytest.Scene).Chain, deadlock("some"), fail,
@@ -303,7 +304,7 @@ func TestSpreadOfFlows(t *testing.T) {
 			return 0
 		}, spec.PathSpread{Switch: "leaf1", Polarised: true}, pass, ""},
 		{"all by one path, unasked", func(int, int) int { return 0 }, spec.PathSpread{Switch: "leaf1"}, fail,
-			"0% of its fair part"},
+			"0% of its fair share"},
 		{"by all paths", func(flow, paths int) int {
 			return flow % paths
 		}, spec.PathSpread{Switch: "leaf1", Polarised: true}, fail, "every one of 2 paths carried traffic"},
@@ -338,7 +339,7 @@ func TestSpreadOfFlows(t *testing.T) {
 	}
 	s.Now += 1_000_000
 	verifytest.Judge(t, s, NewPathSpread(&spec.PathSpread{Switch: "leaf1", Flows: everyPath}), unclear,
-		"no flow has packets enough")
+		"no flow has enough packets")
 }
 
 // TestTrimmedPacketsAreConserved: the head that leaves counts for the packet that entered. A head

@@ -76,7 +76,8 @@ func (k *throughput) Result() evidence.Result {
 	for pair, t := range k.pairs {
 		seconds := clock.Dilation(k.capture.Dilation).Passed(time.Duration(t.last - t.first)).Seconds()
 		if seconds <= 0 {
-			r.Details = append(r.Details, fmt.Sprintf("%v: %d frames at one time have no throughput", pair,
+			r.Details = append(r.Details, fmt.Sprintf(
+				"%v: %d frames with the same time stamp have no throughput", pair,
 				t.frames))
 			continue
 		}

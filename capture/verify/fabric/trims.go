@@ -96,14 +96,14 @@ func (k *trims) Result() evidence.Result {
 	f.Absent = append(f.Absent, k.travel.losses("heads of trimmed packets")...)
 	if k.wrongDSCP > 0 {
 		f.Wrong = append(f.Wrong, fmt.Sprintf(
-			"%d trimmed packets carry another DSCP than that of trimmed packets", k.wrongDSCP))
+			"%d trimmed packets do not carry the DSCP of trimmed packets", k.wrongDSCP))
 	}
 	if k.tooLong > 0 {
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%d trimmed packets are longer than what is to be left of them",
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%d trimmed packets are longer than the trimmed length",
 			k.tooLong))
 	}
 	if k.passed+k.trimmed == 0 {
-		f = evidence.Finding{Unclear: []string{"no packet left a switch there"}}
+		f = evidence.Finding{Unclear: []string{"no packet left a switch at the chosen ports"}}
 	}
 	for at, n := range k.where {
 		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n,

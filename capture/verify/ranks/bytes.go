@@ -397,7 +397,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, "the workload has no ranks")
 	}
 	if anew := b.requests.Anew(); anew > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d queue pairs went on with a PSN from elsewhere", anew))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d queue pairs continued with an unrelated PSN", anew))
 	}
 	if b.full {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs",

@@ -46,7 +46,7 @@ func (b *bytesPerRank) judgeEmpty(f *evidence.Finding, i int, sum sent) {
 		f.Wrong = append(f.Wrong, line)
 	}
 	if sum.fresh > 0 && sum.empty <= want {
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%s: sent %d bytes in messages that have none", name,
+		f.Wrong = append(f.Wrong, fmt.Sprintf("%s: sent %d bytes in messages that should have none", name,
 			sum.fresh))
 	}
 }

@@ -193,7 +193,7 @@ func (k *crossed) nic(t *evidence.Tap) int {
 
 // judge compares the bytes that left by a rank's NIC with the least that its ranks had to send.
 func (n *crossedNIC) judge(r *evidence.Result, f *evidence.Finding, sends uint64) {
-	line := fmt.Sprintf("%s (%s): %d bytes of payload left, of at least %d", rankNames(n.ranks), n.tap.Name,
+	line := fmt.Sprintf("%s (%s): %d bytes of payload left, want at least %d", rankNames(n.ranks), n.tap.Name,
 		n.sent, sends)
 	switch {
 	case n.sent >= max(1, sends):
@@ -222,7 +222,7 @@ func (k *crossed) Result() evidence.Result {
 	for _, n := range k.nics {
 		r.Measured[n.tap.Name+" bytes"] = float64(n.sent)
 		if len(n.ranks) == 0 {
-			line := fmt.Sprintf("%s: %d bytes left by this NIC, which is no rank's", n.tap.Name, n.sent)
+			line := fmt.Sprintf("%s: %d bytes left by this NIC, which belongs to no rank", n.tap.Name, n.sent)
 			switch {
 			case n.sent == 0:
 			case k.capture.Plan == nil || len(k.crossing.Beside) > 0:
@@ -245,21 +245,21 @@ func (k *crossed) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured",
 			len(k.crossing.Ranks), missing))
 	}
-	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, of at least %d", all, found,
+	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, want at least %d", all, found,
 		least)
 	if len(f.Wrong)+len(f.Absent) == 0 && least == 0 {
 		f.Unclear = append(f.Unclear, "how much the ranks had to send is not known")
 	}
 	if k.capture.Plan == nil {
-		f.Unclear = append(f.Unclear, "without the cluster it is not known which packets were for other "+
+		f.Unclear = append(f.Unclear, "without a plan it is not known which packets were for other "+
 			"ranks' nodes")
 	}
 	if k.crossing.Encrypted {
 		f.Unclear = append(f.Unclear, encryptedReason)
 	}
 	if len(k.crossing.Beside) > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("what left may be that of %s, in the same nodes at the "+
-			"same time", strings.Join(k.crossing.Beside, ", ")))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("the bytes may belong to %s, which ran in the same nodes "+
+			"at the same time", strings.Join(k.crossing.Beside, ", ")))
 	}
 	ports := k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool {

@@ -51,7 +51,7 @@ func TestCrossed(t *testing.T) {
 			s.Drops["h1:eth0"] = 3
 		}, unclear, "rank 1 (h1:eth0): 0 bytes"},
 		{"the capture began within", func(s *verifytest.Scene, _ *Crossing) { s.Begin(2) }, unclear,
-			"bytes of payload left, of at least"},
+			"bytes of payload left, want at least"},
 		{"the rank was told to use another NIC", func(_ *verifytest.Scene, c *Crossing) {
 			c.Ranks[1].NIC = "eth1"
 		}, fail, "h1:eth0: "},
@@ -106,13 +106,13 @@ func TestCrossedBesideOthers(t *testing.T) {
 		}, fail, "rank 1 (h1:eth0): 0 bytes"},
 		{"a program", nil, func(c *Crossing) {
 			c.Beside = []string{"exec x"}
-		}, unclear, "may be that of exec x"},
+		}, unclear, "may belong to exec x"},
 		{"a program, and the run too little", nil, func(c *Crossing) {
 			c.Beside, c.Datagrams = []string{"exec x"}, []uint16{port}
 		}, fail, "rank 1 (h1:eth0): 0 bytes"},
 		{"a program, by a NIC of no rank", nil, func(c *Crossing) {
 			c.Beside, c.Ranks[1].NIC = []string{"exec x"}, "eth1"
-		}, unclear, "which is no rank's"},
+		}, unclear, "which belongs to no rank"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := verifytest.NewScene(t)
@@ -219,7 +219,7 @@ func TestCrossedTakes(t *testing.T) {
 		says   string
 	}{
 		"a datagram": {func(*evidence.Packet) {}, 100,
-			"rank 1, 3 (h1:eth0): 100 bytes of payload left, of at least 2"},
+			"rank 1, 3 (h1:eth0): 100 bytes of payload left, want at least 2"},
 		"an arriving packet": {func(p *evidence.Packet) { p.Direction = evidence.In }, 0,
 			"rank 1, 3 (h1:eth0): 0 bytes"},
 		"a dropped packet": {func(p *evidence.Packet) {
@@ -258,7 +258,7 @@ func TestCrossedTakes(t *testing.T) {
 			"of 4 ranks the NICs of 2 were not captured"},
 		"one by a NIC that is no rank's": {func(p *evidence.Packet) {
 			p.Tap.Port = "eth1"
-		}, 100, "h1:eth0: 100 bytes left by this NIC, which is no rank's"},
+		}, 100, "h1:eth0: 100 bytes left by this NIC, which belongs to no rank"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			taps := []*evidence.Tap{{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true},

@@ -107,7 +107,7 @@ func (k *partialSums) Packet(p *evidence.Packet) {
 			k.came(m, a)
 		case p.Direction == evidence.Out && m.children[src]&a.Bitmap() != 0 &&
 			(up || a.Kind() == wire.AggregationUpdate) && !own(dst):
-			k.wrongly("%s let an update of %s for %s pass", m.Switch, p.Flow.Src, p.Flow.Dst)
+			k.wrongly("%s forwarded an update from %s to %s", m.Switch, p.Flow.Src, p.Flow.Dst)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (k *partialSums) at(m *member, a wire.Aggregation) *partialRound {
 // over judges a round when no more messages of the round come.
 func (k *partialSums) over(m *member, slot int, s *partialRound) {
 	if s.came == m.workers && s.sent == 0 && !s.lost {
-		k.shortly("%s: no partial sum of slot %d, round %d went up, for which all below it had sent",
+		k.shortly("%s: no partial sum of slot %d, round %d went up, although all below it had sent",
 			m.Switch, slot, s.round)
 	}
 }
@@ -174,7 +174,8 @@ func (k *partialSums) sent(m *member, p *evidence.Packet) {
 	s := k.at(m, a)
 	if s == nil {
 		k.count.late++
-		k.late.Exemplify("%s sent a sum of slot %d up whose round %d was over", m.Switch, a.Slot(), a.Round())
+		k.late.Exemplify("%s sent a sum of slot %d up after its round %d was over",
+			m.Switch, a.Slot(), a.Round())
 		return
 	}
 	if p.Drop != "" { // dropped from the queue, or on the link after it was sent
@@ -183,7 +184,7 @@ func (k *partialSums) sent(m *member, p *evidence.Packet) {
 		return
 	}
 	if s.came != m.workers {
-		k.shortly("%s sent a sum of slot %d, round %d, before that of %s had come", m.Switch, a.Slot(),
+		k.shortly("%s sent a sum of slot %d, round %d, before the updates of %s had come", m.Switch, a.Slot(),
 			a.Round(), k.ranks(m.workers&^s.came))
 	}
 	if s.sent++; s.sent == 1 {
@@ -214,8 +215,8 @@ func (k *partialSums) Result() evidence.Result {
 	r := evidence.Result{Name: "partial-sums " + k.workload.Name, Measured: map[string]float64{}}
 	if k.job == nil || len(k.members) == 0 {
 		r.Verdict = verdict.Inconclusive
-		r.Summary = "no switch sends partial sums of this workload: it is added up by one, or by none of " +
-			"the plan"
+		r.Summary = "no switch sends partial sums of this workload: a single switch, or none of the plan, " +
+			"adds it up"
 		return r
 	}
 	for _, m := range k.members {
@@ -223,9 +224,9 @@ func (k *partialSums) Result() evidence.Result {
 			k.over(m, key/2, m.slots[key])
 		}
 	}
-	k.wrong.Count(k.count.wrong, "messages that a switch which adds up does not send")
-	k.short.Count(k.count.short, "rounds in which not one sum went up when all had come, or again when one "+
-		"asked")
+	k.wrong.Count(k.count.wrong, "messages that an aggregating switch must not send")
+	k.short.Count(k.count.short, "rounds without exactly one partial sum after all updates, or with more "+
+		"repeats than requests")
 	k.late.Count(k.count.late, "sums went up in rounds that were over")
 	f := evidence.Finding{Wrong: k.wrong.All(), Absent: append(k.short.All(), k.late.All()...)}
 	var partials, again, bytes, below uint64

@@ -134,18 +134,18 @@ func TestPartialSums(t *testing.T) {
 		}, want: fail, says: "no partial sum of slot 0, round 2 went up"},
 		"before all came": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			return []*evidence.Packet{a.partial(1, round+1), p}
-		}, want: fail, says: "before that of ranks [0 1] had come"},
+		}, want: fail, says: "before the updates of ranks [0 1] had come"},
 		"an old one": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			if round == 2 {
 				return []*evidence.Packet{p, a.partial(2, 0)}
 			}
 			return []*evidence.Packet{p}
-		}, want: fail, says: "whose round 0 was over"},
+		}, want: fail, says: "after its round 0 was over"},
 		"a host's update passes": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			w := &a.job.Workers[2]
 			return []*evidence.Packet{p, a.message("leaf2", "spine1", evidence.Out, wire.AggregationUpdate, 4,
 				round, w.Addr4, a.job.Root().Addr4)}
-		}, want: fail, says: "let an update of"},
+		}, want: fail, says: "forwarded an update from"},
 		"shorter": {at: func(_ *adding, _ uint32, p *evidence.Packet) []*evidence.Packet {
 			f := p.Aggregation.Fields()
 			f.Elements = 9

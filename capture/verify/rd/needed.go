@@ -173,7 +173,7 @@ func (k *needed) leave(p *evidence.Packet, s *neededPair) {
 	if serial(d.PSN, s.base) < 0 && s.again[d.PSN] == nil { // acknowledged, and forgotten
 		k.repeats++
 		k.known++
-		k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, d.PSN,
+		k.exemplify("%s: PSN %d left at %s although its acknowledgement had come", s.name, d.PSN,
 			evidence.ClockTime(p.Time))
 		return
 	}
@@ -357,17 +357,18 @@ func (k *needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64)
 			}
 		case c.known:
 			k.known++
-			k.exemplify("%s: PSN %d left at %s, its acknowledgement had come", s.name, psn,
+			k.exemplify("%s: PSN %d left at %s although its acknowledgement had come", s.name, psn,
 				evidence.ClockTime(c.left))
 		case c.excused:
 			k.excused++
 		case came.came < c.left:
 			k.early++
-			k.exemplify("%s: PSN %d left at %s, it had come at %s", s.name, psn, evidence.ClockTime(c.left),
+			k.exemplify("%s: PSN %d left at %s although it had come at %s",
+				s.name, psn, evidence.ClockTime(c.left),
 				evidence.ClockTime(came.came))
 		default:
 			k.hasty++
-			k.exemplify("%s: PSN %d left at %s, it was under way and came at %s", s.name, psn,
+			k.exemplify("%s: PSN %d left at %s while it was under way, and came at %s", s.name, psn,
 				evidence.ClockTime(c.left), evidence.ClockTime(came.came))
 		}
 		switch {

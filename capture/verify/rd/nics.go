@@ -54,11 +54,12 @@ func (k *nics) doubts() (lines []string) {
 			"or damaged where they left", k.unread))
 	}
 	if k.strays > 0 {
-		lines = append(lines, fmt.Sprintf("%d datagrams came, or were spoken of, and were not seen to leave",
+		lines = append(lines, fmt.Sprintf(
+			"%d datagrams came, or were acknowledged, and were not seen to leave",
 			k.strays))
 	}
 	if k.full {
-		lines = append(lines, "more datagrams at once than are remembered")
+		lines = append(lines, "more datagrams at once than the check can remember")
 	}
 	return lines
 }

@@ -147,7 +147,8 @@ func (k *pacing) hold(s *schedule) {
 	}
 	if early := time.Duration(s.said - said); early > rounding && s.count == 1 {
 		k.ahead = max(k.ahead, early)
-		k.example("%s: packet %d was let go %v ahead of %s", s.name, p.psn, early.Round(time.Microsecond),
+		k.example("%s: packet %d was released %v too early for %s",
+			s.name, p.psn, early.Round(time.Microsecond),
 			k.at())
 	}
 	s.said = max(s.said, said-float64(makeUp)) + p.cost
@@ -273,7 +274,7 @@ func (k *pacing) judge(s *schedule, p *evidence.Packet, cost float64) {
 	k.speak(s, said, cost, p.RD.PSN)
 	if early := s.seen - seen; early > float64(k.tolerance) && len(k.hasty) < maxHasty {
 		k.hasty = append(k.hasty, hastyPacket{ahead: early, began: s.began, life: p.RD.Life,
-			text: fmt.Sprintf("%s: packet %d was at the NIC %%v ahead of %s", s.name, p.RD.PSN, k.at())})
+			text: fmt.Sprintf("%s: packet %d was at the NIC %%v too early for %s", s.name, p.RD.PSN, k.at())})
 	} else if early < 0 && early > -float64(makeUp) {
 		k.behind = max(k.behind, time.Duration(-early))
 	}
@@ -337,11 +338,11 @@ func (k *pacing) Result() evidence.Result {
 		unclear = append(unclear, "no packet of the workload's data was seen")
 	}
 	if k.unread > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d packets cannot be read, or there is no rate for them",
+		unclear = append(unclear, fmt.Sprintf("%d packets cannot be read, or have no known rate",
 			k.unread))
 	}
 	if k.full || len(k.hasty) == maxHasty && len(k.examples) == 0 {
-		unclear = append(unclear, "more than is remembered")
+		unclear = append(unclear, "more schedules or early packets than the check can remember")
 	}
 	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at "+
 		"the tap (tolerance %v); up to %v behind",
@@ -349,7 +350,7 @@ func (k *pacing) Result() evidence.Result {
 		k.tolerance, k.behind.Round(time.Microsecond))
 	if k.untimed > 0 {
 		r.Summary = fmt.Sprintf("%d packets in %d schedules of %s, %d of them without a timestamp to be "+
-			"read; at most one packet and %v at the rate beyond it in any time (allowed %v)",
+			"read; at most one packet and %v beyond the rate in any interval (allowed %v)",
 			k.packets, len(k.schedules), k.at(), k.untimed, beyond.Round(time.Microsecond),
 			makeUp+k.tolerance)
 	}
@@ -372,8 +373,9 @@ func (k *pacing) envelopes(unclear *[]string) (most time.Duration) {
 			schedules = s.count
 		}
 		if said := s.beyond(&s.spoken, schedules); s.count > 1 && said > makeUp+rounding {
-			wrong = append(wrong, fmt.Sprintf("%s: %d engines let go a packet and %v at %s beyond the rate "+
-				"in some time, %v are allowed", s.name, s.count, said.Round(time.Microsecond), k.at(),
+			wrong = append(wrong, fmt.Sprintf("%s: %d engines released a packet and %v at %s more than the "+
+				"rate allows in some interval, want at most %v",
+				s.name, s.count, said.Round(time.Microsecond), k.at(),
 				makeUp))
 		}
 		beyond := s.beyond(&s.passed, schedules)
@@ -381,12 +383,12 @@ func (k *pacing) envelopes(unclear *[]string) (most time.Duration) {
 		if !s.untimed || beyond <= allowed {
 			continue
 		}
-		line := fmt.Sprintf("%s: a packet and %v at %s passed the NIC beyond the rate in some time, %v are "+
-			"allowed", s.name, beyond.Round(time.Microsecond), k.at(), allowed)
+		line := fmt.Sprintf("%s: a packet and %v at %s more than the rate allows passed the NIC in some "+
+			"interval, want at most %v", s.name, beyond.Round(time.Microsecond), k.at(), allowed)
 		if beyond > allowed+makeUp {
 			wrong = append(wrong, line)
 		} else {
-			doubtful = append(doubtful, line+"; a host that held packets up does that, too")
+			doubtful = append(doubtful, line+"; a host that delays packets can cause this, too")
 		}
 	}
 	slices.Sort(wrong)

@@ -27,15 +27,15 @@ func TestPacing(t *testing.T) {
 	}{
 		"kept": {nil, pass, "200 packets in 1 schedules of 100mbit; at most 0s ahead by their " +
 			"timestamps, 0s at the tap"},
-		"all at once": {func(_ int, p *verifytest.PacedPacket) { p.At = 0 }, verdict.Fail, "was let go"},
+		"all at once": {func(_ int, p *verifytest.PacedPacket) { p.At = 0 }, verdict.Fail, "was released"},
 		"two together": {func(n int, p *verifytest.PacedPacket) {
 			if n%2 == 1 {
 				p.At -= each
 			}
-		}, verdict.Fail, "was let go 92µs ahead of 100mbit"},
+		}, verdict.Fail, "was released 92µs too early for 100mbit"},
 		"one per cent too fast": {func(_ int, p *verifytest.PacedPacket) {
 			p.At = p.At * 99 / 100
-		}, verdict.Fail, "was let go"},
+		}, verdict.Fail, "was released"},
 		"one per cent too slow": {func(_ int, p *verifytest.PacedPacket) {
 			p.At = p.At * 101 / 100
 		}, pass, "behind"},
@@ -48,12 +48,12 @@ func TestPacing(t *testing.T) {
 			if n >= 50 {
 				p.At = 50*each + 4*time.Millisecond
 			}
-		}, verdict.Fail, "was let go"},
+		}, verdict.Fail, "was released"},
 		"late by 20 ms, and all of it made up for": {func(n int, p *verifytest.PacedPacket) {
 			if n < 199 && n > 0 {
 				p.At = max(p.At, 20*time.Millisecond-time.Microsecond)
 			}
-		}, verdict.Fail, "was let go"},
+		}, verdict.Fail, "was released"},
 		"a lie about the time": {func(n int, p *verifytest.PacedPacket) {
 			p.Took = 20*time.Millisecond - p.At // all are at the tap at once
 		}, verdict.Fail, "was at the NIC"},
@@ -99,18 +99,18 @@ func TestPacingOfEncrypted(t *testing.T) {
 	}{
 		"kept": {rate, func(n int, p *verifytest.PacedPacket) {
 			p.At = time.Duration(n) * each
-		}, pass, "at most one packet and 0s at the rate beyond it in any time (allowed 6ms)"},
+		}, pass, "at most one packet and 0s beyond the rate in any interval (allowed 6ms)"},
 		"all at once": {rate, func(_ int, p *verifytest.PacedPacket) { p.At = 0 },
 			verdict.Fail, "rank 0 to "},
 		"a little too fast": {rate, func(n int, p *verifytest.PacedPacket) {
 			p.At = time.Duration(n) * each * 75 / 100
-		}, verdict.Fail, "passed the NIC beyond the rate"},
+		}, verdict.Fail, "more than the rate allows passed the NIC"},
 		"late by 4 ms, and catching up": {rate, stall(4 * time.Millisecond), pass,
 			"at most one packet and 4ms"},
 		"late by 8 ms, and all of it": {rate, stall(8 * time.Millisecond), unclear,
-			"a host that held packets up does that, too"},
+			"a host that delays packets can cause this, too"},
 		"late by 13 ms": {rate, stall(13 * time.Millisecond), verdict.Fail,
-			"passed the NIC beyond the rate"},
+			"more than the rate allows passed the NIC"},
 		"two together, where a packet is 95 ms": {1e5, func(n int, p *verifytest.PacedPacket) {
 			p.At = time.Duration(n/2) * 2 * each * 1000
 		}, verdict.Fail, "passed the NIC"},
@@ -155,11 +155,11 @@ func TestPacingOfEngines(t *testing.T) {
 				p.At = max(p.At, 50*each+7*time.Millisecond)
 			}
 			pass4(n, p)
-		}, verdict.Fail, "2 engines let go a packet and 6.9"},
+		}, verdict.Fail, "2 engines released a packet and 6.9"},
 		"five per cent too fast": {func(n int, p *verifytest.PacedPacket) {
 			p.At = p.At * 95 / 100
 			pass4(n, p)
-		}, verdict.Fail, "2 engines let go"},
+		}, verdict.Fail, "2 engines released"},
 	} {
 		s := verifytest.NewScene(t)
 		s.Paced(2000, rate, c.change)

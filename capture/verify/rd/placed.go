@@ -198,7 +198,7 @@ func (k *placed) leave(p *evidence.Packet) {
 	if slot.left {
 		if piece.came = slot.came; piece != *slot {
 			k.changed++
-			k.exemplify("%s: PSN %d was sent again with another piece", s.name, d.PSN)
+			k.exemplify("%s: PSN %d was sent again with another part of a message", s.name, d.PSN)
 		}
 		return
 	}
@@ -227,7 +227,7 @@ func (k *placed) piece(s *placedPair, p *evidence.Packet) {
 	case f.Total != m.fields.Total || f.Key != m.fields.Key || f.Offset != m.fields.Offset ||
 		f.Imm != m.fields.Imm:
 		k.changed++
-		k.exemplify("%s: PSN %d says something else of message %d than the packets before it", s.name,
+		k.exemplify("%s: PSN %d contradicts earlier packets about message %d", s.name,
 			p.RD.PSN, f.Message)
 	}
 	m.latest = p.Time
@@ -292,7 +292,7 @@ func (k *placed) arrive(p *evidence.Packet) {
 		k.strays++
 	case slot.message != d.Data.Message || slot.position != d.Data.Position || slot.length != d.Length:
 		k.changed++
-		k.exemplify("%s: PSN %d came with another piece than it left with", s.name, d.PSN)
+		k.exemplify("%s: PSN %d came with another part of a message than it left with", s.name, d.PSN)
 	}
 	s.received += uint32(d.Length)
 	k.bytes += uint64(d.Length)
@@ -388,7 +388,8 @@ func (k *placed) acknowledge(p *evidence.Packet) {
 	b := p.RD.Bytes
 	if serial(p.RD.PSN, s.next) > 0 {
 		k.tooSoon++
-		k.exemplify("%s: %d is acknowledged, and what left ends before %d", s.name, p.RD.PSN-1, s.next)
+		k.exemplify("%s: PSN %d is acknowledged, but only PSNs before %d have left",
+			s.name, p.RD.PSN-1, s.next)
 	}
 	claims(b, s.missing, s.next+evidence.RDWindow, func(psn uint32) {
 		switch within := s.within(psn); {
@@ -403,7 +404,8 @@ func (k *placed) acknowledge(p *evidence.Packet) {
 	})
 	if p.RD.Type == wire.RDAck && !s.late && serial(b.Ack().Received, s.received) > 0 {
 		k.tooLarge++
-		k.exemplify("%s: %d bytes are counted at %s and %d came, each packet once", s.name, b.Ack().Received,
+		k.exemplify("%s: %d bytes are acknowledged at %s, but %d came, each packet counted once",
+			s.name, b.Ack().Received,
 			evidence.ClockTime(p.Time), s.received)
 	}
 }

@@ -24,7 +24,7 @@ func (k *placed) Result() evidence.Result {
 		}
 	}
 	say(&f.Wrong, k.overlap, "packets carry bytes of a message that another packet carries")
-	say(&f.Wrong, k.changed, "packets carry something else than was said of their number or message before")
+	say(&f.Wrong, k.changed, "packets contradict earlier packets about their PSN or message")
 	say(&f.Wrong, k.beyond, "packets go beyond the end of their message")
 	say(&f.Wrong, k.givenUp, "messages were refused and given up")
 	say(absent, incomplete, "messages did not come whole")
@@ -82,7 +82,7 @@ func (k *placed) open() (incomplete, underWay, late uint64) {
 				continue
 			}
 			incomplete++
-			k.exemplify("%s: of %d bytes of message %d came %d", s.name, m.fields.Total, number, m.have)
+			k.exemplify("%s: of %d bytes of message %d only %d came", s.name, m.fields.Total, number, m.have)
 		}
 	}
 	return incomplete, underWay, late

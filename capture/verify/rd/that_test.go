@@ -124,7 +124,7 @@ var thatMutations = []struct {
 		[2]verdict.Verdict{fail, pass}, "PSN 4294967050 is acknowledged"},
 	{"an acknowledgement of what was never sent", func(s *verifytest.Scene) {
 		s.RDAck(1, 0, 0, s.LastPSN()+1)
-	}, [2]verdict.Verdict{fail, pass}, "what left ends before"},
+	}, [2]verdict.Verdict{fail, pass}, "but only PSNs before"},
 	{"a receiver counts a packet twice", func(s *verifytest.Scene) {
 		s.DataAgain(8, verifytest.Another)
 		// 8 packets, of them one with 500 bytes, and one of them again
@@ -156,11 +156,11 @@ var thatMutations = []struct {
 			s.RD(0, 1, 5, s.Data(s.Base(0, 1, 0, 0xFFFFFF08), uint32(verifytest.RDLife(0))+1,
 				verifytest.RDMessageBytes, 3*verifytest.RDPayloadBytes))
 		})
-	}, [2]verdict.Verdict{fail, pass}, "was sent again with another piece"},
+	}, [2]verdict.Verdict{fail, pass}, "was sent again with another part of a message"},
 	{"packets of a message contradict each other", func(s *verifytest.Scene) {
 		s.Extra(5000, 2000, 0, 0)
 		s.Extra(5000, 2500, 1000, 0)
-	}, [2]verdict.Verdict{fail, pass}, "says something else of message 5000"},
+	}, [2]verdict.Verdict{fail, pass}, "contradicts earlier packets about message 5000"},
 	{"a message is canceled when a part has come", func(s *verifytest.Scene) {
 		s.Extra(5000, 3000, 0, 0)
 		s.SkipExtra(5000, 3000)
@@ -270,7 +270,7 @@ var thatMutations = []struct {
 	}, [2]verdict.Verdict{unclear, pass}, "1 messages were under way at the end"},
 	{"a sender stops within a message", func(s *verifytest.Scene) {
 		s.Extra(5000, 2000, 0, 0)
-	}, [2]verdict.Verdict{fail, pass}, "of 2000 bytes of message 5000 came 1000"},
+	}, [2]verdict.Verdict{fail, pass}, "of 2000 bytes of message 5000 only 1000 came"},
 	{"packets are duplicated under way", func(s *verifytest.Scene) {
 		for _, k := range slices.Clone(s.Sightings) {
 			if k.Tap == "h1:eth0" && !k.Out && k.ID%3 == 0 {

@@ -164,7 +164,7 @@ func (k *acks) judge(f *flow[ackFlow], p *evidence.Packet) {
 	}
 	if syndrome == infiniband.NakSequence && refuses && r.BTH.PSN == f.next {
 		k.needless++
-		k.found.Exemplify("%s: %v of PSN %d left at %s, and nothing behind it has come", f.name, nameOf(r),
+		k.found.Exemplify("%s: %v of PSN %d left at %s although no later request has come", f.name, nameOf(r),
 			r.BTH.PSN, evidence.ClockTime(p.Time))
 	}
 	if !refuses && r.BTH.PSN.From(f.una) >= 0 {
@@ -209,8 +209,8 @@ func (k *acks) count(f *flow[ackFlow], p *evidence.Packet) {
 	high := infiniband.PSN((msn - own.ended - own.base) & uint32(infiniband.MaxPSN)).From(0)
 	if low > own.high || high < own.low {
 		k.miscounted++
-		k.found.Exemplify("%s: %v of PSN %d at %s has MSN %d; by those before and %d messages that came "+
-			"since it is %d to %d", f.name, nameOf(p.RoCE), p.RoCE.BTH.PSN,
+		k.found.Exemplify("%s: %v of PSN %d at %s has MSN %d; after earlier answers and %d messages that "+
+			"came since, want %d to %d", f.name, nameOf(p.RoCE), p.RoCE.BTH.PSN,
 			evidence.ClockTime(p.Time), msn, own.done,
 			(own.base+uint32(own.low)+own.ended)&uint32(infiniband.MaxPSN),
 			(own.base+uint32(own.high)+own.done)&uint32(infiniband.MaxPSN))
@@ -224,8 +224,9 @@ func (k *acks) selective(f *flow[ackFlow], p *evidence.Packet) {
 	early := infiniband.PSN(p.RoCE.AETH.MSN)
 	if s := f.at(early); early.From(p.RoCE.BTH.PSN) <= 0 || s == nil || !s.seen {
 		k.misnamed++
-		k.found.Exemplify("%s: a selective NAK of PSN %d left at %s and says that PSN %d came early, which "+
-			"did not", f.name, p.RoCE.BTH.PSN, evidence.ClockTime(p.Time), early)
+		k.found.Exemplify(
+			"%s: a selective NAK of PSN %d left at %s and says that PSN %d came early, but it had not come",
+			f.name, p.RoCE.BTH.PSN, evidence.ClockTime(p.Time), early)
 	}
 }
 
@@ -276,10 +277,10 @@ func (k *acks) Result() evidence.Result {
 			k.waits(f)
 		}
 	}
-	k.found.Count(k.early, "answers acknowledge what had not come")
-	k.found.Count(k.needless, "NAKs of a sequence error were sent with nothing behind them")
+	k.found.Count(k.early, "answers acknowledge PSNs that had not come")
+	k.found.Count(k.needless, "NAKs of a sequence error were sent although no later request had come")
 	k.found.Count(k.misnamed, "selective NAKs name a PSN that had not come")
-	k.found.Count(k.miscounted, "message sequence numbers do not count the messages")
+	k.found.Count(k.miscounted, "message sequence numbers do not match the number of messages")
 	k.found.Count(k.unanswered, "requests asked for an acknowledgement and got none")
 	f := evidence.Finding{Unclear: unclear}
 	if k.suspect(&f, k.found.Lines...); len(f.Absent) > 0 {
@@ -288,12 +289,12 @@ func (k *acks) Result() evidence.Result {
 		r.Details = append(r.Details, k.found.Examples...)
 	}
 	if apart > 0 {
-		f.Unclear = append(f.Unclear, notApplicable("of %d queue pairs it is not known what answers them",
+		f.Unclear = append(f.Unclear, notApplicable("for %d queue pairs it is not known which one answers",
 			apart))
 	}
 	if vague > 0 {
 		f.Unclear = append(f.Unclear, notApplicable(
-			"of %d queue pairs READs were missing before it was known how many PSNs they take", vague))
+			"for %d queue pairs, READs were missing before it was known how many PSNs they take", vague))
 	}
 	if k.answers == 0 {
 		f.Unclear = append(f.Unclear, notApplicable(

@@ -152,10 +152,11 @@ func (k *cnp) Result() evidence.Result {
 	}
 	unclear := k.doubts()
 	if k.strange > 0 {
-		unclear = append(unclear, fmt.Sprintf("of %d CNPs it is not known whom they are about", k.strange))
+		unclear = append(unclear, fmt.Sprintf("of %d CNPs it is not known which queue pair they are for",
+			k.strange))
 	}
 	if k.overfull {
-		unclear = append(unclear, "more marks at once than are remembered")
+		unclear = append(unclear, "more marks at once than the check can remember")
 	}
 	k.found.Count(k.unheard, "packets with a mark had no CNP in time")
 	k.found.Count(k.baseless, "CNPs had no packet with a mark before them")
@@ -180,7 +181,7 @@ func (k *cnp) Result() evidence.Result {
 		"waiting": float64(k.pending), "not-applicable": float64(dumb),
 	}
 	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had "+
-		"none, %d waited for one at the end, %d came to receivers that send none; %d CNPs",
+		"none, %d waited for a CNP at the end, %d came to receivers that send none; %d CNPs",
 		k.marked, k.capable, k.heard, k.shown(), k.unheard, k.pending, dumb, k.cnps)
 	k.capture.Conclude(&r, k.need(), evidence.Finding{Absent: f.Absent, Unclear: append(f.Unclear,
 		unclear...)})

@@ -246,10 +246,10 @@ func (v *follower[S]) doubts() (lines []string) {
 		}
 	}
 	add(v.unread, "packets of RoCEv2 cannot be read: cut off by the capture, or damaged")
-	add(v.orphans, "answers cannot be told whose they are")
-	add(v.anew, "flows went on with a PSN from elsewhere, as a queue pair's next life does")
+	add(v.orphans, "answers cannot be matched to a queue pair")
+	add(v.anew, "flows continued with an unrelated PSN, as after a queue pair is created again")
 	if v.full {
-		lines = append(lines, "more flows than are followed")
+		lines = append(lines, "more flows than the check can follow")
 	}
 	return lines
 }

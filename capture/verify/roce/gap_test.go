@@ -88,7 +88,7 @@ func TestRoCEFirstLost(t *testing.T) {
 		want, says := pass, "3 answers of 1 queue pairs acknowledge 3 PSNs"
 		if miscounted {
 			q.MSN++
-			want, says = fail, "do not count the messages"
+			want, says = fail, "do not match the number of messages"
 		}
 		q.Ack(q.PSN.Add(-1), 1)
 		results, _ := q.Run(rules(t, spec.RoCERuleAcks)...)

@@ -98,7 +98,8 @@ func (k *goBack) step(f *flow[backFlow], p *evidence.Packet, place place) {
 		}
 		if psn.From(f.una) > 0 {
 			k.beyond++
-			k.found.Exemplify("%s: it went back to PSN %d at %s, and %d is not acknowledged", f.name, psn,
+			k.found.Exemplify("%s: it went back to PSN %d at %s although PSN %d is not acknowledged",
+				f.name, psn,
 				evidence.ClockTime(p.Time), f.una)
 		}
 	case ahead > 0 && own.back && psn.From(f.una) > 0:
@@ -147,14 +148,15 @@ func (k *goBack) Result() evidence.Result {
 			k.waiting++
 		default:
 			k.ignored++
-			k.found.Exemplify("%s: the NAK of PSN %d that came at %s was not heeded", f.name, f.own.nak,
+			k.found.Exemplify("%s: the NAK of PSN %d that came at %s caused no retransmission",
+				f.name, f.own.nak,
 				evidence.ClockTime(f.own.nakAt))
 		}
 	}
 	still := len(k.ordered) - judged
-	k.found.Count(k.beyond, "times it went back to a PSN behind the first that was missing")
-	k.found.Count(k.leaps, "times PSNs were left out of what was sent again")
-	k.found.Count(k.ignored, "NAKs were not heeded")
+	k.found.Count(k.beyond, "times a sender went back to a PSN after the first missing one")
+	k.found.Count(k.leaps, "times PSNs were left out of a retransmission")
+	k.found.Count(k.ignored, "NAKs caused no retransmission")
 	f := evidence.Finding{Unclear: unclear}
 	k.suspect(&f, k.found.All()...)
 	if judged == 0 {

@@ -35,7 +35,7 @@ func (k *icrc) Packet(p *evidence.Packet) {
 	switch {
 	case p.RoCEFault == evidence.RoCEDamaged:
 		k.faulty++
-		k.found.Exemplify("%s at %s: no packet of RoCEv2", p.Tap.Name, evidence.ClockTime(p.Time))
+		k.found.Exemplify("%s at %s: not a valid RoCEv2 packet", p.Tap.Name, evidence.ClockTime(p.Time))
 		return
 	case p.RoCEFault == evidence.RoCECut:
 		k.cut++
@@ -67,11 +67,11 @@ func (k *icrc) Result() evidence.Result {
 	wrong := k.made + k.damaged
 	k.found.Count(k.made, "packets left a NIC with a wrong ICRC")
 	k.found.Count(k.damaged, "packets had a wrong ICRC at other taps")
-	k.found.Count(k.faulty, "packets to the port of RoCEv2 are none")
+	k.found.Count(k.faulty, "packets to the RoCEv2 port are not valid RoCEv2")
 	f := evidence.Finding{Wrong: k.found.All()}
 	if not := k.unknown + k.cut; not > 0 {
 		f.Unclear = append(f.Unclear, notApplicable(
-			"%d packets are not whole in the capture, or behind IP with options", not))
+			"%d packets are not whole in the capture, or have IP options", not))
 	}
 	if k.right+wrong+k.faulty == 0 {
 		f.Unclear = append(f.Unclear, "no packet of RoCEv2 was seen whole")
@@ -79,8 +79,9 @@ func (k *icrc) Result() evidence.Result {
 	r.Measured = map[string]float64{
 		"right": float64(k.right), "wrong": float64(wrong), "not-applicable": float64(k.unknown + k.cut),
 	}
-	r.Summary = fmt.Sprintf("%d packets had their ICRC right and %d wrong at all taps; %d could not be "+
-		"looked at", k.right, wrong, k.unknown+k.cut)
+	r.Summary = fmt.Sprintf(
+		"%d packets had a right ICRC and %d a wrong one at all taps; %d could not be checked",
+		k.right, wrong, k.unknown+k.cut)
 	ports := k.capture.NICs()
 	if k.capture.Plan == nil {
 		ports = k.capture.Recorded()

@@ -30,20 +30,20 @@ func TestRoCENextLife(t *testing.T) {
 			q.FirstLost()
 			q.Next(infiniband.WriteOnly, 1)
 			q.Ack(q.PSN.Add(-1), 2)
-		}, spec.RoCERuleAcks, fail, "do not count the messages"},
+		}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
 		{"its PSNs begin near the last one", 5000, (*verifytest.QP).FirstLost, spec.RoCERulePSN, pass,
 			"0 PSNs were left out"},
 		{"its PSNs begin near the last one, and one is left out", 5000, func(q *verifytest.QP) {
 			q.Write()
 			q.PSN++
 			q.Write()
-		}, spec.RoCERulePSN, fail, "PSNs left out"},
+		}, spec.RoCERulePSN, fail, "PSNs were left out between requests"},
 		{"another path MTU", 5000, func(q *verifytest.QP) {
 			q.Next(infiniband.WriteFirst, 1024, verifytest.Length(1500))
 			q.Next(infiniband.WriteLast, 476)
 		}, spec.RoCERuleWrites, pass, "5 WRITEs"},
 		{"another path MTU, which no message told", 1 << 22, nil, spec.RoCERuleWrites, unclear,
-			"1 flows went on with a PSN from elsewhere"},
+			"1 flows continued with an unrelated PSN"},
 		{"an answer of the life before, with another number at its asker", -5000, func(q *verifytest.QP) {
 			q.Back++
 			q.Connect(9)
@@ -51,12 +51,12 @@ func TestRoCENextLife(t *testing.T) {
 			q.Ack(q.PSN.Add(-1), 1)
 			q.Back--
 			q.Ack(q.PSN.Add(100), 0)
-		}, spec.RoCERuleAcks, unclear, "1 answers cannot be told whose they are"},
+		}, spec.RoCERuleAcks, unclear, "1 answers cannot be matched to a queue pair"},
 		{"going back", 5000, (*verifytest.QP).FirstLost, spec.RoCERuleGoBack, pass, "2 NAKs"},
 		{"the same messages again", 0, func(q *verifytest.QP) {
 			q.PSN++
 			q.Write()
-		}, spec.RoCERulePSN, fail, "PSNs left out"},
+		}, spec.RoCERulePSN, fail, "PSNs were left out between requests"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := verifytest.NewQP(t, 4)
@@ -114,7 +114,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 				q.Next(infiniband.WriteOnly, 100)
 			}
 			q.Ack(q.PSN.Add(-1), 8)
-		}, spec.RoCERuleAcks, unclear, "of 1 queue pairs it is not known what answers them"},
+		}, spec.RoCERuleAcks, unclear, "for 1 queue pairs it is not known which one answers"},
 		{"a READ of more PSNs than are remembered", func(q *verifytest.QP) {
 			q.Connect(7)
 			q.Write()
@@ -142,7 +142,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 			q.PSN = q.PSN.Add(psns)
 			q.Write()
 			q.Ack(q.PSN.Add(-1), 2)
-		}, spec.RoCERuleAcks, fail, "do not count the messages"},
+		}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
 		{"a READ before the path MTU is known, and what follows gets lost", func(q *verifytest.QP) {
 			q.Connect(7)
 			first := q.PSN
@@ -161,7 +161,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 			q.NAK(q.PSN.Add(-2))
 			q.Again(infiniband.WriteOnly, 2, 100)
 			q.Ack(q.PSN.Add(-1), 2)
-		}, spec.RoCERuleAcks, unclear, "of 1 queue pairs READs were missing"},
+		}, spec.RoCERuleAcks, unclear, "for 1 queue pairs, READs were missing"},
 		{"what was thrown away behind a gap comes again and gets lost", func(q *verifytest.QP) {
 			q.Healthy()
 			q.Next(infiniband.WriteOnly, 100)
@@ -291,7 +291,7 @@ func TestRoCESeenInPart(t *testing.T) {
 	q.Snap = 68 // no RETH
 	q.Remove(func(k verifytest.Sighting) bool { return k.Tap != "h2:eth0" })
 	results, _ := q.Run(rules(t, spec.RoCERuleAcks)...)
-	verifytest.Wants(t, results[0], unclear, "answers acknowledge what had not come")
+	verifytest.Wants(t, results[0], unclear, "answers acknowledge PSNs that had not come")
 	count := 1
 	for lost := 0; lost < count; lost++ {
 		q := verifytest.NewQP(t, 4)

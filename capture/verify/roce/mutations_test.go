@@ -37,44 +37,44 @@ var roceMutations = []struct {
 			ip.RewriteTOS(0xFF)
 			ip.DecrementTTL()
 		})
-	}, spec.RoCERuleICRC, pass, "right and 0 wrong"},
+	}, spec.RoCERuleICRC, pass, "a right ICRC and 0 a wrong one"},
 	{"an opcode that nobody knows", func(q *verifytest.QP) {
 		q.Change(func(k verifytest.Sighting) bool { return k.ID == 1 }, func(k *verifytest.Sighting) {
 			k.Frame = bytes.Clone(k.Frame)
 			k.Frame[42] = 0x7F
 		})
-	}, spec.RoCERuleICRC, fail, "are none"},
+	}, spec.RoCERuleICRC, fail, "are not valid RoCEv2"},
 	{"a capture that is too short", func(q *verifytest.QP) { q.Snap = 100 }, spec.RoCERuleICRC, unclear,
 		"NOT-APPLICABLE"},
 
 	{"a PSN that is left out", func(q *verifytest.QP) {
 		q.PSN++
 		q.Write()
-	}, spec.RoCERulePSN, fail, "PSNs left out"},
+	}, spec.RoCERulePSN, fail, "PSNs were left out between requests"},
 	{"a PSN that is sent late", func(q *verifytest.QP) {
 		q.Ask(infiniband.WriteOnly, q.PSN.Add(1), 10)
 		q.Ask(infiniband.WriteOnly, q.PSN, 10)
-	}, spec.RoCERulePSN, fail, "PSNs left out"},
+	}, spec.RoCERulePSN, fail, "PSNs were left out between requests"},
 	{"another length under the same PSN", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 40)
 		q.Ask(infiniband.WriteOnly, q.PSN.Add(-1), 44)
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	}, spec.RoCERulePSN, fail, "sent again with other contents"},
 	{"another length of a SEND under the same PSN", func(q *verifytest.QP) {
 		q.Next(infiniband.SendOnly, 40)
 		q.Ask(infiniband.SendOnly, q.PSN.Add(-1), 44)
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	}, spec.RoCERulePSN, fail, "sent again with other contents"},
 	{"a READ of more under the same PSN", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(200))
 		q.Ask(infiniband.ReadRequest, q.PSN.Add(-1), 0, verifytest.Length(201))
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	}, spec.RoCERulePSN, fail, "sent again with other contents"},
 	{"another opcode under the same PSN", func(q *verifytest.QP) {
 		q.Next(infiniband.SendOnly, 40)
 		q.Ask(infiniband.SendOnlyImm, q.PSN.Add(-1), 40)
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	}, spec.RoCERulePSN, fail, "sent again with other contents"},
 	{"another RETH under the same PSN", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteFirst, verifytest.MTU, verifytest.Length(600))
 		q.Ask(infiniband.WriteFirst, q.PSN.Add(-1), verifytest.MTU, verifytest.Length(700))
-	}, spec.RoCERulePSN, fail, "sent again as something else"},
+	}, spec.RoCERulePSN, fail, "sent again with other contents"},
 	{"a READ that is asked for again in part", func(q *verifytest.QP) {
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN.Add(1), 0, verifytest.Length(700-verifytest.MTU))
@@ -85,56 +85,56 @@ var roceMutations = []struct {
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(700))
 		q.PSN = q.PSN.Add(4)
 		q.Next(infiniband.WriteOnly, 4)
-	}, spec.RoCERulePSN, fail, "PSNs left out"},
+	}, spec.RoCERulePSN, fail, "PSNs were left out between requests"},
 	{"the queue pair's next life", func(q *verifytest.QP) {
 		q.PSN = q.PSN.Add(1 << 20)
 		q.Write()
-	}, spec.RoCERulePSN, unclear, "PSN from elsewhere"},
+	}, spec.RoCERulePSN, unclear, "an unrelated PSN"},
 
 	{"an acknowledgement of what was never sent", func(q *verifytest.QP) {
 		q.Ack(q.PSN, 0)
 	}, spec.RoCERuleAcks,
-		fail, "acknowledge what had not come"},
+		fail, "acknowledge PSNs that had not come"},
 	{"an acknowledgement of a lost packet", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
 	{"an acknowledgement of what was damaged", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 80)
 		q.Change(func(k verifytest.Sighting) bool {
 			return k.Tap == "h2:eth0" && k.ID == q.IDs
 		}, verifytest.Flip(90))
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
 	{"an acknowledgement over a gap", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Next(infiniband.WriteOnly, 8)
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
 	{"a NAK with nothing behind it", func(q *verifytest.QP) { q.NAK(q.PSN) }, spec.RoCERuleAcks, fail,
-		"with nothing behind them"},
+		"although no later request had come"},
 	{"a NAK that is behind what is missing", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Next(infiniband.WriteOnly, 8)
 		q.NAK(q.PSN.Add(-1))
-	}, spec.RoCERuleAcks, fail, "acknowledge what had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
 	{"a message that is counted twice", func(q *verifytest.QP) {
 		q.Write()
 		q.Ack(q.PSN.Add(-1), 2)
-	}, spec.RoCERuleAcks, fail, "do not count the messages"},
+	}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
 	{"a message that is not counted", func(q *verifytest.QP) {
 		q.Write()
 		q.Ack(q.PSN.Add(-1), 0)
-	}, spec.RoCERuleAcks, fail, "do not count the messages"},
+	}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
 	{"a READ that is not counted", func(q *verifytest.QP) {
 		q.MSN--
 		q.Read(300)
 		q.Next(infiniband.WriteOnly, 4)
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "do not count the messages"},
+	}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
 	{"a duplicate that is acknowledged again", func(q *verifytest.QP) {
 		q.Ask(infiniband.WriteLast, q.PSN.Add(-1), 1000-3*verifytest.MTU)
 		q.Ack(q.PSN.Add(-1), 0)
@@ -196,7 +196,7 @@ var roceMutations = []struct {
 	{"an answer to nobody", func(q *verifytest.QP) {
 		q.Back = 0x77
 		q.Ack(q.PSN.Add(-1), 0)
-	}, spec.RoCERuleAcks, unclear, "whose they are"},
+	}, spec.RoCERuleAcks, unclear, "cannot be matched to a queue pair"},
 
 	{"a WRITE that is shorter than its RETH", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100, verifytest.Length(101))
@@ -209,7 +209,7 @@ var roceMutations = []struct {
 		q.Next(infiniband.WriteFirst, verifytest.MTU, verifytest.Length(600))
 		q.Next(infiniband.WriteMiddle, 128)
 		q.Next(infiniband.WriteLast, 600-128-verifytest.MTU)
-	}, spec.RoCERuleWrites, fail, "which is no path MTU"},
+	}, spec.RoCERuleWrites, fail, "which is not a path MTU"},
 	{"a FIRST of another path MTU", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteFirst, 512, verifytest.Length(600))
 		q.Next(infiniband.WriteLast, 88)
@@ -220,7 +220,7 @@ var roceMutations = []struct {
 	{"a LAST of no bytes", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteFirst, verifytest.MTU, verifytest.Length(verifytest.MTU))
 		q.Next(infiniband.WriteLast, 0)
-	}, spec.RoCERuleWrites, fail, "at least one is due"},
+	}, spec.RoCERuleWrites, fail, "want at least 1"},
 	{"a MIDDLE without a FIRST", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteMiddle, verifytest.MTU)
 	}, spec.RoCERuleWrites, fail, "out of the order"},
@@ -267,7 +267,7 @@ var roceMutations = []struct {
 	{"a READ whose answer begins with no path MTU", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(300))
 		q.Part(infiniband.ReadResponseFirst, -1, 128)
-	}, spec.RoCERuleWrites, fail, "carries 128 bytes, which is no path MTU"},
+	}, spec.RoCERuleWrites, fail, "carries 128 bytes, which is not a path MTU"},
 	{"a READ whose answer begins with another path MTU", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Part(infiniband.ReadResponseFirst, -1, 512)
@@ -300,17 +300,17 @@ var roceMutations = []struct {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(700-verifytest.MTU),
 			verifytest.Address(4096))
-	}, spec.RoCERuleWrites, fail, "1 READs were asked for again as other bytes"},
+	}, spec.RoCERuleWrites, fail, "1 READs were repeated for bytes that they had not asked for"},
 	{"a READ of which more bytes are asked for", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(701-verifytest.MTU),
 			verifytest.Address(4096+verifytest.MTU))
-	}, spec.RoCERuleWrites, fail, "asked for again as other bytes"},
+	}, spec.RoCERuleWrites, fail, "repeated for bytes that they had not asked for"},
 	{"a READ that is asked for again by another key", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN.Add(-1), 0, verifytest.Length(700),
 			func(f *infiniband.Fields) { f.RETH.RKey++ })
-	}, spec.RoCERuleWrites, fail, "asked for again as other bytes"},
+	}, spec.RoCERuleWrites, fail, "repeated for bytes that they had not asked for"},
 	{"data that answer a WRITE", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100)
 		q.Part(infiniband.ReadResponseOnly, -1, 100)
@@ -335,7 +335,7 @@ var roceMutations = []struct {
 		q.NAK(q.PSN.Add(-2))
 		q.Next(infiniband.WriteOnly, 8)
 		q.Now += int64(time.Second)
-	}, spec.RoCERuleGoBack, fail, "was not heeded"},
+	}, spec.RoCERuleGoBack, fail, "caused no retransmission"},
 	{"a NAK that came damaged", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Next(infiniband.WriteOnly, 8)
@@ -367,7 +367,7 @@ var roceMutations = []struct {
 		q.Next(infiniband.WriteOnly, 8)
 		q.NAK(q.PSN.Add(-3))
 		q.Ask(infiniband.WriteOnly, q.PSN.Add(-2), 8)
-	}, spec.RoCERuleGoBack, fail, "behind the first that was missing"},
+	}, spec.RoCERuleGoBack, fail, "after the first missing one"},
 	{"selective repeat", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Next(infiniband.WriteOnly, 8)
@@ -375,7 +375,7 @@ var roceMutations = []struct {
 		q.NAK(q.PSN.Add(-3))
 		q.Ask(infiniband.WriteOnly, q.PSN.Add(-3), 8)
 		q.Next(infiniband.WriteOnly, 8)
-	}, spec.RoCERuleGoBack, fail, "left out of what was sent again"},
+	}, spec.RoCERuleGoBack, fail, "left out of a retransmission"},
 	{"a timeout", func(q *verifytest.QP) {
 		q.Write()
 		q.Ask(infiniband.WriteFirst, q.PSN.Add(-4), verifytest.MTU, verifytest.Length(1000))
@@ -433,7 +433,7 @@ func TestRoCEWithLittle(t *testing.T) {
 			q.Next(infiniband.WriteMiddle, verifytest.MTU)
 			q.Next(infiniband.WriteLast, 8)
 		}, spec.RoCERuleWrites, unclear,
-			"NOT-APPLICABLE: no WRITE, SEND or READ was seen whole; of 1 packets were missing"},
+			"NOT-APPLICABLE: no WRITE, SEND or READ was seen whole; 1 had missing packets"},
 		{"a READ whose rest is asked for before its path MTU is known", func(q *verifytest.QP) {
 			q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 			q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(700-verifytest.MTU),
@@ -446,8 +446,8 @@ func TestRoCEWithLittle(t *testing.T) {
 		}, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},
 		{"a number that goes on", three(1, 1), spec.RoCERuleAcks, pass, "3 answers"},
 		{"a number that goes back", three(1, ^uint32(0)), spec.RoCERuleAcks, fail,
-			"do not count the messages"},
-		{"a number that leaps", three(2, 1), spec.RoCERuleAcks, fail, "do not count the messages"},
+			"do not match the number of messages"},
+		{"a number that leaps", three(2, 1), spec.RoCERuleAcks, fail, "do not match the number of messages"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := verifytest.NewQP(t, 4)

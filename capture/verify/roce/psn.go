@@ -59,7 +59,7 @@ func (k *psns) Packet(p *evidence.Packet) {
 		k.gaps++
 		psn := p.RoCE.BTH.PSN
 		k.left += uint64(f.leftOut)
-		k.found.Exemplify("%s: PSN %d left at %s where %d was to come", f.name, psn,
+		k.found.Exemplify("%s: PSN %d left at %s where PSN %d was due", f.name, psn,
 			evidence.ClockTime(p.Time), psn.Add(-f.leftOut))
 	case placeFilled:
 		k.left--
@@ -103,8 +103,8 @@ func (k *psns) Result() evidence.Result {
 		}
 	}
 	gaps := evidence.Tally{}
-	gaps.Count(k.gaps, "times requests left with PSNs left out")
-	k.found.Count(k.changed, "requests were sent again as something else")
+	gaps.Count(k.gaps, "times PSNs were left out between requests")
+	k.found.Count(k.changed, "requests were sent again with other contents")
 	f := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}
 	if k.foreign() {
 		if k.left > 0 {
@@ -117,8 +117,8 @@ func (k *psns) Result() evidence.Result {
 	f.Hold("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again))
 	if k.foreign() && k.bound != nil && k.bound.Upper() && k.capture.Railbed &&
 		len(k.capture.Ports(func(t *evidence.Tap) bool { return t.NIC })) == 0 {
-		f.Unclear = append(f.Unclear, "no NIC was recorded: what was lost before these taps and sent again "+
-			"looks like sent once")
+		f.Unclear = append(f.Unclear, "no NIC was recorded: a packet that was lost before these taps and "+
+			"sent again looks as if it was sent once")
 	}
 	f.Rests = true // requires that PSNs are consecutive
 	if len(f.Wrong) > 0 {

@@ -197,7 +197,7 @@ func TestRoCEOfQueuePairs(t *testing.T) {
 		{"loss", 0.02, 0, false, pass, "NAKs"},
 		{"reordering", 0, 0.02, false, pass, "NAKs"},
 		{"both", 0.02, 0.02, false, pass, "NAKs"},
-		{"both, and selective repeat", 0.02, 0.02, true, fail, "left out of what was sent again"},
+		{"both, and selective repeat", 0.02, 0.02, true, fail, "left out of a retransmission"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newQueuePairs(t, 1, func(config *queuepair.Config) { config.Selective = c.selective })

@@ -152,7 +152,8 @@ func (k *rate) judge(f *flow[rateFlow]) {
 		return
 	}
 	k.same++
-	k.found.Exemplify("%s: %d bytes left in the %v before the CNP of %s, and %d in the one after it", f.name,
+	k.found.Exemplify("%s: %d bytes left in the %v before the CNP of %s, and %d in the same time after it",
+		f.name,
 		own.before, k.shown(), evidence.ClockTime(own.openAt), own.after)
 }
 
@@ -184,8 +185,8 @@ func (k *rate) Result() evidence.Result {
 	k.suspect(&f, wrong...)
 	if judged == 0 {
 		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that "+
-			"sent less than %d packets in %v, or rested for a third of it, %d at the end, %d of which it "+
-			"is not known whom they are for",
+			"sent fewer than %d packets in %v, or rested for a third of it, %d at the end, %d for an "+
+			"unknown queue pair",
 			k.cnps, k.train, k.idle, busyPackets, k.shown(), k.last, k.stray))
 	}
 	rest := 0.0

@@ -165,7 +165,7 @@ func TestRoCERate(t *testing.T) {
 			send(q, 30, 10*time.Microsecond)
 			q.CNP()
 			send(q, 100, 10*time.Microsecond)
-		}, 0, unclear, "1 to queue pairs that sent less than 8 packets in 1ms, or rested"},
+		}, 0, unclear, "1 to queue pairs that sent fewer than 8 packets in 1ms, or rested"},
 		{"the end of the capture", func(q *verifytest.QP) {
 			send(q, 300, 10*time.Microsecond)
 			q.CNP()

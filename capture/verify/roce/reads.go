@@ -67,8 +67,8 @@ func (k *writes) asks(f *flow[writeFlow], r *evidence.RoCE, place place) {
 	if r.RETH.RKey != one.rkey || r.RETH.VA != one.va+uint64(at) || at > int(one.length) ||
 		int(r.RETH.Length) > int(one.length)-at {
 		k.reads.asked++
-		k.found.Exemplify("%s: the READ of PSN %d asks for %d bytes at %#x, which are none of those at %#x "+
-			"that it asked for before", f.name, r.BTH.PSN, r.RETH.Length, r.RETH.VA, one.va)
+		k.found.Exemplify("%s: the READ of PSN %d asks for %d bytes at %#x, which are outside those at "+
+			"%#x that it asked for before", f.name, r.BTH.PSN, r.RETH.Length, r.RETH.VA, one.va)
 		return
 	}
 	if len(one.parts) <= maxParts {
@@ -108,7 +108,7 @@ func (k *writes) answers(f *flow[writeFlow], r *evidence.RoCE) {
 	}
 	if !o.Ends() && infiniband.MTUCode(r.Payload) == 0 {
 		k.reads.size++
-		k.found.Exemplify("%s: %v of PSN %d carries %d bytes, which is no path MTU", f.name, o, r.BTH.PSN,
+		k.found.Exemplify("%s: %v of PSN %d carries %d bytes, which is not a path MTU", f.name, o, r.BTH.PSN,
 			r.Payload)
 		return
 	}
@@ -126,7 +126,8 @@ func (k *writes) answers(f *flow[writeFlow], r *evidence.RoCE) {
 			r.BTH.PSN, r.Payload, one.first, want)
 	} else if !one.begins(o, part, psns) {
 		k.reads.order++
-		k.found.Exemplify("%s: %v of PSN %d is part %d of %d of the READ of PSN %d", f.name, o, r.BTH.PSN,
+		k.found.Exemplify("%s: %v of PSN %d is part %d of %d of the READ of PSN %d, want another opcode",
+			f.name, o, r.BTH.PSN,
 			part+1, psns, one.first)
 	}
 	k.complete(f, one, part, psns)

@@ -98,7 +98,7 @@ func (k *writes) piece(f *flow[writeFlow], p *evidence.Packet) {
 		k.partial++
 	case o.Starts() == m.inside || m.inside && !m.lost && o.IsWrite() != m.write:
 		k.order++
-		k.found.Exemplify("%s: PSN %d is %v, and a message was under way %t", f.name, r.BTH.PSN, o, m.inside)
+		k.found.Exemplify("%s: PSN %d is %v (a message was under way: %t)", f.name, r.BTH.PSN, o, m.inside)
 		m.inside = !o.Ends()
 		m.lost = m.inside
 		return
@@ -125,13 +125,13 @@ func (k *writes) cut(f *flow[writeFlow], r *evidence.RoCE) {
 	wrong := ""
 	switch {
 	case !o.Ends() && infiniband.MTUCode(r.Payload) == 0:
-		wrong = "which is no path MTU"
+		wrong = "which is not a path MTU"
 	case !o.Ends() && r.Payload != mtu:
 		wrong = fmt.Sprintf("where others carry %d", mtu)
 	case r.Payload > mtu:
 		wrong = fmt.Sprintf("more than the path MTU, %d", mtu)
 	case o.Ends() && !o.Starts() && r.Payload == 0:
-		wrong = "at least one is due"
+		wrong = "want at least 1"
 	default:
 		return
 	}
@@ -192,7 +192,7 @@ func (k *writes) pad(f *flow[writeFlow], p *evidence.Packet) {
 func (k *writes) Result() evidence.Result {
 	r := evidence.Result{Name: title(spec.RoCERuleWrites)}
 	unclear := k.doubts()
-	k.found.Count(k.total, "WRITEs carry other than the bytes that their RETH says")
+	k.found.Count(k.total, "WRITEs carry another number of bytes than their RETH says")
 	k.found.Count(k.extra, "WRITEs or READs announce more than 2^31 bytes")
 	k.found.Count(k.beyond, "WRITEs or READs go beyond the last address")
 	k.found.Count(k.size, "packets are longer or shorter than the path MTU allows")
@@ -201,10 +201,10 @@ func (k *writes) Result() evidence.Result {
 	for _, f := range k.ordered {
 		k.partial += uint64(len(f.own.reads))
 	}
-	k.found.Count(k.reads.asked, "READs were asked for again as other bytes")
-	k.found.Count(k.reads.size, "answers carry other than the bytes of their part of the READ")
+	k.found.Count(k.reads.asked, "READs were repeated for bytes that they had not asked for")
+	k.found.Count(k.reads.size, "answers carry another number of bytes than their part of the READ")
 	f, placed := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}, evidence.Tally{}
-	placed.Count(k.reads.order, "answers are no part of their READ, or another one")
+	placed.Count(k.reads.order, "answers do not match their READ or their part of it")
 	k.suspect(&f, placed.Lines...) // the request for that part may be missing
 	switch {
 	case len(f.Wrong) > 0:
@@ -216,7 +216,7 @@ func (k *writes) Result() evidence.Result {
 	}
 	if k.writes+k.sends+k.reads.whole == 0 {
 		f.Unclear = append(f.Unclear, notApplicable(
-			"no WRITE, SEND or READ was seen whole; of %d packets were missing", k.partial))
+			"no WRITE, SEND or READ was seen whole; %d had missing packets", k.partial))
 	}
 	r.Measured = map[string]float64{
 		"writes": float64(k.writes), "sends": float64(k.sends), "bytes": float64(k.bytes),

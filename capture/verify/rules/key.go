@@ -57,7 +57,7 @@ func newKeyer(r *spec.Rule) (keyer, error) {
 	case "", spec.PerFlow, spec.PerMessage, spec.PerPort, spec.PerPair, spec.PerRank:
 		return keyer{per: r.Per, flows: map[int]*evidence.Flow{}, starts: map[queue]infiniband.PSN{}}, nil
 	}
-	return keyer{}, fmt.Errorf("per %q: nothing tells such packets apart", r.Per)
+	return keyer{}, fmt.Errorf("per %q: want flow, message, port, pair or rank", r.Per)
 }
 
 func (k *keyer) begin(c *evidence.Capture) { k.nodes, k.taps = evidence.OwnersOf(c.Plan), c }

@@ -68,7 +68,7 @@ func before(value, other uint64, bits int) bool {
 func (o *order) conclude(f *evidence.Finding) string {
 	f.Rests = true
 	if n := o.offenders.Count; n > 0 {
-		line := fmt.Sprintf("%d packets have a smaller %s than one before them", n, o.field.Name)
+		line := fmt.Sprintf("%d packets have a smaller %s than an earlier packet", n, o.field.Name)
 		if o.capture.Unordered > 0 { // the order in the capture may not be that at the port
 			f.Absent = append(f.Absent, line)
 		} else {

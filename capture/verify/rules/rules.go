@@ -182,7 +182,7 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 		for _, name := range ofRuns {
 			if f.Uses(name) {
 				problems = append(problems, problemWithin(source, path+"."+key, strings.Index(text, name),
-					name+" is not known to rules", "a field of the packet, or a rule with workload and per"))
+					"no field "+name+" in rules", "a field of the packet, or the keys workload and per"))
 			}
 		}
 		return f
@@ -202,7 +202,8 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 			problems = append(problems, problemWithin(source, path, at+wrong.Column-1, wrong.What,
 				wrong.Want))
 		} else {
-			problems = append(problems, problemWithin(source, path, at, fmt.Sprintf("%q is no field", name),
+			problems = append(problems, problemWithin(source, path, at, fmt.Sprintf("%q is not a field",
+				name),
 				"a field such as ip.src"))
 		}
 		return f
@@ -220,7 +221,7 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 		a := field(at, first, 0, func(*display.Field) bool { return true }, "")
 		b := field(at, following, strings.LastIndex(r.Same[i], following), func(b *display.Field) bool {
 			return a == nil || a.Comparable(b)
-		}, "two fields of one kind")
+		}, "two fields of the same kind")
 		p.same = append(p.same, [2]*display.Field{a, b})
 	}
 	return p, problems
@@ -294,8 +295,8 @@ func (k *rule) Result() evidence.Result {
 			"before a field that the rule reads", k.unsure, k.firstUnsure))
 	}
 	if k.keyer.forgotten > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets are of further keys than the first %d, and "+
-			"were not judged", k.keyer.forgotten, keysMost))
+		f.Unclear = append(f.Unclear, fmt.Sprintf(
+			"%d packets have keys beyond the first %d, and were not judged", k.keyer.forgotten, keysMost))
 	}
 	f.Unclear = append(f.Unclear, k.unseen()...)
 	r.Measured["offenders"] = float64(k.offenders.Count)
@@ -322,7 +323,7 @@ func (k *rule) unseen() (lines []string) {
 			"before the capture, and their message is not known", k.keyer.hidden))
 	}
 	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
-		lines = append(lines, fmt.Sprintf("none of %d packets is of a %s", k.selected, k.spec.Per))
+		lines = append(lines, fmt.Sprintf("none of %d packets belongs to a %s", k.selected, k.spec.Per))
 	}
 	return lines
 }

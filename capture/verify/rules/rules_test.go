@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 		"count of ports": {quiet, `count: udp, at: leaf1, per: port, is: "<= 40"`,
 			pass, "80 of 80 packets"},
 		"count of messages that are none": {quiet, `count: udp, at: h2, per: message, is: "<= 1"`, unclear,
-			"none of 40 packets is of a message"},
+			"none of 40 packets belongs to a message"},
 		"count in a window": {quiet, `count: udp, at: h2, window: 3ms, is: "<= 3"`,
 			pass, "3 of them within 3ms"},
 		"count in a longer window": {quiet, `count: udp, at: h2, window: 3.1ms, is: "<= 3"`, fail,

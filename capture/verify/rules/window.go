@@ -107,8 +107,8 @@ func (w *windows) conclude(f *evidence.Finding) string {
 		}
 	}
 	if w.beyond > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were not judged: the rule keeps at most %d "+
-			"times", w.beyond, timesMost))
+		f.Unclear = append(f.Unclear, fmt.Sprintf(
+			"%d packets were not judged: the rule keeps at most %d packet times", w.beyond, timesMost))
 	}
 	many := fmt.Sprint(w.worst)
 	if w.offenders.Count > 0 && w.most > 0 {

@@ -201,7 +201,7 @@ func (s *Scene) DataAgain(psn uint32, after int64) {
 	})
 }
 
-// Say sends an acknowledgement from rank 1 to rank 0, a time after a packet left.
+// Say acknowledges from rank 1 to rank 0, at the departure of packet psn plus after.
 func (s *Scene) Say(psn uint32, after int64, change func(*wire.RDAckFields), cumulative uint32,
 	words ...uint64) {
 	_, left := s.First(psn)

@@ -93,13 +93,14 @@ func (r *reader) algorithm(e *element) *algorithm {
 		in.wrong("outofplace", "0 with inplace=0: want 1 for at least one of them")
 	}
 	in.word("proto", "Simple", "LL", "LL128")
-	coll := in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall",
-		"custom")
-	a.kind = kinds[coll]
+	coll, _ := e.find("coll")
 	if coll == "custom" {
 		in.wrong("coll", "custom: want another collective, because the file does not define the "+
 			"result of a custom collective")
+	} else {
+		in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
 	}
+	a.kind = kinds[coll]
 	if in.bad {
 		return a
 	}

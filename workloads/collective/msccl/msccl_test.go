@@ -117,7 +117,7 @@ func TestWrongFiles(t *testing.T) {
 		"proto": {"ring.xml", []string{"Simple", "simple"},
 			`1:25: proto of algo: "simple": want Simple, LL, LL128`},
 		"coll": {"ring.xml", []string{`"allreduce"`, `"allreduced"`},
-			`1:83: coll of algo: "allreduced": want allreduce, `},
+			`1:83: coll of algo: "allreduced": want allreduce, allgather, `},
 		"custom": {"ring.xml", []string{`"allreduce"`, `"custom"`},
 			"1:83: coll of algo: custom: want another collective"},
 		"no place": {"ring.xml", []string{`inplace="0"`, `inplace="0" outofplace="0"`},
@@ -241,6 +241,9 @@ func TestWrongFiles(t *testing.T) {
 			s, err := Read(test.file, []byte(text), 0)
 			if err == nil {
 				t.Fatalf("it was read: %d ranks", len(s.Ranks))
+			}
+			if strings.Contains(err.Error(), ", custom") {
+				t.Errorf("%v: wants what is refused", err)
 			}
 			if !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v\nwant %s", err, test.want)

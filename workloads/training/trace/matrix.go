@@ -40,6 +40,10 @@ func readMatrix(name string, text []byte, o Options) (*training.Program, error) 
 			}
 			counts[words[0]], err = m.number(line, words[0], words[1], 1<<20)
 		} else if strings.Contains(words[0], "->") {
+			if counts["Nodes"] < 1 {
+				return nil, lineError(name, line, "connection %s: want a line Nodes before it, with at "+
+					"least 1", shown(words[0]))
+			}
 			err = m.connection(line, words, counts["Nodes"])
 		} else if words[0] == "trigger" {
 			err = m.trigger(line, words)
@@ -51,27 +55,38 @@ func readMatrix(name string, text []byte, o Options) (*training.Program, error) 
 			return nil, err
 		}
 	}
-	last := len(all)
-	switch {
-	case counts["Nodes"] < 1 || counts["Nodes"] > training.MaxRanks ||
-		o.Ranks != 0 && o.Ranks != counts["Nodes"]:
-		return nil, lineError(name, last, "Nodes is %d, want the job's number of ranks, 1 to %d",
-			counts["Nodes"], training.MaxRanks)
-	case counts["Connections"] != len(m.connections):
-		return nil, lineError(name, last, "the file has %d connections, but Connections is %d",
-			len(m.connections), counts["Connections"])
-	case counts["Triggers"] != m.defined:
-		return nil, lineError(name, last, "the file has %d triggers, but Triggers is %d", m.defined,
-			counts["Triggers"])
-	case counts["Failures"] != 0:
-		return nil, lineError(name, last,
-			"the file has failures, want none: use steps that change links")
+	if err := m.checkCounts(counts, len(all), o.Ranks); err != nil {
+		return nil, err
 	}
 	b, err := m.program(counts["Nodes"])
 	if err != nil {
 		return nil, err
 	}
 	return o.done(name, b)
+}
+
+// checkCounts compares the counts that the file states with its lines. ranks is 0 for any number.
+func (m *matrix) checkCounts(counts map[string]int, last, ranks int) error {
+	switch nodes := counts["Nodes"]; {
+	case nodes < 0:
+		return lineError(m.name, last, "the file has no line Nodes, want the job's number of ranks, 1 to %d",
+			training.MaxRanks)
+	case nodes < 1 || nodes > training.MaxRanks || ranks != 0 && ranks != nodes:
+		return lineError(m.name, last, "Nodes is %d, want the job's number of ranks, 1 to %d", nodes,
+			training.MaxRanks)
+	case counts["Connections"] < 0:
+		return lineError(m.name, last, "the file has %d connections and no line Connections, want "+
+			"Connections %d", len(m.connections), len(m.connections))
+	case counts["Connections"] != len(m.connections):
+		return lineError(m.name, last, "the file has %d connections, but Connections is %d",
+			len(m.connections), counts["Connections"])
+	case counts["Triggers"] != m.defined:
+		return lineError(m.name, last, "the file has %d triggers, but Triggers is %d", m.defined,
+			counts["Triggers"])
+	case counts["Failures"] != 0:
+		return lineError(m.name, last, "the file has failures, want none: use steps that change links")
+	}
+	return nil
 }
 
 type matrix struct {

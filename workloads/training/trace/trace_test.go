@@ -155,7 +155,10 @@ func TestMatrix(t *testing.T) {
 func TestWrongMatrix(t *testing.T) {
 	replaced := func(old, new string) string { return strings.Replace(matrixFile, old, new, 1) }
 	for _, c := range []struct{ text, want string }{
-		{"", "f.cm:0: Nodes is -1"},
+		{"", "f.cm:0: the file has no line Nodes, want the job's number of ranks, 1 to "},
+		{"Nodes 2\n0->1 start 0 size 1",
+			"f.cm:2: the file has 1 connections and no line Connections, want Connections 1"},
+		{replaced("Nodes 3\n", ""), `f.cm:5: connection "0->1": want a line Nodes before it`},
 		{replaced("Nodes 3", "Nodes x"), `f.cm:2: Nodes is "x", want a whole number`},
 		{replaced("Nodes 3", "Nodes 3 4"), "f.cm:2: Nodes has 2 values"},
 		{replaced("Connections 4", "Connections 3"),
