@@ -154,7 +154,9 @@ func TestSpoolWritesWhenWoken(t *testing.T) {
 	if _, err := s.Write([]byte("text")); err != nil {
 		t.Fatal(err)
 	}
-	s.wake()
+	if err := s.wake(); err != nil {
+		t.Fatal(err)
+	}
 	buffer := make([]byte, 10)
 	if n, err := in.Read(buffer); err != nil || string(buffer[:n]) != "text" {
 		t.Errorf("read %q, %v", buffer[:n], err)
@@ -172,7 +174,7 @@ func TestSpoolKeepsTheError(t *testing.T) {
 	if err := s.close(); err == nil || !strings.Contains(err.Error(), "write capture") {
 		t.Errorf("close says %v", err)
 	}
-	if _, err := s.Write([]byte("x")); err == nil || !errors.Is(err, s.failed()) {
+	if _, err := s.Write([]byte("x")); err == nil || !errors.Is(err, s.wake()) {
 		t.Errorf("Write says %v", err)
 	}
 }

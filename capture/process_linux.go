@@ -38,9 +38,6 @@ const (
 	firstTap  = 5
 )
 
-// pipeSize is the largest size that an unprivileged user may ask for (fs/pipe.c).
-const pipeSize = 1 << 20
-
 // recordOrder is the order to the recording process.
 type recordOrder struct {
 	Taps    []recordTap `json:"taps"`
@@ -79,8 +76,12 @@ type recordAnswer struct {
 // startProcess passes the sockets to a recording process and starts the recording.
 func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Options, w io.Writer) (*Session,
 	error) {
-	file, _ := w.(*os.File)
-	child, err := spawn(rings, options.Feed, file)
+	out, err := NewOutput(w)
+	if err != nil {
+		return nil, errors.Join(err, closeRings(rings))
+	}
+	child, err := spawn(rings, options.Feed, out.File)
+	out.Passed()
 	// The child has its own copies of the sockets, and nothing is mapped here yet.
 	if err = errors.Join(err, closeRings(rings)); err != nil {
 		child.end()
@@ -115,7 +116,7 @@ func startProcess(ctx context.Context, taps []Tap, rings []*ring, options Option
 	go func() {
 		defer close(s.done)
 		defer release()
-		s.stats, s.err = child.follow(w)
+		s.stats, s.err = child.follow(out)
 	}()
 	return s, nil
 }
@@ -125,7 +126,6 @@ type child struct {
 	process *os.Process
 	control *net.UnixConn
 	decoder *json.Decoder
-	stream  *os.File // the pipe from which the parent copies, or nil if the process writes into a file
 	// beats counts the process's signs of life after the request to end.
 	beats atomic.Uint64
 	// hung is set if watchEnd killed the process.
@@ -165,8 +165,8 @@ func (c *child) watchEnd(done <-chan struct{}) {
 	_ = c.process.Kill() // it may have ended
 }
 
-// spawn starts the process with the sockets and the feed, if there is one. Its stream goes to out or, if out
-// is nil, to a pipe. On failure spawn returns the parts of the child that exist.
+// spawn starts the process, which writes into out, with the sockets and the feed, if there is one. On
+// failure it returns the parts of the child that exist.
 func spawn(rings []*ring, feed, out *os.File) (*child, error) {
 	c := new(child)
 	control, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -182,14 +182,6 @@ func spawn(rings []*ring, feed, out *os.File) (*child, error) {
 	}
 	c.control = conn.(*net.UnixConn)
 	c.decoder = json.NewDecoder(c.control)
-	if out == nil {
-		if c.stream, out, err = os.Pipe(); err != nil {
-			return c, fmt.Errorf("make pipe: %w", err)
-		}
-		defer out.Close()
-		// If the kernel refuses, the pipe keeps its default of 64 KiB, which costs wake-ups.
-		_, _ = unix.FcntlInt(out.Fd(), unix.F_SETPIPE_SZ, pipeSize)
-	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return c, err
@@ -225,9 +217,6 @@ func (c *child) end() {
 	if c.control != nil {
 		_ = c.control.Close()
 	}
-	if c.stream != nil {
-		_ = c.stream.Close()
-	}
 }
 
 // answer reads the next answer of the process that is no sign of life.
@@ -245,23 +234,12 @@ func (c *child) answer() (Stats, error) {
 	return answer.Stats, nil
 }
 
-// follow copies the stream to w, if the process does not write into w itself, and returns the result.
-func (c *child) follow(w io.Writer) (Stats, error) {
-	copied := make(chan error, 1)
-	if c.stream == nil {
-		close(copied)
-	} else {
-		go func() {
-			buffer := make([]byte, flushSize)
-			_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c.stream}, buffer)
-			_ = c.stream.Close() // after a failed write, this ends the recording
-			copied <- err
-		}()
-	}
+// follow waits for the end of the recording and of the copying, and returns the result.
+func (c *child) follow(out *Output) (Stats, error) {
 	stats, err := c.answer()
 	state, waited := c.process.Wait() // its end of the pipe is closed then
-	if failed := <-copied; failed != nil {
-		err = fmt.Errorf("write capture: %w", failed)
+	if copied := out.Wait(); copied != nil {
+		err = fmt.Errorf("write capture: %w", copied)
 	}
 	if c.hung.Load() {
 		err = errHung
@@ -271,9 +249,6 @@ func (c *child) follow(w io.Writer) (Stats, error) {
 	}
 	return stats, errors.Join(err, waited, c.control.Close())
 }
-
-// flushSize is how many bytes are copied at once.
-const flushSize = 256 << 10
 
 // recordMain is the main function of the recording process.
 func recordMain() int {

@@ -377,8 +377,7 @@ func (s *recorder) step(now clocks, end int64) error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
-	s.spool.wake()
-	return s.spool.failed()
+	return s.spool.wake()
 }
 
 // turn reads some blocks of every tap in s.ready and keeps in s.ready the taps that may have more.

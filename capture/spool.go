@@ -67,11 +67,12 @@ func (s *spool) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// wake makes the writing goroutine write what waits.
-func (s *spool) wake() {
+// wake makes the writing goroutine write what waits, and returns the error of an earlier write.
+func (s *spool) wake() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changed.Broadcast()
+	return s.err
 }
 
 func (s *spool) run() {
@@ -98,13 +99,6 @@ func (s *spool) run() {
 		}
 		s.changed.Broadcast()
 	}
-}
-
-// failed returns the error of a write before the next Write would return it.
-func (s *spool) failed() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
 }
 
 // close waits until everything is written and the goroutine has ended.

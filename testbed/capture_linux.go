@@ -9,8 +9,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"railbed/capture"
 	"railbed/fabric/port"
 	"railbed/internal/frame"
@@ -35,7 +33,12 @@ func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest
 	if err != nil {
 		return nil, err
 	}
-	copied, err := conn.giveOutput(w)
+	out, err := capture.NewOutput(w)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("record packets: %w", err)
+	}
+	err = conn.giveOutput(out)
 	stop := context.AfterFunc(ctx, func() { conn.Write(frame.Stdin, nil) })
 	if err == nil {
 		conn.SetReadDeadline(time.Now().Add(answerTimeout))
@@ -53,47 +56,24 @@ func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest
 		defer conn.Close()
 		defer stop()
 		c.err = c.receive()
-		if err := <-copied; err != nil {
+		if err := out.Wait(); err != nil {
 			c.err = fmt.Errorf("record packets: %w", err)
 		}
 	}()
 	return c, nil
 }
 
-// pipeSize is the largest size of a pipe for users without privileges (fs/pipe.c).
-const pipeSize = 1 << 20
-
-// giveOutput passes a file to the supervisor: w itself, or a pipe from which a goroutine copies to w. The
-// channel has the error of copying, once the last byte was written to w.
-func (f *frames) giveOutput(w io.Writer) (copied <-chan error, err error) {
-	socket, err := f.socket()
+// giveOutput passes the output's file to the supervisor.
+func (f *frames) giveOutput(out *capture.Output) error {
+	socket, err := port.Socket(f.Conn)
+	if err == nil {
+		err = port.GiveFiles(socket, "recording", []*os.File{out.File})
+	}
+	out.Passed()
 	if err != nil {
-		return nil, fmt.Errorf("record packets: %w", err)
+		return fmt.Errorf("record packets: pass the file: %w", err)
 	}
-	result := make(chan error, 1)
-	file, isFile := w.(*os.File)
-	if isFile {
-		close(result)
-	} else {
-		out, in, err := os.Pipe()
-		if err != nil {
-			return nil, fmt.Errorf("record packets: %w", err)
-		}
-		// If the kernel refuses, the pipe keeps its 64 KiB, which cost more wake-ups.
-		_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, pipeSize)
-		go func() {
-			buffer := make([]byte, pipeSize/4)
-			_, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{out}, buffer)
-			out.Close() // after an error, this ends the recording
-			result <- err
-		}()
-		file = in
-		defer in.Close()
-	}
-	if err := port.GiveFiles(socket, "recording", []*os.File{file}); err != nil {
-		return nil, fmt.Errorf("record packets: pass the file: %w", err)
-	}
-	return result, nil
+	return nil
 }
 
 // receive waits for the end of the recording.

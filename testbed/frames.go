@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,15 +23,6 @@ type frames struct {
 // Read and Write use the frames, not the bytes of the connection.
 func (f *frames) Read() (frame.Type, []byte, error)        { return f.Reader.Read() }
 func (f *frames) Write(t frame.Type, payload []byte) error { return f.Writer.Write(t, payload) }
-
-// socket returns the connection, over which descriptors can be passed.
-func (f *frames) socket() (*net.UnixConn, error) {
-	socket, isUnix := f.Conn.(*net.UnixConn)
-	if !isUnix {
-		return nil, errors.New("the connection is not a Unix socket, so it cannot pass descriptors")
-	}
-	return socket, nil
-}
 
 // upgrade opens a connection of frames and sends the request as the first frame, within
 // answerTimeout.

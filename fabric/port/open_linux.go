@@ -120,6 +120,15 @@ func (h *Handle) Give(to *net.UnixConn) error {
 	return errors.Join(err, h.Close())
 }
 
+// Socket returns a connection over which files can be passed.
+func Socket(conn net.Conn) (*net.UnixConn, error) {
+	socket, isUnix := conn.(*net.UnixConn)
+	if !isUnix {
+		return nil, errors.New("the connection is not a Unix socket, so it cannot pass descriptors")
+	}
+	return socket, nil
+}
+
 // GiveFiles sends a description, as JSON, with descriptors, which stay open here.
 func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
 	text, err := json.Marshal(description)

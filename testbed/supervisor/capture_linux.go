@@ -82,7 +82,7 @@ func (s *supervisor) serveCapture(c *frameConn) {
 // takeOutput asks the client for the file into which the recording goes, and receives it. The recording
 // process writes into the file itself, so that the packets pass neither the supervisor nor the connection.
 func (c *frameConn) takeOutput() (*os.File, error) {
-	socket, err := c.socket()
+	socket, err := port.Socket(c.conn)
 	if err != nil {
 		return nil, fmt.Errorf("receive the recording's file: %w", err)
 	}

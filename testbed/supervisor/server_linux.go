@@ -448,15 +448,6 @@ func (c *frameConn) setReadDeadline(at time.Time) {
 	}
 }
 
-// socket returns the connection, over which descriptors can be passed.
-func (c *frameConn) socket() (*net.UnixConn, error) {
-	socket, isUnix := c.conn.(*net.UnixConn)
-	if !isUnix {
-		return nil, errors.New("the connection is not a Unix socket, so it cannot pass descriptors")
-	}
-	return socket, nil
-}
-
 func (c *frameConn) fail(err error) { _ = c.WriteJSON(frame.Failure, failureOf(err)) }
 
 // rankNumbers returns the ranks of a node, in the plan's order.
