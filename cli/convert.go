@@ -153,16 +153,20 @@ func newExportCommand(a *app) *cobra.Command {
 			"the `IMAGE` of nodes that have none; it needs ip and sh")
 		cmd.AddCommand(command)
 	}
-	add("containerlab FILE", "Make a containerlab topology from a testbed file", `Export prints a containerlab topology with the testbed's nodes, switches, links,
+	add("containerlab FILE", "Make a containerlab topology from a testbed file",
+		`Export prints a containerlab topology with the testbed's nodes, switches, links,
 addresses and routes. Switches that route become containers whose kernel routes.
 Bridges stay bridges, which must exist on the host before containerlab runs.
 
 Labels hold rates, delays and the like. containerlab ignores these labels, and
 "railbed import containerlab" reads them, so that the plan is the same again.
-Standard error lists each omission, as file:line:column with the reason.`, `  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
-	add("compose FILE", "Make a Compose file from a testbed file", `Export prints a Compose file with the testbed's nodes as services, and networks that
+Standard error lists each omission, as file:line:column with the reason.`,
+		`  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
+	add("compose FILE", "Make a Compose file from a testbed file",
+		`Export prints a Compose file with the testbed's nodes as services, and networks that
 join nodes whose NICs reach each other: Compose has no switches and no links.
-Standard error lists each omission, as file:line:column with the reason.`, `  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
+Standard error lists each omission, as file:line:column with the reason.`,
+		`  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
 	return cmd
 }
 

@@ -54,11 +54,11 @@ without taking them down follow as aborted, with the directory that holds their
 supervisor.log and report.json, which railbed report prints. Ls removes everything
 else that they left behind.
 
-A testbed that is up but does not answer has a row that says so. The reason is
-printed on standard error.
+A testbed that is up but does not answer shows %[4]q in place of its start. The
+reason is printed on standard error.
 
-The latest %d aborted testbeds are kept for %d days; railbed gc removes them at
-once. With -o json each testbed has a state: %q, %q or %q.`,
+The latest %[1]d aborted testbeds are kept for %[2]d days; railbed gc removes them at
+once. With -o json each testbed has a state: %[3]q, %[4]q or %[5]q.`,
 			rundir.KeptCount, int(rundir.KeptFor.Hours()/24), stateUp, stateSilent, stateAborted),
 		Example: "  railbed ls\n  railbed ls -o json | jq -r '.[] | select(.state == \"up\") | .name'",
 		Args:    exactArgs(0),

@@ -20,7 +20,7 @@ import (
 	"railbed/testbed/supervisor"
 )
 
-// floodPart sends datagrams to an address and receives those of its peer, until it is ended.
+// floodPart sends datagrams to an address and receives its peer's datagrams, until it is ended.
 const floodPart = "flood"
 
 func flood(args []string) int {

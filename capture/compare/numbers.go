@@ -85,7 +85,7 @@ type Number struct {
 	// without a test.
 	P       *float64 `json:"p,omitempty"`
 	Outcome Outcome  `json:"outcome"`
-	// Needs is benchmath's message that says how many runs the test needs, if there are too few.
+	// Needs is benchmath's message about the number of runs that the test needs, if there are too few.
 	Needs string `json:"needs,omitempty"`
 }
 

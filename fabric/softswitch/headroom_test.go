@@ -168,7 +168,9 @@ func TestHeadroomThatDoesNotFit(t *testing.T) {
 		"change link "+p.fast.Name+": keep buffer for lossless priorities at "+p.at.name+": want ") {
 		t.Fatalf("got %v", err)
 	}
-	found := regexp.MustCompile(`have (\S+): at these rates the delays of both directions may add up to (\S+)$`).FindStringSubmatch(err.Error())
+	fitting := regexp.MustCompile(`have (\S+): at these rates the delays of both directions may add up to ` +
+		`(\S+)$`)
+	found := fitting.FindStringSubmatch(err.Error())
 	if found == nil {
 		t.Fatalf("%v: it does not say what would fit", err)
 	}

@@ -148,6 +148,6 @@ func (c *checker) rd(at, transport string, r *RD) {
 		}
 	}
 	if len(r.Weights) > 0 && !some {
-		c.report(at+".weights", "all weights are 0", "want at least one above 0")
+		c.report(at+".weights", "all weights are 0", "want at least one weight above 0")
 	}
 }

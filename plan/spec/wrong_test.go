@@ -364,7 +364,7 @@ var wrongFiles = []struct {
 		"want one weight for each path"},
 	{"weights of nothing", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: " +
 		"rd, rd: {paths: 2, spray: weighted, " + here + "weights: [0, 0]}}}]\n", `all weights are 0`,
-		"want at least one above 0"},
+		"want at least one weight above 0"},
 	{"too large a weight", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, transport: " +
 		"rd, rd: {paths: 2, spray: weighted, weights: [1, " + here + "65537]}}}]\n", `weight is 65537`,
 		"want 0 to 65536"},

@@ -48,8 +48,8 @@ type RoundsConfig struct {
 	Iterations int           `json:"iterations"`       // timed operations of each size and mode
 	// InPlace repeats the rounds of each size in place.
 	InPlace bool `json:"in_place,omitempty"`
-	// Together makes one round of the operations of a size and mode, and adds as many checked rounds as
-	// Checks says. By default each operation is a round, which is checked.
+	// Together makes one unchecked round of the operations of a size and mode, and adds Checks checked
+	// rounds. By default each operation is a checked round of its own.
 	Together bool `json:"together,omitempty"`
 	Checks   int  `json:"checks,omitempty"`
 	// BusyPoll makes the rank poll for messages before it sleeps, in short operations over TCP.

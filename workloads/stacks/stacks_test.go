@@ -209,14 +209,14 @@ func TestOlder(t *testing.T) {
 
 // On a host without the programs, or with old ones, the error says what to install.
 func TestFindSaysWhatToInstall(t *testing.T) {
-	lacks := func(a adapter, says string) {
+	lacks := func(a adapter, reason string) {
 		t.Helper()
 		_, err := a.find(t.Context())
 		var lacking *verdict.UnsupportedError
 		if !errors.As(err, &lacking) ||
 			lacking.Remedy != "apt-get install --no-install-recommends shell other" ||
-			!strings.Contains(lacking.Reason, says) || strings.Contains(lacking.Reason, "nil") {
-			t.Errorf("got %v, want %q and what to install", err, says)
+			!strings.Contains(lacking.Reason, reason) || strings.Contains(lacking.Reason, "nil") {
+			t.Errorf("got %v, want %q and what to install", err, reason)
 		}
 	}
 	a := adapter{kind: "x", tools: []tool{{names: []string{"sh"}, debian: "shell"},

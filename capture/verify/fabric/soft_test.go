@@ -114,7 +114,8 @@ func TestFabricChecks(t *testing.T) {
 		{"a drop in a lossy capture", then(lossy, func(s *verifytest.Scene) {
 			s.Lose("railbed verdict=drop reason=tail depth=1")
 		}), drops("", "", "== 0"), fail, ""},
-		{"drops of nobody", silence, drops("", "", "== 0"), unclear, "no packet at the chosen ports"},
+		{"drops of unrecorded ports", silence, drops("", "", "== 0"), unclear,
+			"no packet at the chosen ports"},
 
 		{"all arrive", nothing, lossless(""), pass, ""},
 		{"a packet vanishes", func(s *verifytest.Scene) { s.Lose("") }, lossless(""), fail,
@@ -168,7 +169,7 @@ func TestFabricChecks(t *testing.T) {
 			}
 			s.Remove(func(k verifytest.Sighting) bool { return k.ID == first && k.Tap == "h2:eth0" })
 		}, trims, fail, "1 heads of trimmed packets were lost: no record of a drop"},
-		{"trims of nobody", silence, trims, unclear, "no packet left a switch"},
+		{"trims of unrecorded ports", silence, trims, unclear, "no packet left a switch"},
 
 		{"paused in order", (*verifytest.Scene).Chain, pauses(">= 2", ">= 500us", "spine1:*", "leaf1:*"),
 			pass, ""},
@@ -206,12 +207,12 @@ func TestFabricChecks(t *testing.T) {
 			k.Time, k.Queue = s.Now-900_000_000+100_000, 1
 			s.Insert(k)
 		}), pauses(">= 1", ""), pass, ""},
-		{"pauses of nobody", silence, pauses("== 0", ""), unclear, "no packet at the chosen ports"},
+		{"pauses of unrecorded ports", silence, pauses("== 0", ""), unclear, "no packet at the chosen ports"},
 
 		{"no deadlock", nothing, deadlock("none"), pass, ""},
 		{"no deadlock where there must be one", (*verifytest.Scene).Chain, deadlock("some"), fail,
 			"no cycle"},
-		{"a deadlock of nobody", silence, deadlock("none"), unclear, "no packet passed"},
+		{"a deadlock of unrecorded ports", silence, deadlock("none"), unclear, "no packet passed"},
 
 		{"in order", nothing, reordering("== 0%"), pass, ""},
 		{"in order where it must not be", nothing, reordering(">= 1%"), fail, "0%, want >= 1%"},
@@ -220,7 +221,7 @@ func TestFabricChecks(t *testing.T) {
 				return k.Tap == "h2:eth0" && k.ID%10 == 0
 			}, func(k *verifytest.Sighting) { k.Time += 60_000 })
 		}, reordering("<= 1%"), fail, "packets out of order: 9.75%"},
-		{"order of nobody", silence, reordering("== 0%"), unclear, "no packet was seen"},
+		{"order of unrecorded packets", silence, reordering("== 0%"), unclear, "no packet was seen"},
 
 		{"short queues", nothing, depth(3, "<= 1KB"), pass, ""},
 		{"a long queue", (*verifytest.Scene).Mark, depth(3, "<= 30KB"), fail,

@@ -87,9 +87,9 @@ func TestPartialSums(t *testing.T) {
 		at   func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet
 		end  func(a *adding)
 		want verdict.Verdict
-		says string
+		text string
 	}{
-		"right": {want: pass, says: "leaf2: 4 partial sums of ranks [2 3] up to spine1, 160 bytes of " +
+		"right": {want: pass, text: "leaf2: 4 partial sums of ranks [2 3] up to spine1, 160 bytes of " +
 			"elements for 320 that came to it; 0 sent again, 0 lost"},
 		"one sum for each host": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			one, other := a.partial(2, round), a.partial(2, round)
@@ -99,65 +99,65 @@ func TestPartialSums(t *testing.T) {
 				p.Aggregation.Encode(&f)
 			}
 			return []*evidence.Packet{one, other}
-		}, want: fail, says: "sum of ranks [2], want of ranks [2 3] to spine1"},
+		}, want: fail, text: "sum of ranks [2], want of ranks [2 3] to spine1"},
 		"to somebody else": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			p.Flow.Dst = netip.AddrPortFrom(a.job.Tree[1].Addr4, wire.PortAggregation)
 			return []*evidence.Packet{p}
-		}, want: fail, says: "want of ranks [2 3] to spine1"},
+		}, want: fail, text: "want of ranks [2 3] to spine1"},
 		"twice": {at: func(_ *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			if round == 1 {
 				return []*evidence.Packet{p, p}
 			}
 			return []*evidence.Packet{p}
-		}, want: fail, says: "slot 0, round 1 up 2 times, and was asked again 0 times"},
+		}, want: fail, text: "slot 0, round 1 up 2 times, and was asked again 0 times"},
 		"twice, when one asked again": {at: func(a *adding, round uint32,
 			p *evidence.Packet) []*evidence.Packet {
 			return []*evidence.Packet{p, a.update(3, round), p}
-		}, want: pass, says: "4 sent again"},
+		}, want: pass, text: "4 sent again"},
 		"lost, and again when one asked": {at: func(a *adding, round uint32,
 			p *evidence.Packet) []*evidence.Packet {
 			lost := *p
 			lost.Drop = "loss"
 			return []*evidence.Packet{p, &lost, a.update(2, round), p}
-		}, want: pass, says: "4 sent again, 4 lost"},
+		}, want: pass, text: "4 sent again, 4 lost"},
 		"dropped before it was sent": {at: func(a *adding, round uint32,
 			p *evidence.Packet) []*evidence.Packet {
 			lost := *p
 			lost.Drop = "tail"
 			return []*evidence.Packet{&lost, a.update(2, round), p}
-		}, want: pass, says: "0 sent again, 4 lost"},
+		}, want: pass, text: "0 sent again, 4 lost"},
 		"not at all": {at: func(_ *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			if round == 2 {
 				return nil
 			}
 			return []*evidence.Packet{p}
-		}, want: fail, says: "no partial sum of slot 0, round 2 went up"},
+		}, want: fail, text: "no partial sum of slot 0, round 2 went up"},
 		"before all came": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			return []*evidence.Packet{a.partial(1, round+1), p}
-		}, want: fail, says: "before the updates of ranks [0 1] had come"},
+		}, want: fail, text: "before the updates of ranks [0 1] had come"},
 		"an old one": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			if round == 2 {
 				return []*evidence.Packet{p, a.partial(2, 0)}
 			}
 			return []*evidence.Packet{p}
-		}, want: fail, says: "after its round 0 was over"},
+		}, want: fail, text: "after its round 0 was over"},
 		"a host's update passes": {at: func(a *adding, round uint32, p *evidence.Packet) []*evidence.Packet {
 			w := &a.job.Workers[2]
 			return []*evidence.Packet{p, a.message("leaf2", "spine1", evidence.Out, wire.AggregationUpdate, 4,
 				round, w.Addr4, a.job.Root().Addr4)}
-		}, want: fail, says: "forwarded an update from"},
+		}, want: fail, text: "forwarded an update from"},
 		"shorter": {at: func(_ *adding, _ uint32, p *evidence.Packet) []*evidence.Packet {
 			f := p.Aggregation.Fields()
 			f.Elements = 9
 			p.Aggregation.Encode(&f)
 			return []*evidence.Packet{p}
-		}, want: fail, says: "leaf2: sent 144 bytes up, the algorithm sends 160"},
+		}, want: fail, text: "leaf2: sent 144 bytes up, the algorithm sends 160"},
 		"another epoch": {at: func(_ *adding, _ uint32, p *evidence.Packet) []*evidence.Packet {
 			f := p.Aggregation.Fields()
 			f.Epoch = 4
 			p.Aggregation.Encode(&f)
 			return []*evidence.Packet{p}
-		}, want: fail, says: "no partial sum of slot 0, round 0 went up"},
+		}, want: fail, text: "no partial sum of slot 0, round 0 went up"},
 		"not at all, by a tap that lost packets": {at: func(a *adding, round uint32,
 			p *evidence.Packet) []*evidence.Packet {
 			a.taps["spine1>leaf2"].Lost = 1
@@ -165,10 +165,10 @@ func TestPartialSums(t *testing.T) {
 				return nil
 			}
 			return []*evidence.Packet{p}
-		}, want: unclear, says: "no partial sum of slot 0, round 2 went up"},
+		}, want: unclear, text: "no partial sum of slot 0, round 2 went up"},
 		"a port without a tap": {end: func(a *adding) {
 			a.taps["h3>leaf2"].Port = "p9"
-		}, want: unclear, says: "not recorded: "},
+		}, want: unclear, text: "not recorded: "},
 		"at one switch": {topology: "single-switch\n  params: {hosts: 4}", want: unclear},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +194,8 @@ func TestPartialSums(t *testing.T) {
 				test.end(a)
 			}
 			if r := a.check.Result(); r.Verdict != test.want ||
-				!strings.Contains(strings.Join(r.Details, "\n"), test.says) {
-				t.Errorf("%v, want %v with %q: %s\n%s", r.Verdict, test.want, test.says, r.Summary,
+				!strings.Contains(strings.Join(r.Details, "\n"), test.text) {
+				t.Errorf("%v, want %v with %q: %s\n%s", r.Verdict, test.want, test.text, r.Summary,
 					strings.Join(r.Details, "\n"))
 			}
 		})

@@ -225,7 +225,7 @@ func (k *acks) selective(f *flow[ackFlow], p *evidence.Packet) {
 	if s := f.at(early); early.From(p.RoCE.BTH.PSN) <= 0 || s == nil || !s.seen {
 		k.misnamed++
 		k.found.Exemplify(
-			"%s: a selective NAK of PSN %d left at %s and says that PSN %d came early, but it had not come",
+			"%s: a selective NAK of PSN %d left at %s and reports PSN %d as early, but it had not arrived",
 			f.name, p.RoCE.BTH.PSN, evidence.ClockTime(p.Time), early)
 	}
 }

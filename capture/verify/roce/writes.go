@@ -192,7 +192,7 @@ func (k *writes) pad(f *flow[writeFlow], p *evidence.Packet) {
 func (k *writes) Result() evidence.Result {
 	r := evidence.Result{Name: title(spec.RoCERuleWrites)}
 	unclear := k.doubts()
-	k.found.Count(k.total, "WRITEs carry another number of bytes than their RETH says")
+	k.found.Count(k.total, "WRITEs carry a different number of bytes than their RETH announces")
 	k.found.Count(k.extra, "WRITEs or READs announce more than 2^31 bytes")
 	k.found.Count(k.beyond, "WRITEs or READs go beyond the last address")
 	k.found.Count(k.size, "packets are longer or shorter than the path MTU allows")
@@ -202,7 +202,7 @@ func (k *writes) Result() evidence.Result {
 		k.partial += uint64(len(f.own.reads))
 	}
 	k.found.Count(k.reads.asked, "READs were repeated for bytes that they had not asked for")
-	k.found.Count(k.reads.size, "answers carry another number of bytes than their part of the READ")
+	k.found.Count(k.reads.size, "answers carry a different number of bytes than their part of the READ")
 	f, placed := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}, evidence.Tally{}
 	placed.Count(k.reads.order, "answers do not match their READ or their part of it")
 	k.suspect(&f, placed.Lines...) // the request for that part may be missing

@@ -63,7 +63,7 @@ func checkWeights(weights []uint32, n int) error {
 		total += uint64(weight)
 	}
 	if total == 0 {
-		problems = append(problems, errors.New("all weights are 0: want at least one above 0"))
+		problems = append(problems, errors.New("all weights are 0: want at least one weight above 0"))
 	}
 	return errors.Join(problems...)
 }
