@@ -3,12 +3,15 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
+	"railbed/plan/topology"
 )
 
 // whyReport is the JSON document of "railbed why".
@@ -17,8 +20,11 @@ type whyReport struct {
 	// not faithful.
 	Fidelity string   `json:"fidelity,omitempty"`
 	Reasons  []string `json:"reasons,omitempty"`
-	// Nodes are those whose kernels dropped packets that had arrived.
-	Nodes   []report.NodeKernel `json:"nodes,omitempty"`
+	// Nodes are those whose kernels dropped packets that had arrived, or whose programs a limit of CPUs held
+	// back.
+	Nodes []report.NodeKernel `json:"nodes,omitempty"`
+	// Denied are those whose programs had no processor for more than half of the time that they wanted one.
+	Denied  []report.NodeKernel `json:"denied,omitempty"`
 	Lost    uint64              `json:"lost_by_the_capture"`
 	Answers []follow.Answer     `json:"answers"`
 	// Operations are the slowest operation of each workload.
@@ -32,9 +38,11 @@ func newWhyCommand(a *app) *cobra.Command {
 		Short: "Say why messages of a run were slow or did not arrive",
 		Long: `Why compares the messages of each workload with the fastest tenth of the same length. It
 says what the others spent more time on, and where: the switch that dropped packets, the
-queue and the senders that filled it, the port that flow control stopped and the port that
-first asked for it, the sender that sent nothing, or the emulator, which was late. Each cause
-has the message that it delayed most, and the commands that show it.`,
+link that changed their bytes, the queue and the senders that filled it, the port that sent
+less than its link's rate, the port that flow control stopped and the port that first asked
+for it, the receiver whose TCP window was full, the sender that sent nothing and the marks
+that slowed it down, a node's limit of CPUs, or the emulator, which was late. Each cause has
+the message that it delayed most, and the commands that show it.`,
 		Example: `  railbed why out
   railbed why out --workload ar
   railbed why out -o json | jq '.answers[].causes[0]'`,
@@ -69,6 +77,9 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 	return nil
 }
 
+// throttled is from how many seconds on the answer says that a node's limit of CPUs held its programs back.
+const throttled = 0.1
+
 func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 	told := &whyReport{Lost: r.Lost, Answers: []follow.Answer{}}
 	if run.Report != nil && run.Report.Fidelity != nil {
@@ -77,8 +88,11 @@ func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 			told.Reasons = run.Report.Fidelity.Reasons
 		}
 		for _, n := range run.Report.Fidelity.Nodes {
-			if n.Lost() > 0 {
+			if n.Lost() > 0 || n.Throttled > throttled {
 				told.Nodes = append(told.Nodes, n)
+			}
+			if n.Denied() > 0.5 {
+				told.Denied = append(told.Denied, n)
 			}
 		}
 	}
@@ -93,9 +107,26 @@ func (a *app) printWhy(name string, told *whyReport) {
 		}
 		fmt.Fprintln(a.stdout)
 	}
+	if len(told.Denied) > 0 {
+		var names []string
+		least, most := 1.0, 0.0
+		for _, n := range told.Denied {
+			names = append(names, n.Node)
+			least, most = min(least, n.Denied()), max(most, n.Denied())
+		}
+		slices.SortFunc(names, topology.CompareNames)
+		a.show("programs of %s had no processor for %.0f%% to %.0f%% of the time that they wanted one",
+			shortened(names), least*100, most*100)
+	}
 	for _, n := range told.Nodes {
-		a.show("%s: its kernel dropped %s: %s. Its programs were denied a processor for %.0f%% of the time "+
-			"that they wanted one.", n.Node, count(int(n.Dropped()), "packet"), n.Reasons(), n.Denied()*100)
+		if n.Throttled > throttled {
+			a.show("%s: the limit of CPUs held its programs back for %s", n.Node,
+				report.Took(time.Duration(n.Throttled*1e9)))
+		}
+		if n.Lost() == 0 {
+			continue
+		}
+		a.show("%s: its kernel dropped %s: %s", n.Node, count(int(n.Dropped()), "packet"), n.Reasons())
 	}
 	if told.Lost > 0 {
 		a.show("The capture lost %s: messages may seem unfinished.", count(int(told.Lost), "packet"))

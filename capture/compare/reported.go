@@ -200,13 +200,15 @@ func (g *gathered) fidelity(f *report.Fidelity) {
 		to.add("frames lost by the emulator", "", Less, float64(t.Lost))
 	}
 	to.add("packets lost by captures", "", Less, float64(f.Dropped))
-	dropped, denied := uint64(0), 0.0
+	dropped, denied, throttled := uint64(0), 0.0, 0.0
 	for i := range f.Nodes {
 		dropped += f.Nodes[i].Dropped()
 		denied = max(denied, f.Nodes[i].Denied())
+		throttled += f.Nodes[i].Throttled
 	}
 	to.add("packets dropped by kernels of nodes", "", Less, float64(dropped))
 	to.add("processor time denied, worst node", Share, Less, denied)
+	to.add("programs held back by limits of CPUs", Seconds, Less, throttled)
 	to.add("packets dropped by the host's backlog", "", Less, float64(f.Backlog))
 	var all linkCounts
 	for i := range f.Links {

@@ -21,6 +21,9 @@ func (w *why) fate(packet int) (at cause, record int) {
 			return at, s.Number
 		}
 	}
+	if p.changed > 0 {
+		return w.corrupted(sights, p.changed)
+	}
 	switch {
 	case last.Time > w.r.End-int64(time.Millisecond)*w.r.Dilation:
 		at.part, at.what = Unseen, "the recording ends while packets are under way"
@@ -39,6 +42,19 @@ func (w *why) fate(packet int) (at cause, record int) {
 			"drop"
 	}
 	return at, last.Number
+}
+
+// corrupted returns where the bytes of a packet changed: its receiver discards it by its checksum.
+func (w *why) corrupted(sights []Sight, changed int32) (at cause, record int) {
+	i := slices.IndexFunc(sights, func(s Sight) bool { return s.Number == w.r.sights[changed].Number })
+	from, to := sights[i-1], sights[i]
+	at = cause{part: Recover, tap: from.Tap, what: "bytes of packets changed on the link to " +
+		w.r.Taps[to.Tap].Name() + ", and their receiver discarded them"}
+	if !from.Out {
+		at.tap, at.what = to.Tap, "bytes of packets changed in the node or switch, and their receiver "+
+			"discarded them"
+	}
+	return at, to.Number
 }
 
 // heldAtEnd reports whether flow control stopped a port at the end of the recording.

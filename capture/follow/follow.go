@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"railbed/capture/display"
+	"railbed/capture/report"
 )
 
 // Part is a kind of time that a packet or message spends.
@@ -138,6 +139,8 @@ type Packet struct {
 
 	first, last int32 // sights
 	bytes       span  // what the packet carries, in the positions of its stream
+	identity    uint64
+	changed     int32 // the first sight at which its bytes were others than at the first, or 0
 }
 
 // Flow is one direction of a conversation.
@@ -180,7 +183,9 @@ type Message struct {
 
 	bytes   span // in the positions of its stream; its end is 0 if unknown
 	missing int  // packets without an acknowledgement
-	round   int  // of a contribution to a sum: an index of Recording.rounds, from 1 on
+
+	held  int64 // time in which the sender waited for the receiver's window
+	round int   // of a contribution to a sum: an index of Recording.rounds, from 1 on
 }
 
 // Took returns how long the message took to arrive, 0 if it did not arrive.
@@ -198,6 +203,8 @@ type Tap struct {
 	Link       string
 	// Lost is how many packets the capture lost there.
 	Lost uint64
+
+	whole bool // no filter left packets out, and none were lost
 }
 
 // Recording holds the packets and messages of a capture. It takes some 80 bytes for each record.
@@ -224,6 +231,9 @@ type Recording struct {
 	tapped  map[string]bool // nodes whose NICs have taps, and switches with own addresses.
 	ends    map[string]bool // switches with own addresses.
 	rounds  [][]int         // the messages that contribute to the same sum, from index 1 on.
+	slowed  map[string]*slowdown
+	kernels map[string]report.NodeKernel // of a run's nodes
+	closed  []closure
 }
 
 // PacketOf returns the index of the packet of a record, or -1.

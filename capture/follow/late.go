@@ -58,8 +58,15 @@ func (r *Recording) starters(messages []int) (all []starter, idle int64) {
 	return all, idle
 }
 
-// late adds the time in which no message was under way, if it is a fifth of all time or more: then the
-// programs kept the network waiting. It names the nodes that sent the next message.
+// Time in which no message was under way is a cause from one part in so many on. Between operations programs
+// compute, and within an operation they have only to send.
+const (
+	idleBetween = 5
+	idleWithin  = 20
+)
+
+// late adds the time in which no message was under way, if it is long: then the programs kept the network
+// waiting. It names the nodes that sent the next message.
 func (w *why) late(messages []int) {
 	all, idle := w.r.starters(messages)
 	first, last := w.r.End, w.r.Start
@@ -67,7 +74,7 @@ func (w *why) late(messages []int) {
 		m := &w.r.Messages[i]
 		first, last = min(first, m.Start), max(last, m.Start, m.Placed)
 	}
-	if len(all) == 0 || idle < (last-first)/5 {
+	if len(all) == 0 || idle < (last-first)/w.idle {
 		return
 	}
 	s := &all[0]

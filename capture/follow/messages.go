@@ -214,4 +214,7 @@ func (f *Follower) numberMessages() {
 			p.Message = places[p.Message]
 		}
 	}
+	for i := range r.closed {
+		r.closed[i].message = places[r.closed[i].message]
+	}
 }

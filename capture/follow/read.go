@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"railbed/capture/bundle"
+	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
 	"railbed/plan"
@@ -39,7 +40,9 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 func NewFollower(o Options) *Follower {
 	f := &Follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
-			tapped: map[string]bool{}, ends: map[string]bool{}, soft: map[string]bool{}},
+			tapped: map[string]bool{}, ends: map[string]bool{}, soft: map[string]bool{},
+			slowed: map[string]*slowdown{}, kernels: map[string]report.NodeKernel{}},
+		windows: map[connection]*window{},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
 		owners: evidence.OwnersOf(o.Plan), exchanges: map[exchangeKey]int32{}, rounds: map[roundKey]int{},
 	}
@@ -101,8 +104,14 @@ func ReadRun(ctx context.Context, run *bundle.Run) (*Recording, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return Read(ctx, file, Options{Options: evidence.Options{Plan: run.Plan, Keys: keys},
+	r, err := Read(ctx, file, Options{Options: evidence.Options{Plan: run.Plan, Keys: keys},
 		Workloads: run.Workloads})
+	if err == nil && run.Report != nil && run.Report.Fidelity != nil {
+		for _, n := range run.Report.Fidelity.Nodes {
+			r.kernels[n.Node] = n
+		}
+	}
+	return r, err
 }
 
 // Follower collects what a Recording needs. It is a check, so that one pass over a capture can serve it and
@@ -118,6 +127,7 @@ type Follower struct {
 	// exchanges are contributions to sums, and rounds the sums.
 	exchanges map[exchangeKey]int32
 	rounds    map[roundKey]int
+	windows   map[connection]*window
 	full      bool
 }
 
@@ -162,7 +172,7 @@ func (f *Follower) Packet(p *evidence.Packet) {
 		packet = int32(len(r.Packets))
 		f.packets[p.ID] = packet
 		r.Packets = append(r.Packets, Packet{ID: p.ID, Flow: -1, Message: -1, Length: p.Length, first: at,
-			last: at})
+			last: at, identity: p.Identity()})
 		f.newPacket(p, packet)
 	}
 	for len(r.records) < p.Number {
@@ -182,9 +192,13 @@ func (f *Follower) see(p *evidence.Packet, packet, at int32) {
 	if p.Verdict == "trim" || p.RD != nil && p.RD.Trimmed {
 		q.Trimmed = true
 	}
-	if q.Arrived == 0 && !q.Trimmed && !p.Foreign && r.arrives(q, &r.sights[at]) {
+	if q.changed == 0 && p.Length == q.Length && !q.Trimmed && p.Identity() != q.identity {
+		q.changed = at
+	}
+	if q.Arrived == 0 && !q.Trimmed && !p.Foreign && q.changed == 0 && r.arrives(q, &r.sights[at]) {
 		q.Arrived = p.Time
 	}
+	f.restrain(p, packet)
 	if p.Tap.NIC && p.Direction == evidence.In && p.RD != nil && p.RD.Type == wire.RDAck && p.RD.Clear() {
 		f.acknowledge(p)
 	}
@@ -260,7 +274,7 @@ func (f *Follower) finish() {
 	r := f.r
 	f.addTaps()
 	for i, tap := range f.capture.Taps {
-		r.Taps[i].Lost = tap.Lost
+		r.Taps[i].Lost, r.Taps[i].whole = tap.Lost, tap.Whole()
 	}
 	r.Dilation = max(int64(f.capture.Dilation), 1)
 	r.lanes = lanesOf(f.capture.Plan, r.Taps, r.Dilation)
@@ -268,6 +282,9 @@ func (f *Follower) finish() {
 		for _, n := range f.capture.Plan.Nodes {
 			r.cpus[n.Name] = n.CPU
 		}
+	}
+	for _, w := range f.windows {
+		f.endWait(w)
 	}
 	f.numberMessages()
 	r.account()

@@ -70,11 +70,16 @@ const causesShown = 8
 // Why compares the messages of each workload and protocol with the fastest tenth of about the same length.
 // Its causes are the places where the other messages spent the difference.
 func (r *Recording) Why(messages []int) (answers []Answer) {
-	return r.WhyIn(messages, r.Start, r.End)
+	return r.why(messages, span{r.Start, r.End}, idleBetween)
 }
 
-// WhyIn is Why for the causes of messages that started in a time. It compares them with all messages.
+// WhyIn is Why for the causes of messages that started in the time of an operation. It compares them with all
+// messages.
 func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
+	return r.why(messages, span{from, to}, idleWithin)
+}
+
+func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer) {
 	passing := map[int][]passage{}
 	for _, sum := range r.Sums(messages) {
 		var of []int
@@ -83,7 +88,7 @@ func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 				of = append(of, i)
 			}
 		}
-		w := why{r: r, time: span{from, to}, passing: passing, causes: map[cause]*Cause{}}
+		w := why{r: r, time: time, idle: idle, passing: passing, causes: map[cause]*Cause{}}
 		answers = append(answers, w.answer(sum, of))
 	}
 	return answers
@@ -92,8 +97,10 @@ func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 type why struct {
 	r       *Recording
 	time    span              // of the starts of messages with causes
+	idle    int64             // one part in so many of the time counts if no message was under way
 	passing map[int][]passage // by tap
 	causes  map[cause]*Cause
+	offers  map[string]*offer // by receiver
 }
 
 func (w *why) answer(sum Sum, messages []int) Answer {
@@ -134,7 +141,9 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 			}
 		}
 	}
-	w.late(slices.DeleteFunc(slices.Clone(messages), func(i int) bool { return !w.asked(i) }))
+	asked := slices.DeleteFunc(slices.Clone(messages), func(i int) bool { return !w.asked(i) })
+	w.late(asked)
+	w.windows(asked)
 	a.Causes = w.ranked()
 	return a
 }
@@ -262,19 +271,25 @@ func (w *why) lost(message int) {
 		w.r.First(int(w.r.Messages[message].Packets[0])))
 }
 
+// sentNothing is the cause of a sender that waited for its program, a processor, or for congestion control.
+const sentNothing = "the sender sent nothing of the message"
+
 // slow finds what a message spent more time on than the fastest.
 func (w *why) slow(message int, best *Account) {
 	m := &w.r.Messages[message]
 	hops := w.r.way(m)
 	for part := range Part(Parts) {
 		extra := m.Account[part] - best[part]
+		if part == Host {
+			extra -= m.held // has a cause of its own
+		}
 		if extra <= 0 {
 			continue
 		}
 		switch part {
 		case Host:
 			w.add(cause{part: Host, tap: -1, node: w.sender(m),
-				what: "the sender sent nothing of the message"}, message, extra,
+				what: sentNothing}, message, extra,
 				w.r.First(m.Critical))
 		case Recover:
 			at, record := w.recovered(m)
@@ -342,22 +357,24 @@ func (r *Recording) needless(m *Message) (n int) {
 	return n
 }
 
-// passage is a packet that a port sends.
-type passage struct {
-	at     int64
-	packet int
-}
-
 // explain completes the words of a cause.
 func (w *why) explain(c *Cause) {
 	switch c.at.part {
+	case Host:
+		switch c.What {
+		case sentNothing:
+			c.What += w.r.restraint(c.Where)
+		case fullWindow:
+			c.What += w.waiters(c.Where)
+		}
+		c.What += w.r.throttled(c.Where)
 	case Queue:
 		if c.What != "" { // of packets that did not leave
 			return
 		}
 		c.What = "packets waited in the queue"
 		if len(c.Where) == 1 {
-			c.What += w.company(c)
+			c.What += w.company(c) + w.pace(c.at.tap)
 		}
 	case Recover:
 		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {
@@ -382,16 +399,6 @@ func (w *why) explain(c *Cause) {
 // company names the senders whose packets the port sent while the packet of the cause's record waited.
 func (w *why) company(c *Cause) string {
 	port := c.at.tap
-	if w.passing[port] == nil {
-		for i := range w.r.Packets {
-			for _, s := range w.r.Sights(i) {
-				if s.Tap == port && s.Out && s.Verdict != "drop" {
-					w.passing[port] = append(w.passing[port], passage{s.Time, i})
-				}
-			}
-		}
-		slices.SortFunc(w.passing[port], func(a, b passage) int { return cmp.Compare(a.at, b.at) })
-	}
 	var wait Hop
 	for _, h := range w.r.Hops(w.r.PacketOf(c.Record)) {
 		if h.To.Number == c.Record {
@@ -400,7 +407,7 @@ func (w *why) company(c *Cause) string {
 	}
 	bytes := map[string]int64{}
 	var total int64
-	for _, p := range w.passing[port] {
+	for _, p := range w.passed(port) {
 		if p.at < wait.From.Time || p.at > wait.To.Time {
 			continue
 		}
@@ -447,7 +454,7 @@ func (w *why) pauser(c *Cause) string {
 		case tap.NIC:
 			root = tap.Name() + ", a NIC, asked for it first"
 		case next < 0:
-			root = tap.Name() + " asked for it first, as queues of its switch filled"
+			root = tap.Name() + " asked for it first, as " + w.filled(asker)
 		case slices.Contains(askers, tap.Name()):
 			root = "switches stopped each other"
 		default:

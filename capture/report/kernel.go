@@ -19,6 +19,8 @@ type NodeKernel struct {
 	// all threads.
 	Ran    float64 `json:"programs_ran"`
 	Waited float64 `json:"programs_waited"`
+	// Throttled is the part of Waited that the node's limit of CPUs caused, in seconds, summed over the CPUs.
+	Throttled float64 `json:"programs_throttled,omitempty"`
 }
 
 // Denied is the share of the time in which the node's programs wanted a processor and had none.

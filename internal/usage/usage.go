@@ -37,4 +37,7 @@ type Programs struct {
 	// Waited is the time in which a thread could have run and had no processor
 	// (Documentation/scheduler/sched-stats.rst of Linux).
 	Waited time.Duration `json:"waited_ns"`
+	// Throttled is the time in which the node's limit of CPUs held its programs back, over all CPUs. Waited
+	// has it, too.
+	Throttled time.Duration `json:"throttled_ns,omitempty"`
 }

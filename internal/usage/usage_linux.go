@@ -77,7 +77,9 @@ func sum(counters ...*float64) (total uint64) {
 	return total
 }
 
-func (p Programs) minus(o Programs) Programs { return Programs{p.Ran - o.Ran, p.Waited - o.Waited} }
+func (p Programs) minus(o Programs) Programs {
+	return Programs{Ran: p.Ran - o.Ran, Waited: p.Waited - o.Waited}
+}
 
 // Book adds up the times of the programs in network namespaces, ended programs included. If a thread ends
 // between two readings, its time after the first of them is missing. The zero value is ready, and its methods
@@ -140,7 +142,7 @@ func (b *Book) readProcess(dir string, inode uint64, seen map[int]Programs) {
 			used = now
 		}
 		total := b.totals[inode]
-		b.totals[inode] = Programs{total.Ran + used.Ran, total.Waited + used.Waited}
+		b.totals[inode] = Programs{Ran: total.Ran + used.Ran, Waited: total.Waited + used.Waited}
 		seen[id] = now
 	}
 }
@@ -157,7 +159,7 @@ func parseSchedstat(text string) (p Programs, valid bool) {
 		return p, false
 	}
 	waited, err := strconv.ParseInt(fields[1], 10, 64)
-	return Programs{time.Duration(ran), time.Duration(waited)}, err == nil
+	return Programs{Ran: time.Duration(ran), Waited: time.Duration(waited)}, err == nil
 }
 
 // namespaceOf returns the inode of a process's network namespace, from "net:[4026531840]".

@@ -203,7 +203,8 @@ func anyCPU() (one unix.CPUSet, err error) {
 
 func TestParseSchedstat(t *testing.T) {
 	// From Documentation/scheduler/sched-stats.rst: time on the CPU, time on a run queue, timeslices.
-	if got, valid := parseSchedstat("123456789 42 7\n"); !valid || got != (Programs{123456789, 42}) {
+	want := Programs{Ran: 123456789, Waited: 42}
+	if got, valid := parseSchedstat("123456789 42 7\n"); !valid || got != want {
 		t.Errorf("got %+v, %v", got, valid)
 	}
 	for _, text := range []string{"", "1 2", "a 2 3", "1 b 3", "0 0 0 0"} {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -235,6 +236,27 @@ func (g *Group) Descriptor() (fd int, use bool) {
 		return 0, false
 	}
 	return int(g.unified.Fd()), true
+}
+
+// Throttled returns the time in which the limit of processor time held the node's programs back, summed over
+// the processors.
+func (g *Group) Throttled() (time.Duration, error) {
+	if g == nil || g.limits.CPU == 0 {
+		return 0, nil
+	}
+	text, err := os.ReadFile(filepath.Join(g.dirs[0], "cpu.stat")) // the processor's group is the first
+	if err != nil {
+		return 0, fmt.Errorf("read the throttled time: %w", err)
+	}
+	for field := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(field), " ")
+		unit, known := map[string]time.Duration{"throttled_usec": time.Microsecond, "throttled_time": 1}[name]
+		if known {
+			count, err := strconv.ParseInt(value, 10, 64)
+			return time.Duration(count) * unit, err
+		}
+	}
+	return 0, fmt.Errorf("%s/cpu.stat has no throttled time", g.dirs[0])
 }
 
 // Close removes the group, which must be empty of processes. It is idempotent.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
@@ -111,6 +112,9 @@ func TestLimits(t *testing.T) {
 	script := `timeout 1 sh -c 'while :; do :; done'; read -r line < /proc/self/stat; set -- $line; [ $((${16} + ${17})) -lt 60 ]`
 	if exit := run(script); exit.Code != 0 {
 		t.Error("a quarter of a core gave more than 0.6 s of processor time in 1 s")
+	}
+	if held, err := group.Throttled(); err != nil || held < time.Millisecond || held > 10*time.Second {
+		t.Errorf("the loop was throttled for %v, %v", held, err)
 	}
 }
 

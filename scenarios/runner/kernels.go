@@ -28,8 +28,9 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 			continue
 		}
 		n := report.NodeKernel{Node: now.Name, Queues: queues[now.Name],
-			Ran:    (now.Programs.Ran - was.Programs.Ran).Seconds(),
-			Waited: (now.Programs.Waited - was.Programs.Waited).Seconds()}
+			Ran:       (now.Programs.Ran - was.Programs.Ran).Seconds(),
+			Waited:    (now.Programs.Waited - was.Programs.Waited).Seconds(),
+			Throttled: (now.Programs.Throttled - was.Programs.Throttled).Seconds()}
 		n.Received = since(was.Stack.Received, now.Stack.Received)
 		for reason, count := range now.Stack.Drops {
 			if grew := since(was.Stack.Drops[reason], count); grew > 0 {

@@ -70,7 +70,7 @@ var (
 	nodeDrops = prometheus.NewDesc("railbed_node_drops_total",
 		"Packets that the node's kernel dropped.", []string{"node", "reason"}, nil)
 	programTime = prometheus.NewDesc("railbed_node_programs_seconds_total",
-		"Time that the node's programs ran and waited for a CPU, over all threads.",
+		"Time that the node's programs ran and waited for a CPU, over all threads, and were throttled.",
 		[]string{"node", "state"}, nil)
 	nodeDescs = []*prometheus.Desc{nodeDrops, programTime}
 )
@@ -95,7 +95,7 @@ func (c *fabricCollector) collectNodes(metrics chan<- prometheus.Metric) {
 			count(nodeDrops, n.Stack.Drops[reason], reason)
 		}
 		for state, time := range map[string]time.Duration{"ran": n.Programs.Ran,
-			"waited": n.Programs.Waited} {
+			"waited": n.Programs.Waited, "throttled": n.Programs.Throttled} {
 			metrics <- prometheus.MustNewConstMetric(programTime, prometheus.CounterValue, time.Seconds(),
 				n.Name, state)
 		}

@@ -20,8 +20,8 @@ import (
 
 // planCgroups decides the cgroups for the limits of each node. A virtual machine gets its memory
 // when it is made, and an engine applies a container's limits.
-func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
-	groups := make([]*cgroup.Group, len(s.plan.Nodes))
+func (s *supervisor) planCgroups() (err error) {
+	s.groups = make([]*cgroup.Group, len(s.plan.Nodes))
 	for i, n := range s.plan.Nodes {
 		limits := cgroup.Limits{CPU: n.CPU, Memory: n.Memory}
 		if n.Runtime == spec.VM {
@@ -30,20 +30,17 @@ func (s *supervisor) planCgroups() ([]*cgroup.Group, error) {
 		if n.Container != nil {
 			limits = cgroup.Limits{}
 		}
-		var err error
-		groups[i], err = cgroup.Plan(s.plan.Name, n.Name, limits)
+		s.groups[i], err = cgroup.Plan(s.plan.Name, n.Name, limits)
 		if err != nil {
-			return nil, fmt.Errorf("limit node %s: %w", n.Name, err)
+			return fmt.Errorf("limit node %s: %w", n.Name, err)
 		}
 	}
-	return groups, nil
+	return nil
 }
 
 // creator returns the function that creates a node by its runtime and number. The function is safe
 // for concurrent use.
-func (s *supervisor) creator(
-	groups []*cgroup.Group, nice int,
-) func(ctx context.Context, from nodes.Runtime, i int) error {
+func (s *supervisor) creator(nice int) func(ctx context.Context, from nodes.Runtime, i int) error {
 	p := s.plan
 	var lock sync.Mutex // guards s.nodes and booted
 	booted, guests := 0, len(p.Guests())
@@ -54,7 +51,7 @@ func (s *supervisor) creator(
 	return func(ctx context.Context, from nodes.Runtime, i int) error {
 		n := p.Nodes[i]
 		node, err := from.Create(ctx, nodes.Config{
-			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: groups[i],
+			Testbed: p.Name, Node: n, Hosts: p.Hosts, Namespace: s.namespaces[n.Name], Cgroup: s.groups[i],
 			Nice: nice, Dilation: p.Dilation, Trace: trace,
 		})
 		if err != nil {
@@ -74,7 +71,7 @@ func (s *supervisor) creator(
 
 // createNodes makes the nodes in the namespaces that have their network. As many virtual machines
 // boot at a time as there are cores.
-func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) error {
+func (s *supervisor) createNodes(ctx context.Context) error {
 	p := s.plan
 	if err := vm.Check(p.Nodes); err != nil {
 		return err
@@ -84,7 +81,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 		nice = reexec.ProgramNice
 		go reexec.GiveWay(nice)
 	}
-	create := s.creator(groups, nice)
+	create := s.creator(nice)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	booting, ctx := errgroup.WithContext(ctx)
@@ -92,7 +89,7 @@ func (s *supervisor) createNodes(ctx context.Context, groups []*cgroup.Group) er
 	beginning, begin := errgroup.WithContext(ctx) // the container runtime has its own limit
 	var err error
 	for i, n := range p.Nodes {
-		err = groups[i].Make()
+		err = s.groups[i].Make()
 		switch {
 		case err != nil:
 			err = fmt.Errorf("limit node %s: %w", n.Name, err)

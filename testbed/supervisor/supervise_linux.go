@@ -71,6 +71,7 @@ type supervisor struct {
 	reactions  *reactions      // of routers with daemons; nil without
 	taken      map[string]bool // published names that belong to others
 	programs   usage.Book      // of the nodes
+	groups     []*cgroup.Group // of the plan's nodes
 	reporting  sync.Mutex      // held while the report for a crash is written
 	// recorded is the record in the run directory, a copy in case that is lost.
 	recorded rundir.Published
@@ -230,20 +231,19 @@ func (s *supervisor) build(ctx context.Context) error {
 	if err := s.receivePlan(ctx); err != nil {
 		return err
 	}
-	groups, err := s.planCgroups()
-	if err != nil {
+	if err := s.planCgroups(); err != nil {
 		return err
 	}
 	if err := s.openEngine(ctx); err != nil {
 		return err
 	}
-	if err := s.buildFabric(ctx, calibration, groups); err != nil {
+	if err := s.buildFabric(ctx, calibration); err != nil {
 		return err
 	}
 	if err := s.startManagement(ctx); err != nil {
 		return err
 	}
-	if err := s.createNodes(ctx, groups); err != nil {
+	if err := s.createNodes(ctx); err != nil {
 		return err
 	}
 	return s.startRouting(ctx)
@@ -251,8 +251,7 @@ func (s *supervisor) build(ctx context.Context) error {
 
 // buildFabric makes the network and at the same time publishes the names. Publishing is work of the
 // file system, and much of the network's work waits for one lock.
-func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibration,
-	groups []*cgroup.Group) error {
+func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibration) error {
 	options := fabric.Options{Calibration: calibration, Progress: func(done, total int) {
 		s.startup.progress("build fabric", done, total)
 	}}
@@ -260,7 +259,7 @@ func (s *supervisor) buildFabric(ctx context.Context, calibration *link.Calibrat
 		options.Trace = s.startup.trace
 	}
 	var group errgroup.Group
-	group.Go(func() error { return s.publish(groups) })
+	group.Go(func() error { return s.publish() })
 	var err error
 	s.fabric, err = fabric.Build(ctx, s.plan, s.namespaces, options)
 	if lost := calibration.NotStored(); lost != nil {
@@ -342,9 +341,9 @@ func makeNamespaces(ctx context.Context, count int) ([]*kernel.Namespace, error)
 // publish records the objects that the testbed makes outside its run directory. It also makes the
 // namespaces known to ip-netns(8) as TESTBED-NODE. The names are links to descriptors of this
 // process, which dangle once it is dead.
-func (s *supervisor) publish(groups []*cgroup.Group) error {
+func (s *supervisor) publish() error {
 	record := rundir.Published{Containers: s.engine.Host()}
-	for _, group := range groups {
+	for _, group := range s.groups {
 		for _, dir := range group.Dirs() {
 			if !slices.Contains(record.Cgroups, dir) {
 				record.Cgroups = append(record.Cgroups, dir)

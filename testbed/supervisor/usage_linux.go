@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,10 @@ func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []Node
 	}
 	for _, n := range counted {
 		used := programs[inode[n.Name]]
+		at := slices.IndexFunc(p.Nodes, func(of plan.Node) bool { return of.Name == n.Name })
+		if used.Throttled, err = s.groups[at].Throttled(); err != nil {
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
 		n.Programs = &used
 	}
 	if !stacks {

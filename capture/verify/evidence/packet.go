@@ -82,6 +82,12 @@ type Packet struct {
 	Payload  int
 	SYN, FIN bool
 	PSH      bool
+	// ACK says that Ack is set. Window is in units of the receiver's scale, of which Scale is the logarithm
+	// that a SYN announces, or -1. ECE is the receiver's echo of congestion.
+	ACK, ECE bool
+	Ack      uint32
+	Window   uint16
+	Scale    int8
 	// Segment is the captured part of TCP's payload. It is valid until the next packet.
 	Segment []byte
 	// RD is the reliable datagram that the packet carries. It is nil for other packets, and where
@@ -301,6 +307,8 @@ func (d *decoder) headers(length int) {
 			copy(p.key.Dst[:], d.ipv6.DstIP)
 		case golayers.LayerTypeTCP:
 			p.Seq, p.SYN, p.FIN, p.PSH = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN, d.tcp.PSH
+			p.ACK, p.ECE, p.Ack, p.Window = d.tcp.ACK, d.tcp.ECE, d.tcp.Ack, d.tcp.Window
+			p.Scale = windowScale(&d.tcp)
 			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
 			p.Segment = d.tcp.Payload
 			p.key.sport, p.key.dport = uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort)
@@ -324,6 +332,18 @@ func (d *decoder) headers(length int) {
 	if p.Flow == nil { // too many flows: the contents of this flow are not decoded
 		p.RD, p.RDFault, p.RoCE, p.RoCEFault, p.Aggregation = nil, RDSound, nil, RoCESound, nil
 	}
+}
+
+// windowScale returns the logarithm that a SYN announces (RFC 7323, 2.2), -1 without one.
+func windowScale(segment *golayers.TCP) int8 {
+	if segment.SYN {
+		for _, option := range segment.Options {
+			if option.OptionType == golayers.TCPOptionKindWindowScale && len(option.OptionData) == 1 {
+				return int8(min(option.OptionData[0], 14))
+			}
+		}
+	}
+	return -1
 }
 
 func (d *decoder) flow() *Flow {

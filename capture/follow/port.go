@@ -1,0 +1,113 @@
+package follow
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"railbed/capture/report"
+)
+
+// passage is a packet that a port sends.
+type passage struct {
+	at, due int64
+	came    int64 // when it was due at the port's switch, 0 if that was not recorded
+	packet  int
+	queue   int8
+}
+
+// passed returns what a port sent, in the order of time.
+func (w *why) passed(port int) []passage {
+	if all, known := w.passing[port]; known {
+		return all
+	}
+	var all []passage
+	for i := range w.r.Packets {
+		came := int64(0)
+		for _, s := range w.r.Sights(i) {
+			switch {
+			case w.r.Taps[s.Tap].Node != w.r.Taps[port].Node || s.Event || s.Verdict == "drop":
+			case !s.Out:
+				came = s.Due
+			case s.Tap == port:
+				all = append(all, passage{s.Time, s.Due, came, i, s.Queue})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b passage) int { return cmp.Compare(a.at, b.at) })
+	w.passing[port] = all
+	return all
+}
+
+// Bounds from which a port counts as slow: packets that left later after the one before them than the link's
+// rate asks, though they waited. A link with less than its rate shows it at nearly all of them.
+const (
+	slowest    = 20 // packets
+	slowShare  = 4  // one in so many of those that waited
+	slowFactor = 1.5
+)
+
+// pace says that a port sent more slowly than its link's rate while packets waited, "" if it did not.
+func (w *why) pace(port int) string {
+	lane := &w.r.lanes[port]
+	if !lane.known || lane.rate == 0 || !w.r.Taps[port].whole || w.r.Taps[port].NIC {
+		return ""
+	}
+	all := w.passed(port)
+	var waited, slow int
+	var bits, took float64
+	var from int64
+	for i := 1; i < len(all); i++ {
+		before, p := &all[i-1], &all[i]
+		if p.came == 0 || p.came > before.due || w.r.pausedFor(line{port, p.queue}, before.due, p.due) > 0 {
+			continue
+		}
+		waited++
+		wants := lane.serialise(w.r.Packets[before.packet].Length)
+		if gap := p.due - before.due; float64(gap) > slowFactor*float64(wants) {
+			if slow++; slow == 1 {
+				from = before.due
+			}
+			bits += float64(int64(w.r.Packets[before.packet].Length)+lane.overhead) * 8
+			took += float64(gap) / float64(w.r.Dilation)
+		}
+	}
+	if slow < slowest || slow*slowShare < waited {
+		return ""
+	}
+	return fmt.Sprintf("; from %s on it sent %s, and its link has %s", report.Took(w.r.Own(from-w.r.Start)),
+		report.Bits(bits/took*1e9), report.Bits(float64(lane.rate)))
+}
+
+// filled names the ports of a switch whose queues were fullest while one of its ports asked for pauses.
+func (w *why) filled(asker int) string {
+	paused := w.r.lanes[asker].far // the port that it stopped
+	held := map[int]int64{}
+	for i := range w.r.Taps {
+		if w.r.Taps[i].Node == w.r.Taps[asker].Node && i != asker {
+			for _, p := range w.passed(i) {
+				if p.came > 0 && w.r.pausedFor(line{paused, p.queue}, p.came, p.due) > 0 {
+					held[i] += (p.due - p.came) * int64(w.r.Packets[p.packet].Length)
+				}
+			}
+		}
+	}
+	port, most, total := -1, int64(0), int64(0)
+	for i := range w.r.Taps {
+		total += held[i]
+		if held[i] > most {
+			port, most = i, held[i]
+		}
+	}
+	if port < 0 {
+		return "queues of its switch filled"
+	}
+	text := fmt.Sprintf("the queue of %s filled", w.r.Taps[port].Name())
+	if most*10 < total*6 {
+		text = "queues of its switch filled, that of " + w.r.Taps[port].Name() + " most"
+	}
+	if far := w.r.lanes[port].far; far >= 0 && w.r.Taps[far].NIC {
+		text += ", to " + w.r.Taps[far].Node
+	}
+	return text + w.pace(port)
+}

@@ -1,0 +1,177 @@
+package follow
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify/evidence"
+	"railbed/internal/infiniband"
+	"railbed/internal/wire"
+)
+
+// slowdown is what asked the senders of a node to send slower.
+type slowdown struct {
+	// notices count what came to the node's NICs: CNPs of RoCEv2, acknowledgements of TCP with ECE, and
+	// acknowledgements of reliable datagrams that report marked packets.
+	notices map[string]int
+	marks   map[int]*marks // of the node's packets, by the tap of the switch that set them
+	packets int            // that carried parts of messages
+}
+
+// marks are packets that a port marked, and the bytes in its queue then.
+type marks struct {
+	count       int
+	least, most int64
+}
+
+// restrain takes from a packet what makes a sender send slower.
+func (f *Follower) restrain(p *evidence.Packet, packet int32) {
+	q := &f.r.Packets[packet]
+	if q.Flow < 0 {
+		return
+	}
+	flow := &f.r.Flows[q.Flow]
+	if p.Verdict == "mark" && flow.From != "" {
+		s := f.slowdown(flow.From)
+		m := s.marks[p.Tap.Index]
+		if m == nil {
+			m = &marks{least: p.Depth}
+			s.marks[p.Tap.Index] = m
+		}
+		m.count++
+		m.least, m.most = min(m.least, p.Depth), max(m.most, p.Depth)
+	}
+	if !p.Tap.NIC || p.Event {
+		return
+	}
+	if p.Direction == evidence.Out {
+		if q.Message >= 0 && flow.From != "" {
+			f.slowdown(flow.From).packets++
+		}
+	} else if notice := noticeOf(p); notice != "" && p.Direction == evidence.In {
+		f.slowdown(p.Tap.Node).notices[notice]++
+	}
+	if p.Proto == evidence.ProtoTCP && !p.Fragment {
+		f.window(p, packet)
+	}
+}
+
+func (f *Follower) slowdown(node string) *slowdown {
+	s := f.r.slowed[node]
+	if s == nil {
+		s = &slowdown{notices: map[string]int{}, marks: map[int]*marks{}}
+		f.r.slowed[node] = s
+	}
+	return s
+}
+
+// noticeOf names the congestion notification that a packet is, "" for other packets.
+func noticeOf(p *evidence.Packet) string {
+	switch {
+	case p.RoCE != nil && p.RoCE.BTH.Opcode == infiniband.CNP:
+		return "CNPs"
+	case p.Proto == evidence.ProtoTCP && p.ECE && !p.SYN:
+		return "acknowledgements with ECE"
+	case p.RD != nil && p.RD.Type == wire.RDAck && p.RD.Clear():
+		ack := p.RD.Bytes.Ack()
+		for i := range int(ack.Echoes) {
+			if p.RD.Bytes.AckEcho(i).Marked > 0 {
+				return "acknowledgements of marked packets"
+			}
+		}
+	}
+	return ""
+}
+
+// Notices are mentioned from so many on, and from one in so many packets on. One CNP of DCQCN can halve a
+// rate, which then takes hundreds of packets to recover.
+const (
+	fewest = 5
+	rarest = 1000
+)
+
+// throttled says which of the nodes' programs their limit of CPUs held back, "" if none.
+func (r *Recording) throttled(nodes []string) (text string) {
+	took := time.Duration(r.End - r.Start).Seconds()
+	for _, node := range nodes {
+		if n := r.kernels[node]; n.Throttled > took/10 {
+			text += fmt.Sprintf("; the limit of %g CPUs of %s held its programs back for %s",
+				r.cpus[node], node, report.Took(time.Duration(n.Throttled*1e9)))
+		}
+	}
+	return text
+}
+
+// restraint says who asked the senders to send slower, "" if nobody did. It leaves out ports with fewer than
+// a tenth of the marks of the first.
+func (r *Recording) restraint(senders []string) string {
+	notices, packets := map[string]int{}, 0
+	all := map[int]*marks{}
+	for _, sender := range senders {
+		s := r.slowed[sender]
+		if s == nil {
+			continue
+		}
+		packets += s.packets
+		for notice, count := range s.notices {
+			notices[notice] += count
+		}
+		for tap, m := range s.marks {
+			if sum := all[tap]; sum == nil {
+				copied := *m
+				all[tap] = &copied
+			} else {
+				sum.count += m.count
+				sum.least, sum.most = min(sum.least, m.least), max(sum.most, m.most)
+			}
+		}
+	}
+	text := ""
+	for _, notice := range slices.Sorted(maps.Keys(notices)) {
+		if notices[notice] >= fewest && notices[notice]*rarest >= packets {
+			text += fmt.Sprintf("%s %d %s", map[bool]string{true: ",",
+				false: "; congestion control slowed it down after"}[text != ""], notices[notice], notice)
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	taps := slices.SortedFunc(maps.Keys(all), func(a, b int) int {
+		return cmp.Or(cmp.Compare(all[b].count, all[a].count), cmp.Compare(a, b))
+	})
+	for i, tap := range taps[:min(len(taps), 4)] {
+		m := all[tap]
+		if m.count*10 < all[taps[0]].count {
+			break
+		}
+		text += fmt.Sprintf("%s %s marked %d packets with %s in its queue",
+			map[bool]string{true: ":", false: ","}[i == 0], r.Taps[tap].Name(), m.count,
+			between(m.least, m.most))
+	}
+	return text
+}
+
+// between writes a range of bytes.
+func between(least, most int64) string {
+	if least == most {
+		return size(most)
+	}
+	return size(least) + " to " + size(most)
+}
+
+// size writes bytes with three significant digits.
+func size(bytes int64) string {
+	scaled, unit := float64(bytes), "B"
+	for _, next := range []string{"KB", "MB", "GB"} {
+		if scaled < 1000 {
+			break
+		}
+		scaled, unit = scaled/1000, next
+	}
+	return strconv.FormatFloat(scaled, 'g', 3, 64) + unit
+}

@@ -1,0 +1,167 @@
+package follow
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"railbed/capture/verify/evidence"
+	"railbed/plan/topology"
+)
+
+// connection is a direction of a TCP connection.
+type connection struct{ from, to netip.AddrPort }
+
+// window follows the window of a direction of a TCP connection at its sender.
+type window struct {
+	scale int8   // -1 while the receiver's SYN is unknown
+	large uint32 // the largest payload of a segment
+	next  uint32 // behind the last byte sent
+	right uint32 // the right edge of the window
+	began bool   // next is set
+	known bool   // right is set
+	// full is when the sender had filled the window, and opened when an acknowledgement opened it again.
+	full, opened int64
+	filler       int32  // the packet that filled it
+	free         uint32 // the largest window that the receiver offered
+	wait         *closure
+}
+
+// closure is time in which the receiver's window let a sender send nothing, while it sent one write. It
+// leaves out the time in which the packet that filled the window was under way: a larger window would have
+// let more packets wait behind it, and made nothing faster.
+type closure struct {
+	from, to string // nodes
+	waited   int64
+	offered  uint32 // the largest window of the receiver then
+	longest  int64
+	message  int // of the segment after the longest wait
+	record   int // of this segment
+}
+
+// resumes is how soon a sender sends on that had more to send, beside half of the time that it waited.
+const resumes = int64(300 * time.Microsecond)
+
+// window takes a segment of TCP that is recorded at a NIC.
+func (f *Follower) window(p *evidence.Packet, packet int32) {
+	out := p.Direction == evidence.Out
+	to := connection{p.Flow.Src, p.Flow.Dst}
+	if !out {
+		to = connection{to.to, to.from}
+	}
+	w := f.windows[to]
+	if w == nil {
+		w = &window{scale: -1}
+		f.windows[to] = w
+	}
+	if out {
+		if p.Payload > 0 && f.r.Packets[packet].Message >= 0 {
+			f.sent(w, p, packet)
+		}
+		return
+	}
+	if w.scale = max(w.scale, p.Scale); !p.ACK || p.SYN || w.scale < 0 {
+		return
+	}
+	offered := uint32(p.Window) << w.scale
+	right := p.Ack + offered
+	if !w.known || int32(right-w.right) > 0 {
+		w.known, w.right = true, right
+	}
+	w.free = max(w.free, offered)
+	if w.full > 0 && w.opened == 0 && w.right-w.next >= min(w.large, w.free/2) {
+		w.opened = p.Time
+	}
+}
+
+// sent takes a segment that its sender sent.
+func (f *Follower) sent(w *window, p *evidence.Packet, packet int32) {
+	end := p.Seq + uint32(p.Payload)
+	if w.began && int32(end-w.next) <= 0 {
+		return // again
+	}
+	q := &f.r.Packets[packet]
+	flow := &f.r.Flows[q.Flow]
+	if waited := w.opened - f.r.Packets[w.filler].Arrived; w.full > 0 && waited > 0 && waited < w.opened &&
+		p.Time-w.opened <= resumes+waited/2 && flow.From != "" {
+		c := w.wait
+		if c == nil {
+			c = &closure{from: flow.From, to: flow.To}
+			w.wait = c
+		}
+		c.waited, c.offered = c.waited+waited, max(c.offered, w.free)
+		if m := &f.r.Messages[q.Message]; len(m.Packets) > 1 {
+			m.held += waited
+		}
+		if waited > c.longest {
+			c.longest, c.message, c.record = waited, q.Message, p.Number
+		}
+	}
+	w.began, w.next, w.large = true, end, max(w.large, uint32(p.Payload))
+	w.full, w.opened = 0, 0
+	if w.known && int32(w.right-w.next) < int32(min(w.large, w.free/2)) {
+		w.full, w.filler = p.Time, packet
+	} else if p.PSH && uint32(p.Payload) < w.large {
+		f.endWait(w)
+	}
+}
+
+func (f *Follower) endWait(w *window) {
+	if w.wait != nil {
+		f.r.closed = append(f.r.closed, *w.wait)
+		w.wait = nil
+	}
+}
+
+// fullWindow is the cause of a sender that waited for a receiver's window.
+const fullWindow = "the TCP receive window was full"
+
+// offer is what a receiver's window let senders wait for.
+type offer struct {
+	senders map[string]int64 // how long each waited
+	most    uint32           // the largest window
+}
+
+// windows adds the times in which receivers' windows let senders send nothing, as a cause for each receiver.
+func (w *why) windows(messages []int) {
+	chosen := map[int]bool{}
+	for _, i := range messages {
+		chosen[i] = true
+	}
+	w.offers = map[string]*offer{}
+	for _, c := range w.r.closed {
+		if !chosen[c.message] {
+			continue
+		}
+		to := cmp.Or(c.to, w.r.Flows[w.r.Messages[c.message].Flow].Dst.Addr().String())
+		w.add(cause{part: Host, tap: -1, node: to, what: fullWindow}, c.message, c.waited, c.record)
+		of := w.offers[to]
+		if of == nil {
+			of = &offer{senders: map[string]int64{}}
+			w.offers[to] = of
+		}
+		of.senders[c.from] += c.waited
+		of.most = max(of.most, c.offered)
+	}
+}
+
+// waiters names the senders that receivers' windows let wait, those that waited longest first.
+func (w *why) waiters(receivers []string) string {
+	waited := map[string]int64{}
+	var most uint32
+	for _, to := range receivers {
+		most = max(most, w.offers[to].most)
+		for sender, time := range w.offers[to].senders {
+			waited[sender] += time
+		}
+	}
+	senders := slices.SortedFunc(maps.Keys(waited), func(a, b string) int {
+		return cmp.Or(cmp.Compare(waited[b], waited[a]), topology.CompareNames(a, b))
+	})
+	return fmt.Sprintf(", of at most %s, so that %s had to wait", size(int64(most)),
+		strings.Join(senders, ", "))
+}
