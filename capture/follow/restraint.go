@@ -14,7 +14,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// slowdown is what asked the senders of a node to send slower.
+// slowdown counts the signals that asked the senders of a node to send slower.
 type slowdown struct {
 	// notices count what came to the node's NICs: CNPs of RoCEv2, acknowledgements of TCP with ECE, and
 	// acknowledgements of reliable datagrams that report marked packets.
@@ -107,8 +107,8 @@ func (r *Recording) throttled(nodes []string) (text string) {
 	return text
 }
 
-// restraint says who asked the senders to send slower, "" if nobody did. It leaves out ports with fewer than
-// a tenth of the marks of the first.
+// restraint says who asked the senders to send slower, "" without such signals. It leaves out ports with fewer
+// than a tenth of the marks of the first.
 func (r *Recording) restraint(senders []string) string {
 	notices, packets := map[string]int{}, 0
 	all := map[int]*marks{}

@@ -31,9 +31,9 @@ type window struct {
 	wait         *closure
 }
 
-// closure is time in which the receiver's window let a sender send nothing, while it sent one write. It
-// leaves out the time in which the packet that filled the window was under way: a larger window would have
-// let more packets wait behind it, and made nothing faster.
+// closure is time in which the receiver's window let a sender send nothing, while it sent one write. The time
+// in which the packet that filled the window was under way does not count. A larger window would only have
+// let more packets wait behind it.
 type closure struct {
 	from, to string // nodes
 	waited   int64
@@ -120,7 +120,7 @@ func (f *Follower) endWait(w *window) {
 // fullWindow is the cause of a sender that waited for a receiver's window.
 const fullWindow = "the TCP receive window was full"
 
-// offer is what a receiver's window let senders wait for.
+// offer has the times for which senders waited for a receiver's window.
 type offer struct {
 	senders map[string]int64 // how long each waited
 	most    uint32           // the largest window

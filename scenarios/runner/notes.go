@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"railbed/capture/report"
+	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -45,9 +46,48 @@ func (n *notes) step(s report.Step) {
 	case s.Error != "":
 		note.Detail += ": " + s.Error
 	}
+	n.add(note)
+}
+
+// check reports the verdict of a check.
+func (n *notes) check(c *report.Check, soFar string) {
+	n.add(supervisor.NoteRequest{Kind: supervisor.CheckVerdict, Subject: c.Name,
+		Detail: string(c.Verdict) + soFar + ": " + c.Summary})
+}
+
+func (n *notes) add(note supervisor.NoteRequest) {
 	select {
 	case n.waiting <- note:
 	default:
+	}
+}
+
+// verdictsSoFar reports the checks of a workload whose step has ended. The run's end may still change them,
+// because only then it is known whether the emulation kept up.
+func (n *notes) verdictsSoFar(file *spec.Testbed, index int, done []finished) {
+	e := evidence{workloads: done}
+	for _, check := range file.Checks {
+		if w := check.Workload; w != nil && w.Beside == nil && w.Name == file.Steps[index].Work() &&
+			e.workload(w.Name) != nil {
+			c := report.Check{Name: checkName(check)}
+			judgeWorkload(&c, w, e.workload, nil)
+			n.check(&c, " so far")
+		}
+	}
+}
+
+// watched reports whether somebody follows the events of a testbed.
+func watched(ctx context.Context, tb *testbed.Testbed) bool {
+	state, err := tb.Inspect(ctx)
+	return err == nil && state.Followers > 0
+}
+
+// tellVerdicts reports the checks to those who watch a testbed.
+func tellVerdicts(ctx context.Context, tb *testbed.Testbed, checks []report.Check) {
+	n := startNotes(ctx, tb)
+	defer n.end()
+	for i := range checks {
+		n.check(&checks[i], "")
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package runner runs a scenario. It brings up the file's testbed, does the steps on their timeline
-// and takes the testbed down. Then it judges the checks from the recorded data. It writes all
-// results into a directory.
+// and takes the testbed down. Then it judges the checks from the recorded data, or before if somebody
+// follows the testbed's events. It writes all results into a directory.
 //
 // A failed run leaves results too. From the start of the run report.json has the verdict ABORTED,
 // and the run replaces it when it has a verdict. A failing step ends the run, but the checks are
@@ -181,6 +181,13 @@ func (r *run) carryOut(ctx context.Context) error {
 	// Taking the testbed down deletes the log, but an open file stays readable.
 	log, logErr := os.Open(tb.LogPath())
 	r.steps = r.runSteps(ctx, tb)
+	// Those who watch the testbed get the verdicts. Without them the testbed goes down first.
+	var checkErr error
+	judged := watched(ctx, tb)
+	if judged {
+		checkErr = r.check(ctx)
+		tellVerdicts(ctx, tb, r.report.Checks)
+	}
 	began = time.Now()
 	err = tb.Close()
 	r.report.Testbed.TakeDown = time.Since(began).Seconds()
@@ -190,7 +197,10 @@ func (r *run) carryOut(ctx context.Context) error {
 			return err
 		}), log.Close())
 	}
-	return errors.Join(err, logErr, r.check(ctx))
+	if !judged {
+		checkErr = r.check(ctx)
+	}
+	return errors.Join(err, logErr, checkErr)
 }
 
 // require checks that the host has the features that the plan and the steps need.
@@ -262,6 +272,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	line := newTimeline(r.File, r.prepared, s, func(index int, step report.Step) {
 		r.stepChanged(index, step)
 		told.step(step)
+		if step.State == report.Passed || step.State == report.Failed {
+			told.verdictsSoFar(r.File, index, s.finished())
+		}
 	})
 	s.logged = line.logged
 	look := startSampler(ctx, r.Plan, linkReader(tb))

@@ -106,6 +106,13 @@ func (l *eventLog) subscribe() ([]Event, *subscriber) {
 	return append(past, l.recent...), s
 }
 
+// followers returns how many clients read new events.
+func (l *eventLog) followers() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.subscribers)
+}
+
 func (l *eventLog) unsubscribe(s *subscriber) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -39,7 +39,7 @@ const ExitLeftovers = 10
 
 // Protocol is the version of the control protocol. A client and a supervisor of different versions
 // refuse each other.
-const Protocol = "3"
+const Protocol = "4"
 
 // ProtocolHeader carries Protocol in every request and response.
 const ProtocolHeader = "Railbed-Protocol"
@@ -112,6 +112,8 @@ type State struct {
 	Nodes    []NodeState        `json:"nodes"`
 	Switches []SwitchState      `json:"switches"`
 	Links    []fabric.LinkState `json:"links"`
+	// Followers is the number of clients that follow the events.
+	Followers int `json:"followers,omitempty"`
 	// Backlog counts the packets that the host's CPUs dropped since it started, because too many waited for
 	// them (net.core.netdev_max_backlog).
 	Backlog uint64 `json:"backlog_drops"`
@@ -158,13 +160,15 @@ type SwitchState struct {
 	NamespacePath string `json:"namespace_path"`
 }
 
-// Kinds of events that a client adds: a run's step begins, and ends with the state in the detail.
+// Kinds of events that a client adds: a run's step begins, and ends with the state in the detail. A check
+// has a verdict, which is the first word of the detail. A later verdict of a check replaces an earlier one.
 const (
-	StepBegin = "step.begin"
-	StepEnd   = "step.end"
+	StepBegin    = "step.begin"
+	StepEnd      = "step.end"
+	CheckVerdict = "check.verdict"
 )
 
-// NoteRequest is an event that a client adds, of kind StepBegin or StepEnd.
+// NoteRequest is an event that a client adds, of one of these kinds.
 type NoteRequest struct {
 	Kind    string `json:"kind"`
 	Subject string `json:"subject"`
@@ -286,7 +290,7 @@ type Event struct {
 	//   - "testbed.plan" when the testbed takes over another plan;
 	//   - "routing.converged", and "routing.end" when a routing daemon ends by itself;
 	//   - "container.attach" and "container.detach";
-	//   - StepBegin and StepEnd of a run in the testbed;
+	//   - StepBegin, StepEnd and CheckVerdict of a run in the testbed;
 	//   - EventsDropped, which comes first if not all events are kept;
 	//   - EventsLost, which comes last for a reader that fell behind.
 	Kind    string `json:"kind"`

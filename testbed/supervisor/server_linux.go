@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,6 +208,8 @@ func (s *supervisor) state(ctx context.Context, stacks bool) (*State, error) {
 		CNI:      s.containers.Shown(),
 		RDMA:     p.RDMADevices(),
 		Routing:  s.reactions.now(),
+
+		Followers: s.events.followers(),
 	}
 	for _, n := range p.Nodes {
 		processes, err := s.nodes[n.Name].Processes()
@@ -276,8 +279,8 @@ func (s *supervisor) serveLink(w http.ResponseWriter, r *http.Request) {
 func (s *supervisor) serveNote(w http.ResponseWriter, r *http.Request) {
 	var note NoteRequest
 	err := readJSON(w, r, &note)
-	if err == nil && note.Kind != StepBegin && note.Kind != StepEnd {
-		err = fmt.Errorf("event %q: want %s or %s", note.Kind, StepBegin, StepEnd)
+	if kinds := []string{StepBegin, StepEnd, CheckVerdict}; err == nil && !slices.Contains(kinds, note.Kind) {
+		err = fmt.Errorf("event %q: want %s", note.Kind, strings.Join(kinds, " or "))
 	}
 	if err != nil {
 		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})

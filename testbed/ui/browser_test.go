@@ -183,7 +183,9 @@ func TestPage(t *testing.T) {
 		t.Errorf("hostile text made elements: %s", made)
 	}
 
+	useDrawing(b)
 	usePanel(b, s)
+	showChecks(b, s)
 	b.do(chromedp.ScrollIntoView("header"))
 	if err := tb.ChangeLink(b.ctx, supervisor.LinkRequest{Where: "h7--leaf2", State: "down"}); err != nil {
 		t.Fatal(err)
@@ -226,6 +228,51 @@ func TestPage(t *testing.T) {
 			continue
 		}
 		t.Errorf("the page complains: %s %s", message, message.URL)
+	}
+}
+
+// useDrawing opens a link in the drawing by the keyboard alone. The drawing has one place for Tab.
+func useDrawing(b *browser) {
+	b.t.Helper()
+	b.tabTo("#picture [role=button]")
+	first := b.text(`document.activeElement.getAttribute("aria-label")`)
+	b.press(kb.ArrowRight, kb.ArrowRight, kb.ArrowLeft)
+	b.await(fmt.Sprintf(`document.activeElement.matches("#picture [role=button]") &&
+		document.activeElement.getAttribute("aria-label") != %q`, first))
+	for range 40 {
+		if b.text(`document.activeElement.getAttribute("aria-label") == "h2--leaf1"`) == "true" {
+			break
+		}
+		b.press(kb.ArrowDown)
+	}
+	b.press(kb.Enter)
+	b.await(`document.querySelector("#panel h2")?.textContent == "h2--leaf1"`)
+	b.press(kb.Escape)
+	b.await(`document.querySelector("#panel").hidden`)
+	b.await(`document.querySelectorAll("#picture [role=button][tabindex='0']").length == 1`)
+}
+
+// showChecks adds verdicts of checks as a run does. A later verdict replaces an earlier one.
+func showChecks(b *browser, s *served) {
+	b.t.Helper()
+	if hidden := b.text(`document.querySelector("#checks").hidden`); hidden != "true" {
+		b.t.Error("checks without a run")
+	}
+	for _, detail := range []string{"PASS so far: every element of 8 ranks is right", "FAIL: " + hostile} {
+		if err := s.testbed.Note(b.ctx, supervisor.NoteRequest{Kind: supervisor.CheckVerdict,
+			Subject: "workload ar", Detail: detail}); err != nil {
+			b.t.Fatal(err)
+		}
+		_, found, _ := strings.Cut(detail, ": ")
+		b.await(fmt.Sprintf(`document.querySelector("#verdicts").textContent.includes(%q)`, found))
+	}
+	row := b.text(`document.querySelector("#verdicts").innerText.trim()`)
+	b.text(`document.querySelector("#checks").scrollIntoView()`)
+	b.picture("ui-checks", "dark", 1280, 500)
+	b.picture("ui-checks-narrow", "light", 400, 500)
+	b.screen("light", 1280, 800)
+	if row != "workload ar\t✕ FAIL\t"+hostile {
+		b.t.Errorf("the checks are %q", row)
 	}
 }
 

@@ -5,6 +5,7 @@ import { percent, setText } from "./text.js";
 const place = document.getElementById("picture");
 const labels = 24; // lines up to which each line shows its load
 let lines = []; // { group, path, width, label, names }
+let buttons = []; // parts that can be chosen
 let known = new Map();
 
 /** Draws the plan. choose is called with the names of the links of a line or box, and what it is. */
@@ -21,19 +22,21 @@ export function loadPicture(links, choose) {
     }
     const drawn = document.importNode(svg, true);
     place.replaceChildren(drawn);
+    buttons = [];
     // A large picture scrolls rather than becoming too small to read.
     drawn.style.minWidth = `${Math.max(620, 0.7 * drawn.getAttribute("width"))}px`;
     for (const group of place.querySelectorAll("[data-devices]")) {
       const devices = new Set(group.dataset.devices.split(" "));
       const text = group.querySelector("text").textContent;
-      group.addEventListener("click", () => choose([...known.values()]
+      button(group, text, () => choose([...known.values()]
         .filter((l) => l.ends.some((end) => devices.has(end.slice(0, end.lastIndexOf(":"))))).map((l) => l.name),
       text));
     }
     const groups = [...place.querySelectorAll("[data-links]")];
     lines = groups.map((group, i) => {
       const names = group.dataset.links.split(" ");
-      group.addEventListener("click", () => choose(names, names.length === 1 ? names[0] : "this line"));
+      const text = names.length === 1 ? names[0] : `${names.length} links`;
+      button(group, text, () => choose(names, names.length === 1 ? names[0] : "this line"));
       const path = group.querySelector("path.l");
       return { group, names, path, width: Math.max(1, path.getAttribute("stroke-width")),
         label: addLabel(path, i, groups.length, names) };
@@ -41,6 +44,25 @@ export function loadPicture(links, choose) {
     lines.forEach(show);
   };
   request.send();
+}
+
+/** Makes a part of the drawing a button. Tab leads to one of the buttons, and arrows to the others. */
+function button(group, label, press) {
+  group.setAttribute("role", "button");
+  group.setAttribute("tabindex", buttons.length ? "-1" : "0");
+  group.setAttribute("aria-label", label);
+  const at = buttons.push(group) - 1;
+  group.addEventListener("click", press);
+  group.addEventListener("keydown", (e) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[e.key];
+    if (!step && e.key !== "Enter" && e.key !== " ") return;
+    e.preventDefault(); // arrows and the space bar scroll
+    if (!step) return press();
+    const next = buttons[(at + step + buttons.length) % buttons.length];
+    group.setAttribute("tabindex", "-1");
+    next.setAttribute("tabindex", "0");
+    next.focus();
+  });
 }
 
 /** Adds the label of a line, near a server, or for lines that cross at different places. */
