@@ -107,8 +107,8 @@ func (r *Recording) throttled(nodes []string) (text string) {
 	return text
 }
 
-// restraint says who asked the senders to send slower, "" without such signals. It leaves out ports with fewer
-// than a tenth of the marks of the first.
+// restraint says who asked the senders to send slower, "" without such signals. It leaves out ports with
+// fewer than a tenth of the marks of the first.
 func (r *Recording) restraint(senders []string) string {
 	notices, packets := map[string]int{}, 0
 	all := map[int]*marks{}
