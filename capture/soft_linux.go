@@ -20,6 +20,7 @@ type note struct {
 	verdict feed.Verdict
 	reason  uint8
 	queue   uint8
+	fault   uint8
 }
 
 // softTaps are the taps of soft switches. One feed carries their packets.
@@ -158,7 +159,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	switch r.Event {
 	case feed.Receive, feed.Refuse:
 		flags = pcapng.Inbound
-	case feed.Enqueue, feed.Dequeue: // such a packet does not pass the tap
+	case feed.Enqueue, feed.Dequeue, feed.Harm: // such a packet does not pass the tap
 		flags = 0
 	}
 	s.order.add(entry{
@@ -169,7 +170,7 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 		tap:     uint32(tap),
 		flags:   flags,
 		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict,
-			reason: r.Reason, queue: r.Queue},
+			reason: r.Reason, queue: r.Queue, fault: r.Fault},
 	}, data)
 }
 
@@ -218,7 +219,7 @@ func (s *recorder) annotate(e *entry) {
 		return
 	}
 	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: true, Verdict: n.verdict.String()}
-	if n.event != feed.Receive || n.verdict != feed.Plain {
+	if n.event != feed.Harm && (n.event != feed.Receive || n.verdict != feed.Plain) {
 		a.Depth, a.HasDepth = n.depth, true
 		s.packet.Has |= pcapng.HasQueue
 		s.packet.Queue = uint32(n.queue)
@@ -233,6 +234,9 @@ func (s *recorder) annotate(e *entry) {
 	}
 	if int(n.reason) < len(s.soft.reasons) && n.reason != 0 {
 		a.Reason = s.soft.reasons[n.reason]
+	}
+	if n.fault != 0 {
+		a.Name = s.soft.reader.FaultName(n.fault)
 	}
 	s.soft.comment = a.AppendTo(s.soft.comment[:0])
 	s.soft.list[0] = s.soft.comment

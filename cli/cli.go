@@ -192,8 +192,8 @@ Exec and shell exit with the exit code of their program.`,
 		return nil
 	}
 	root.AddCommand(newUpCommand(a), newDownCommand(a), newLsCommand(a), newInspectCommand(a),
-		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newProbeCommand(a),
-		newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
+		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newFaultCommand(a),
+		newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newUICommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
 	root.AddCommand(newRunCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a), newDecodeCommand(a), newFollowCommand(a), newWhyCommand(a),

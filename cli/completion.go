@@ -89,6 +89,9 @@ func linkNames(p *plan.Plan) (names []string) {
 	return names
 }
 
+// faultPlaces returns the words that railbed fault accepts as places, except globs.
+func faultPlaces(p *plan.Plan) []string { return append(linkNames(p), tapNames(p)...) }
+
 // tapNames returns the words that railbed capture accepts as taps, except globs.
 func tapNames(p *plan.Plan) []string {
 	names := []string{"all", "nics", "switches"}

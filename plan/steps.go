@@ -35,6 +35,9 @@ func (c *compiler) checkSteps() {
 			name, _ := step.Link.Target()
 			w.name(path+".link.where", name, "link", w.links)
 		}
+		if step.Fault != nil {
+			c.checkFault(path+".fault", step.Fault)
+		}
 	}
 	c.eachNodeOfSteps(func(path, name string, step *spec.Step) {
 		ofSwitch := slices.ContainsFunc(w.switches, func(sw string) bool { return c.plan.ofSwitch(name, sw) })

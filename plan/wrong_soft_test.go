@@ -60,6 +60,11 @@ var wrongSoftFiles = []wrongFile{
 			`f:10:63: overhead is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove overhead`,
 			`f:10:68: flap is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flap`,
 			`f:12:58: drop-every is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
+	{"fault at no port", softFile("alpha: 1", "steps:", "  - fault: {where: leaf9, drop: {}}"), []string{
+		`f:7:20: no port is at "leaf9"; did you mean "leaf1"?`}},
+	{"fault at routers",
+		leafSpineFile("  switch: {kind: router}", "steps:", "  - fault: {where: all, drop: {}}"), []string{
+			`f:7:5: a fault needs soft switches; take fabric: {switch: {kind: soft}}`}},
 	{"jitter above the delay of a soft switch",
 		softFile("alpha: 1", "  links:", "    host: {jitter: 1us, jitter-kind: normal}",
 			"    fabric: {jitter: 1us, jitter-kind: exponential}"), []string{

@@ -55,10 +55,11 @@ const (
 	Fidelity   = "fidelity"
 	Captures   = "captures"
 	Testbeds   = "testbed"
+	Faults     = "faults"
 )
 
 var sections = []string{Workloads, Trainings, Stacks, Messages, Recordings, Routing, Checks, Links, Fidelity,
-	Captures, Testbeds}
+	Captures, Testbeds, Faults}
 
 // Units of numbers. Others are words to print behind the number.
 const (

@@ -39,6 +39,11 @@ func (g *gathered) report(r *report.Report) {
 	}
 	g.routing(r.Routing)
 	g.fidelity(r.Fidelity)
+	for _, f := range r.Faults {
+		to := in{g, Faults, f.Name}
+		to.add("packets matched", "", Neither, float64(f.Matched))
+		to.add("packets hit", "", Neither, float64(f.Hit))
+	}
 	for _, c := range r.Captures {
 		to := in{g, Captures, c.File}
 		to.add("packets", "", Neither, float64(c.Packets()))

@@ -19,6 +19,7 @@ package display
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"railbed/capture/pcapng"
 )
@@ -67,6 +68,25 @@ func Compile(text string) (*Filter, error) {
 		return nil, p.wrong(t, fmt.Sprintf("%q after the end of the filter", t.text), "&& or || before it")
 	}
 	return &Filter{text, match, p.fields}, nil
+}
+
+// CompileBytes compiles a filter for packets that are not recorded. It may only read fields of the packet's
+// own bytes, and their number (frame.len).
+func CompileBytes(text string) (*Filter, error) {
+	f, err := Compile(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range f.fields {
+		group, _, _ := strings.Cut(field.Name, ".")
+		own := []string{"frame", "frame.len", "railbed.message"}
+		if slices.Contains([]string{"frame", "railbed", "run"}, group) && !slices.Contains(own, field.Name) {
+			return nil, &Error{Filter: text, Column: strings.Index(text, field.Name) + 1,
+				What: fmt.Sprintf("%s is known of recorded packets only", field.Name),
+				Want: "a field of the packet's own bytes, such as ip.src or rd.psn"}
+		}
+	}
+	return f, nil
 }
 
 // Match reports whether a packet fulfils the filter.

@@ -297,6 +297,9 @@ var computed = []struct {
 	{"railbed.reason", Text, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return text(p.note.Reason)
 	}},
+	{"railbed.fault", Text, frameLayer, func(p *Packet, _ layer) (value, bool) {
+		return text(p.note.Name)
+	}},
 	{"railbed.depth", Unsigned, frameLayer, func(p *Packet, _ layer) (value, bool) {
 		return value{n: p.note.Depth}, p.note.HasDepth
 	}},

@@ -187,6 +187,9 @@ func (p *Packet) record() string {
 	if p.note.Reason != "" {
 		words = append(words, p.note.Reason)
 	}
+	if p.note.Name != "" {
+		words = append(words, p.note.Name)
+	}
 	if p.note.HasDepth {
 		words = append(words, fmt.Sprintf("depth %d", p.note.Depth))
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
@@ -160,11 +161,19 @@ func (f *Follower) Packet(p *evidence.Packet) {
 			}
 		}
 	}
+	packet, known := f.packets[p.ID]
+	if p.Event && p.Fault != "" { // it acted on a packet that has just been sent there
+		if known && r.sights[r.Packets[packet].last].Tap == p.Tap.Index {
+			sent := &r.sights[r.Packets[packet].last]
+			sent.Verdict, sent.Reason = p.Verdict, reasonOf(p)
+		}
+		f.recorded(p.Number, packet, known)
+		return
+	}
 	at := int32(len(r.sights))
 	r.sights = append(r.sights, Sight{Number: p.Number, Tap: p.Tap.Index, Out: p.Direction == evidence.Out,
-		Event: p.Event, Verdict: p.Verdict, Reason: p.Reason, Time: p.Time, Due: p.Due, Depth: p.Depth,
+		Event: p.Event, Verdict: p.Verdict, Reason: reasonOf(p), Time: p.Time, Due: p.Due, Depth: p.Depth,
 		Queue: int8(p.Queue), timed: p.Timed, next: -1})
-	packet, known := f.packets[p.ID]
 	if known {
 		r.sights[r.Packets[packet].last].next = at
 		r.Packets[packet].last = at
@@ -175,11 +184,21 @@ func (f *Follower) Packet(p *evidence.Packet) {
 			last: at, identity: p.Identity()})
 		f.newPacket(p, packet)
 	}
-	for len(r.records) < p.Number {
-		r.records = append(r.records, -1)
-	}
-	r.records[p.Number-1] = packet
+	f.recorded(p.Number, packet, true)
 	f.see(p, packet, at)
+}
+
+// reasonOf returns a record's reason, with the name of the fault.
+func reasonOf(p *evidence.Packet) string { return strings.TrimSpace(p.Reason + " " + p.Fault) }
+
+// recorded remembers of which packet a record is.
+func (f *Follower) recorded(number int, packet int32, known bool) {
+	for len(f.r.records) < number {
+		f.r.records = append(f.r.records, -1)
+	}
+	if known {
+		f.r.records[number-1] = packet
+	}
 }
 
 // see takes what a record says about a packet.

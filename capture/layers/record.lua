@@ -16,6 +16,7 @@ local f = {
     rank = ProtoField.uint32("railbed.rank", "Rank that sent the packet"),
     verdict = ProtoField.string("railbed.verdict", "Verdict"),
     reason = ProtoField.string("railbed.reason", "Reason"),
+    fault = ProtoField.string("railbed.fault", "Fault"),
     depth = ProtoField.uint64("railbed.depth", "Depth of the queue (bytes)"),
     late = ProtoField.relative_time("railbed.late", "Late"),
     message = ProtoField.uint32("railbed.message", "Message"),
@@ -42,8 +43,9 @@ local function whole(text) return text:match("^[+-]?%d+$") and tonumber(text) en
 local pairs_of = {
     verdict = { 1, function(v) return v end },
     reason = { 2, function(v) return v end },
-    depth = { 3, whole },
-    late = { 4, function(v) return whole(v:match("^(.*)ns$") or "") end },
+    name = { 3, function(v) return v end },
+    depth = { 4, whole },
+    late = { 5, function(v) return whole(v:match("^(.*)ns$") or "") end },
 }
 
 -- parse returns the values of a comment of the grammar, or nil for any other comment.
@@ -88,6 +90,7 @@ end
 local function switch(note, fields)
     if note.verdict then fields[#fields + 1] = { f.verdict, note.verdict } end
     if note.reason then fields[#fields + 1] = { f.reason, note.reason } end
+    if note.name then fields[#fields + 1] = { f.fault, note.name } end
     if note.depth and note.depth >= 0 then fields[#fields + 1] = { f.depth, UInt64.new(string.format("%.0f", note.depth)) } end
     if note.late then fields[#fields + 1] = { f.late, nstime(note.late) } end
 end

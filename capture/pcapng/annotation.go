@@ -8,11 +8,13 @@ import (
 // Annotation is a switch's record about a packet. It is the packet's comment, in the fixed grammar
 //
 //	railbed verdict=drop reason=tail depth=40320 late=1200ns
+//	railbed verdict=delay reason=fault name=f1 late=800ns
 //
 // The order of the pairs is fixed, and every pair is optional. Values are words without spaces.
 type Annotation struct {
 	Verdict  string // drop, mark, trim, ...
 	Reason   string // tail, ...
+	Name     string // of the fault that acted
 	Depth    int64  // bytes queued when the packet came
 	HasDepth bool
 	Late     time.Duration // actual minus due time
@@ -29,6 +31,9 @@ func (a Annotation) AppendTo(b []byte) []byte {
 	}
 	if a.Reason != "" {
 		b = append(append(b, " reason="...), a.Reason...)
+	}
+	if a.Name != "" {
+		b = append(append(b, " name="...), a.Name...)
 	}
 	if a.HasDepth {
 		b = strconv.AppendInt(append(b, " depth="...), a.Depth, 10)
@@ -58,14 +63,17 @@ func (a *Annotation) set(key string, value []byte) (position int, ok bool) {
 	case "reason":
 		a.Reason = string(value)
 		return 1, true
+	case "name":
+		a.Name = string(value)
+		return 2, true
 	case "depth":
 		depth, err := strconv.ParseInt(string(value), 10, 64)
 		a.Depth, a.HasDepth = depth, true
-		return 2, err == nil
+		return 3, err == nil
 	case "late":
 		a.Late, ok = parseNanoseconds(value)
 		a.HasLate = true
-		return 3, ok
+		return 4, ok
 	}
 	return 0, false
 }

@@ -75,7 +75,9 @@ type Report struct {
 	EventsDropped int `json:"events_dropped,omitempty"`
 	// Routing describes the reactions of the routing daemons. It is absent without routing daemons.
 	Routing *Routing `json:"routing,omitempty"`
-	Checks  []Check  `json:"checks"`
+	// Faults are those that steps added, and how many packets they hit.
+	Faults []Fault `json:"faults,omitempty"`
+	Checks []Check `json:"checks"`
 	// Fidelity is absent if the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
 	Captures []Capture `json:"captures"`

@@ -62,6 +62,7 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 			r.EventsDropped)
 	}
 	t.routing(r.Routing)
+	t.faults(r.Faults)
 	t.checks(r.Checks)
 	t.fidelity(r.Fidelity)
 	t.files(r)

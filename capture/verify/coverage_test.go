@@ -94,7 +94,7 @@ func TestDropsOfEqualPackets(t *testing.T) {
 			t.Errorf("%s: want %s: %v", c.name, c.conservation, results[1])
 		}
 		m := results[0].Measured
-		if sum := m["arrived"] + m["lost"] + m["nic-overrun"] + m["refused"] +
+		if sum := m["arrived"] + m["lost"] + m["nic-overrun"] + m["refused"] + m["by-fault"] +
 			m["under-way"]; m["sent"] != sum {
 			t.Errorf("%s: %v sent and %v accounted for", c.name, m["sent"], sum)
 		}

@@ -20,6 +20,8 @@ const (
 	Lost // Lost on the line after the port had sent it, or dropped by an overrun NIC that had accepted it.
 	// Entered is observed at a NIC: the node handed a frame over at Packet.Born.
 	Entered
+	// Harmed is observed at a port that sends a packet to which a fault does something other than dropping.
+	Harmed
 )
 
 // Verdict is the port's action on a packet besides queueing it.
@@ -33,6 +35,11 @@ const (
 	Paused          // A PFC frame that requests a pause.
 	Resumed         // A PFC frame that only ends pauses, or a GFC frame that allows the whole rate.
 	Slowed          // A GFC frame that allows less than the whole rate.
+	// What faults do to packets. A mark of a fault is Marked.
+	Delayed
+	Duplicated
+	Corrupted
+	Truncated
 )
 
 // Observation is an event of a packet at a port.
@@ -50,6 +57,8 @@ type Observation struct {
 	// Reason is the reason of the verdict or of the drop.
 	Reason Reason
 	Queue  uint8
+	// Fault is the number of the fault that did it, 0 without one.
+	Fault uint8
 	// Depth is the number of bytes in the queue ahead of the packet; for Sent it is the number
 	// behind it. For Sent with a Verdict it is the number ahead of the packet at the time of the
 	// verdict. For Trimmed it counts the queue that had no room for the packet, not Queue. For

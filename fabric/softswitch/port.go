@@ -41,6 +41,7 @@ type port struct {
 	trimmed  tally
 	use      use  // of the line, if the switch writes telemetry
 	kept     kept // buffer that it reserves in its switch
+	faults   []*faultPlace
 }
 
 // join connects the port to a link.
@@ -147,6 +148,12 @@ func (p *port) send(one *packet.Packet) {
 		e.drop(p, one, LinkDown, 0)
 		return
 	}
+	var harm harm
+	if len(p.faults) > 0 {
+		if harm = p.harm(one); harm.dropped {
+			return
+		}
+	}
 	transit := p.medium.Send(p.free, one)
 	if transit.Reason != medium.Arrives {
 		e.drop(p, one, ofMedium[transit.Reason], 0)
@@ -157,6 +164,10 @@ func (p *port) send(one *packet.Packet) {
 		one.Parse()
 		p.count.Corrupted++
 	}
+	if harm.again && transit.Again == clock.Never {
+		transit.Again = transit.At
+	}
+	transit.At = transit.At.Add(harm.delay)
 	if transit.Again != clock.Never {
 		if twin := p.copied(one); twin != nil {
 			p.count.Duplicated++

@@ -21,6 +21,7 @@ const (
 	Burst
 	Nth
 	LinkDown
+	FromFault
 	NoRoute
 	TTLExceeded
 	Malformed
@@ -50,6 +51,7 @@ var names = [reasons]string{
 	NICOverrun: "nic-overrun",
 	Express:    "express",
 	Loss:       "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
+	FromFault:   "fault",
 	NoRoute:     "no-route",
 	TTLExceeded: "ttl-exceeded",
 	Malformed:   "malformed",

@@ -68,7 +68,10 @@ type Engine struct {
 	signalled []*port
 	seen      Observation
 	serial    uint64 // of the latest frame
-	watch     watch
+	faults    faults
+	// hitting is the number of the fault that is acting, else 0.
+	hitting uint8
+	watch   watch
 }
 
 // station is a switch or an emulated NIC.
@@ -353,11 +356,11 @@ func (e *Engine) drop(at *port, one *packet.Packet, why Reason, depth int64) {
 	at.dropped.add(why, one.Priority)
 	if at.observed {
 		kind := Dropped
-		if why >= Loss && why <= LinkDown || at.station.nic {
+		if why >= Loss && why <= FromFault || at.station.nic {
 			kind = Lost
 		}
 		e.observe(Observation{Port: at.index, Kind: kind, Time: e.now, Packet: one, Reason: why,
-			Queue: one.Priority, Depth: depth})
+			Queue: one.Priority, Depth: depth, Fault: e.hitting})
 	}
 	e.pool.Put(one)
 }

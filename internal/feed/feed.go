@@ -27,6 +27,7 @@ const (
 	Dequeue              // It was taken out of a queue, and its sending was recorded before.
 	Enter                // A node's NIC handed it to the emulated NIC.
 	Leave                // The emulated NIC hands it to the node's NIC, unless a Refuse follows.
+	Harm                 // A fault changes it.
 )
 
 // Verdict specifies the port's action on the frame besides queueing it, or the request of a control
@@ -41,9 +42,17 @@ const (
 	Pause                 // it requests a pause
 	Resume                // it ends pauses
 	Slow                  // it requests a lower rate
+
+	// What faults do.
+
+	Delay
+	Duplicate
+	Corrupt
+	Truncate
 )
 
-var verdicts = [...]string{"", "mark", "trim", "pause", "resume", "slow"}
+var verdicts = [...]string{"", "mark", "trim", "pause", "resume", "slow", "delay", "duplicate", "corrupt",
+	"truncate"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {
@@ -72,6 +81,7 @@ type Record struct {
 	Verdict Verdict
 	Reason  uint8 // of drops and verdicts, by the switch's numbers
 	Queue   uint8
+	Fault   uint8 // the number of the fault that acted, for FaultName; 0 without one
 	Data    []byte
 }
 
@@ -87,8 +97,10 @@ const (
 	magicAt    = 128 // identifies a feed, so that other memory is not mapped by mistake
 	lostAt     = 256 // records lost, by tap
 	maxTaps    = 4096
-	ringAt     = lostAt + maxTaps*8
-	magic      = 0x52424632 // "RBF2": the layout has serials
+	namesAt    = lostAt + maxTaps*8 // of faults, by number
+	nameSize   = 32                 // a byte for the length, and the name
+	ringAt     = namesAt + 256*nameSize
+	magic      = 0x52424633 // "RBF3": the layout has serials and names of faults
 	headerSize = 56
 )
 
@@ -105,6 +117,7 @@ const (
 	dataAt    = 36 // bytes of data
 	queueAt   = 40
 	verdictAt = 41
+	faultAt   = 42
 	droppedAt = 44
 	serialAt  = 48
 	skipBit   = 1 << 31
@@ -139,6 +152,13 @@ type Writer struct {
 	lost []uint32 // since the tap's last record
 }
 
+// NameFault tells readers the name of the fault with a number, before any record has the number. The name is
+// cut at 31 bytes.
+func (w *Writer) NameFault(number uint8, name string) {
+	to := w.memory[namesAt+int(number)*nameSize:][:nameSize]
+	to[0] = uint8(copy(to[1:], name))
+}
+
 // Write writes a record, with at most snap bytes of its Data. It reports whether there was room.
 func (w *Writer) Write(r *Record) bool {
 	if int(r.Tap) >= maxTaps {
@@ -165,6 +185,7 @@ func (w *Writer) Write(r *Record) bool {
 	binary.NativeEndian.PutUint32(b[sizeAt:], uint32(size))
 	binary.NativeEndian.PutUint16(b[tapAt:], r.Tap)
 	b[eventAt], b[reasonAt], b[queueAt], b[verdictAt] = uint8(r.Event), r.Reason, r.Queue, uint8(r.Verdict)
+	b[faultAt] = r.Fault
 	binary.NativeEndian.PutUint64(b[timeAt:], uint64(r.Time))
 	binary.NativeEndian.PutUint64(b[lateAt:], uint64(r.Late))
 	binary.NativeEndian.PutUint64(b[depthAt:], uint64(r.Depth))
@@ -228,6 +249,7 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 			Verdict: Verdict(b[verdictAt]),
 			Reason:  b[reasonAt],
 			Queue:   b[queueAt],
+			Fault:   b[faultAt],
 			Data:    b[headerSize : headerSize+length : headerSize+length],
 		}
 		fn(&r.record)
@@ -236,6 +258,12 @@ func (r *Reader) Read(limit int, fn func(*Record)) (int, error) {
 	}
 	r.counter(tailAt).Store(r.tail)
 	return count, nil
+}
+
+// FaultName returns the name of the fault with a number, "" without one.
+func (r *Reader) FaultName(number uint8) string {
+	name := r.memory[namesAt+int(number)*nameSize:][:nameSize]
+	return string(name[1 : 1+min(int(name[0]), nameSize-1)])
 }
 
 // Lost returns the number of records of a tap that were dropped because the ring had no room.

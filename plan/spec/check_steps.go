@@ -245,10 +245,13 @@ var whereForm = regexp.MustCompile(`^(\S+)(?: (a-to-b|b-to-a))?$`)
 
 // Target splits Where into the link's name or glob and the direction: "a-to-b", "b-to-a", or empty
 // for both.
-func (l *LinkChange) Target() (link, direction string) {
-	parts := whereForm.FindStringSubmatch(l.Where)
+func (l *LinkChange) Target() (link, direction string) { return splitWhere(l.Where) }
+
+// splitWhere splits a place into a name or glob and a direction, which may be empty.
+func splitWhere(where string) (name, direction string) {
+	parts := whereForm.FindStringSubmatch(where)
 	if parts == nil {
-		return l.Where, ""
+		return where, ""
 	}
 	return parts[1], parts[2]
 }

@@ -25,6 +25,7 @@ func (t *Testbed) SetDefaults() {
 	for i := range t.Steps {
 		t.Steps[i].setDefaults()
 	}
+	t.faultNames()
 	names := t.workloads()
 	for i := range t.Checks {
 		p := t.Checks[i].Packets

@@ -129,20 +129,20 @@ func (d Direction) Over(base Direction) Direction {
 // 6]}". Errors are Problems and call the text by the given name. ParseDirection fills in no
 // defaults.
 func ParseDirection(name, text string) (Direction, error) {
+	return parse(name, text, "set", func(c *checker, set *Direction) { c.direction("set", *set) })
+}
+
+// parse parses a value as it is written in files, at the place of a path, and checks it.
+func parse[T any](name, text, at string, check func(c *checker, value *T)) (value T, err error) {
 	root, err := ParseTree(name, []byte(text))
 	if err != nil {
-		return Direction{}, err
+		return value, err
 	}
-	const at = "set"
-	var set Direction
 	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}},
 		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
-	d.decode(root, reflect.ValueOf(&set).Elem(), target{path: at})
+	d.decode(root, reflect.ValueOf(&value).Elem(), target{path: at})
 	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
-	c.constraints(reflect.ValueOf(&set).Elem(), at)
-	c.direction(at, set)
-	if err := append(d.problems, c.problems...).Err(); err != nil {
-		return Direction{}, err
-	}
-	return set, nil
+	c.constraints(reflect.ValueOf(&value).Elem(), at)
+	check(c, &value)
+	return value, append(d.problems, c.problems...).Err()
 }

@@ -58,7 +58,7 @@ type DropsCheck struct {
 	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Reason is the only reason that counts, as captures record it. Default: any.
-	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
+	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
 	// Count bounds the number of drops, such as ">= 1" or "== 0".
 	Count string `yaml:"count" json:"count"`
 }

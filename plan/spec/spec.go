@@ -194,7 +194,7 @@ type Node struct {
 }
 
 // Step is a step of a scenario. Exactly one of capture, workload, training, messages, traffic,
-// probe, stack, exec, link, wait and sleep is set.
+// probe, stack, exec, link, fault, wait and sleep is set.
 type Step struct {
 	// At is the time at which the step starts, counted from the start of the first step. Without at
 	// the step starts when the step before it has ended.
@@ -217,6 +217,8 @@ type Step struct {
 	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// Link changes a link while it runs.
 	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
+	// Fault harms packets while it lasts.
+	Fault *Fault `yaml:"fault,omitempty" json:"fault,omitempty"`
 	// Wait waits for the end of earlier background workloads, training jobs, messages and traffic,
 	// by their names.
 	Wait []string `yaml:"wait,omitempty" json:"wait,omitempty"`

@@ -7,7 +7,7 @@ import (
 )
 
 // Action is the action of a step: *Capture, *Workload, *Training, *Messages, *Traffic, *Probe,
-// *Stack, *Exec, *LinkChange, Wait or Sleep. Each type has its check and its defaults beside it.
+// *Stack, *Exec, *LinkChange, *Fault, Wait or Sleep. Each type has its check and its defaults beside it.
 type Action interface {
 	// Traits returns the properties that several kinds of steps have.
 	Traits() Traits
@@ -54,6 +54,7 @@ var actions = []struct {
 	{"stack", func(s *Step) Action { return there(s.Stack) }},
 	{"exec", func(s *Step) Action { return there(s.Exec) }},
 	{"link", func(s *Step) Action { return there(s.Link) }},
+	{"fault", func(s *Step) Action { return there(s.Fault) }},
 	{"wait", func(s *Step) Action {
 		if s.Wait == nil {
 			return nil

@@ -657,7 +657,7 @@ func numbered(format string, count int) string {
 }
 
 func TestWrongFiles(t *testing.T) {
-	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles, wrongJobFiles) {
+	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles, wrongJobFiles, wrongFaultFiles) {
 		t.Run(file.name, func(t *testing.T) {
 			before, after, marked := strings.Cut(file.text, here)
 			if !marked {
@@ -693,7 +693,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	const want = `f.yaml:1:7: invalid name "Bad"; want 1 to 24 characters of a-z, 0-9 and -, the first not -
 f.yaml:2:20: fabric.topology "ring" does not exist; want one of explicit, single-switch, leaf-spine, fat-tree, rail-optimized, hpn, torus, dragonfly
 f.yaml:3:17: duration "5" cannot be read; want a number with ns, us, ms, s, m or h, as in 10us
-f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, probe, stack, exec, link, wait, sleep
+f.yaml:3:21: steps[1] does nothing; want exactly one of capture, workload, training, messages, traffic, probe, stack, exec, link, fault, wait, sleep
 f.yaml:4:1: unknown key "sed" in the file; did you mean "seed"?`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

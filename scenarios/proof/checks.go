@@ -130,7 +130,7 @@ func (l *prover) marks(path string, k *spec.MarksCheck) {
 	if demands(k.Count, spec.CountBound) {
 		l.seen(path+".count", slices.DeleteFunc(slices.Clone(at), isNIC), false)
 	}
-	if demands(k.Count, spec.CountBound) && !l.can(at, marking) {
+	if demands(k.Count, spec.CountBound) && !l.can(at, marking) && !l.faults {
 		l.never(path+".count", "want fabric: {switch: {ecn: true}} of soft switches",
 			"no selected port can mark a packet")
 	}
@@ -159,6 +159,7 @@ func (l *prover) drops(path string, k *spec.DropsCheck) {
 		return
 	}
 	if k.Reason == "" || k.Reason == softswitch.Refused.String() ||
+		k.Reason == softswitch.FromFault.String() && l.faults ||
 		l.can(at, func(f softswitch.Foreseen) bool {
 			for why := range f.Drops {
 				if why.String() == k.Reason {
@@ -187,7 +188,7 @@ func (l *prover) reordering(path string, k *spec.ReorderingCheck) {
 			"want a link without reorder, or a check of other packets")
 	}
 	changes := slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool { return s.Link != nil })
-	if !demands(k.Share, spec.ShareBound) || !l.plan.Soft() || l.programs || changes ||
+	if !demands(k.Share, spec.ShareBound) || !l.plan.Soft() || l.programs || l.faults || changes ||
 		len(l.over("rd")) > 0 {
 		return
 	}

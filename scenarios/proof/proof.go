@@ -39,7 +39,9 @@ type prover struct {
 	capture *spec.Capture
 	step    int
 	// programs is set if some steps run programs, which can send any packets.
-	programs           bool
+	programs bool
+	// faults is set if some steps add faults.
+	faults             bool
 	problems, warnings spec.Problems
 }
 
@@ -47,6 +49,7 @@ type prover struct {
 // not pass.
 func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l := &prover{file: file, plan: p}
+	l.faults = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Fault != nil })
 	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Traits().Programs })
 	l.congestion()
 	l.step = slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })

@@ -314,6 +314,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	for _, done := range s.stacks {
 		r.report.Stacks = append(r.report.Stacks, done.Stack)
 	}
+	if faultErr := r.readFaults(last, tb); err == nil {
+		err = faultErr
+	}
 	if err == nil && captureErr != nil {
 		return fmt.Errorf("end capture: %w", captureErr)
 	}
@@ -369,6 +372,9 @@ func (r *run) conclude(ctx context.Context, err error) {
 		failed = overload(rep.Checks, r.File.Checks)
 	}
 	verdicts := []verdict.Verdict{stepVerdict(err)}
+	if idleFaults(rep.Faults) != nil {
+		verdicts = append(verdicts, verdict.Inconclusive)
+	}
 	for _, check := range rep.Checks {
 		verdicts = append(verdicts, check.Verdict)
 	}
@@ -427,6 +433,9 @@ func (r *run) reason(ctx context.Context, err error) string {
 		if check.Verdict == rep.Verdict {
 			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
 		}
+	}
+	if idle := idleFaults(rep.Faults); idle != nil && rep.Verdict == verdict.Inconclusive {
+		reasons = slices.Insert(reasons, 0, idle.Error())
 	}
 	switch {
 	case len(reasons) > 1:

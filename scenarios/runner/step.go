@@ -89,6 +89,8 @@ func (p *preparation) step(f stepFrame, action spec.Action) step {
 		return p.exec(f, a)
 	case *spec.LinkChange:
 		return &linkStep{stepFrame: f, spec: a}
+	case *spec.Fault:
+		return p.fault(f, a)
 	case spec.Wait:
 		return p.wait(f, a)
 	case spec.Sleep:

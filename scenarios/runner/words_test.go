@@ -48,6 +48,7 @@ func textFields(found map[string]bool, seen map[reflect.Type]bool, t reflect.Typ
 var freeText = map[string]string{
 	"Testbed.description":  "for people",
 	"Rule.name":            "for people",
+	"Fault.name":           "for people and captures",
 	"Exec.command":         "a program of the node",
 	"Stack.command":        "a program of the node",
 	"Health.command":       "a program of the container",
@@ -62,6 +63,7 @@ var freeText = map[string]string{
 var wrongWords = func() map[string]string {
 	const fabric = "fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}}\n"
 	const head = "name: t\n" + fabric
+	const soft = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}\n"
 	part := func(inFabric string) string {
 		return "name: t\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, " +
 			inFabric + "}\n"
@@ -140,6 +142,8 @@ var wrongWords = func() map[string]string {
 		"Exec.ends": part("switch: {kind: router}, routing: {daemon: frr}") +
 			"steps: [{exec: {nodes: [leaf1], command: [a], ends: [nosuch]}}]\n",
 		"LinkChange.where":   steps("{link: {where: nosuch--leaf1, state: down}}"),
+		"Fault.where":        soft + "steps: [{fault: {where: nosuch, drop: {}}}]\n",
+		"Fault.match":        soft + "steps: [{fault: {where: all, match: nosuch == 1, drop: {}}}]\n",
 		"Step.wait":          steps("{wait: [nosuch]}"),
 		"WorkloadCheck.name": steps(work) + "checks: [{workload: {name: nosuch, correct: true}}]\n",
 		"Beside.workload":    workload("beside: {workload: nosuch, busbw: '>= 1%'}"),

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	"railbed/fabric"
+	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/usage"
 	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cni"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Part is the name of the part of the executable that runs as a supervisor.
@@ -243,6 +245,18 @@ type LinkRequest struct {
 	Back *plan.Direction `json:"back,omitempty"`
 }
 
+// FaultRequest adds a fault, or clears faults. Exactly one of its fields is set.
+type FaultRequest struct {
+	Add *spec.Fault `json:"add,omitempty"`
+	// Clear lists the names of faults. An empty list clears all.
+	Clear *[]string `json:"clear,omitempty"`
+}
+
+// FaultAnswer has the faults that were cleared.
+type FaultAnswer struct {
+	Cleared []softswitch.FaultState `json:"cleared"`
+}
+
 // ConvergeRequest asks the supervisor to make the testbed match a plan.
 type ConvergeRequest struct {
 	// Plan may differ from the testbed's plan only in settings of links. Without a plan the testbed
@@ -286,6 +300,7 @@ type Event struct {
 	//   - "testbed.up", "testbed.down", "process.start", "process.exit", "link.up", "link.down",
 	//     "link.set", "capture.start", "capture.stop";
 	//   - "capture.clock" if the host's clock was set during a capture;
+	//   - "fault.add" and "fault.clear";
 	//   - "testbed.repair" for each setting that differed from the plan and was repaired;
 	//   - "testbed.plan" when the testbed takes over another plan;
 	//   - "routing.converged", and "routing.end" when a routing daemon ends by itself;

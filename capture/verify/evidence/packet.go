@@ -42,8 +42,9 @@ type Packet struct {
 	// Drop is the reason if a switch recorded that it dropped the packet here, and "" otherwise.
 	Drop string
 	// Verdict is the action that a switch recorded for the packet: drop, mark, trim, pause, resume,
-	// slow, or "" for none. Reason is the recorded reason.
-	Verdict, Reason string
+	// slow, or "" for none. Those of a fault are drop, delay, duplicate, corrupt, truncate and mark. Fault is
+	// its name. Reason is the recorded reason.
+	Verdict, Reason, Fault string
 	// Depth is the number of bytes that waited in the queue, -1 where it is not recorded.
 	Depth int64
 	// Queue is the queue's priority, -1 where it is not recorded.
@@ -250,7 +251,8 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 
 // annotate takes a switch's record of the packet.
 func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
-	p.Verdict, p.Reason = note.Verdict, note.Reason
+	p.Verdict, p.Reason, p.Fault = note.Verdict, note.Reason, note.Name
+	p.Event = p.Fault != "" && passes == Unknown && note.Verdict != "drop"
 	switch note.Verdict {
 	case "drop":
 		if p.Drop = note.Reason; p.Drop == "" {

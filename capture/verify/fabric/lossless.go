@@ -11,6 +11,9 @@ import (
 // nicOverrun is the reason of drops that the node causes and not the fabric.
 const nicOverrun = "nic-overrun"
 
+// byFault is the reason of drops that the run asked for.
+const byFault = "fault"
+
 // refused is the reason of drops of packets that crossed the fabric and for which the host had no
 // room. The fabric's handling of these packets cannot be judged.
 const refused = "refused"
@@ -26,6 +29,7 @@ type lossless struct {
 	travel   *journeys
 
 	overrun, refused, astray uint64
+	harmed                   uint64 // dropped by faults
 	examples                 []string
 }
 
@@ -108,6 +112,10 @@ func (k *lossless) drop(p *evidence.Packet) {
 		if k.travel.forget(p) {
 			k.overrun++
 		}
+	case byFault:
+		if k.travel.forget(p) {
+			k.harmed++
+		}
 	case refused:
 		if k.travel.forget(p) {
 			k.refused++
@@ -129,12 +137,12 @@ func (k *lossless) exemplify(j journey) {
 func (k *lossless) Result() evidence.Result {
 	t := k.travel
 	t.finish(k.capture.End)
-	sent := t.left() + k.overrun + k.refused
+	sent := t.left() + k.overrun + k.refused + k.harmed
 	r := evidence.Result{Name: k.titled("lossless"), Measured: map[string]float64{
 		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost),
 		"again":       float64(t.strays),
 		"nic-overrun": float64(k.overrun), "refused": float64(k.refused),
-		"under-way": float64(t.underWay + t.untold),
+		"under-way": float64(t.underWay + t.untold), "by-fault": float64(k.harmed),
 	}}
 	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
 	if t.strays > 0 && k.priority < 0 {
@@ -159,6 +167,9 @@ func (k *lossless) Result() evidence.Result {
 	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated "+
 		"NIC, %d were refused by their node, %d were under way at the end",
 		sent, t.arrived, t.lost, k.overrun, k.refused, t.underWay)
+	if k.harmed > 0 {
+		r.Summary += fmt.Sprintf(", %d were dropped by faults", k.harmed)
+	}
 	if t.untold > 0 {
 		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)
 	}

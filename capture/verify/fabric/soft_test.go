@@ -133,6 +133,15 @@ func TestFabricChecks(t *testing.T) {
 			at.Time, at.Comment = at.Time+10, "railbed verdict=drop reason=nic-overrun depth=1"
 			s.Insert(at)
 		}, lossless(""), pass, ""},
+		{"a fault drops a packet", func(s *verifytest.Scene) {
+			s.Lose("railbed verdict=drop reason=fault name=f1 late=0ns")
+		}, lossless(""), pass, "1 were dropped by faults"},
+		{"a fault drops a packet, and another vanishes", func(s *verifytest.Scene) {
+			s.Lose("railbed verdict=drop reason=fault name=f1 late=0ns")
+			s.Remove(func(k verifytest.Sighting) bool {
+				return k.ID == s.IDs/2 && !(k.Out && strings.HasPrefix(k.Tap, "h"))
+			})
+		}, lossless(""), fail, "1 packets were lost: no record of a drop"},
 		{"the host has no room", func(s *verifytest.Scene) {
 			id := s.Packet("h0:eth0", true)
 			s.Change(func(k verifytest.Sighting) bool {

@@ -2,8 +2,9 @@
 // capture/display).
 //
 // A rule is about the records of the capture that its "where" selects at its ports. Events of queues are
-// no records of packets. A rule keeps a bounded state for each value of "per", and names the packets that
-// break it (evidence.Offenders). Each kind of rule is a judge:
+// no records of packets. Records of faults are only for a rule that reads railbed.fault. A rule keeps a
+// bounded state for each value of "per", and names the packets that break it (evidence.Offenders). Each kind
+// of rule is a judge:
 //
 //   - never, always, count and share compare numbers of packets (counts.go), sum adds values of a field;
 //   - count with a window keeps the times of the last packets (window.go);
@@ -48,6 +49,7 @@ type rule struct {
 	need    evidence.Need
 	filters []*display.Filter
 	keyer   keyer
+	faults  bool // a filter reads the names of faults
 
 	capture   *evidence.Capture
 	offenders *evidence.Offenders
@@ -76,6 +78,7 @@ func New(r *spec.Rule, w *evidence.Workload, numbers Numbers) (evidence.Check, e
 	}
 	k := &rule{spec: r, where: parts.where, keyer: keyer}
 	k.filters = parts.filters()
+	k.faults = slices.ContainsFunc(k.filters, func(f *display.Filter) bool { return f.Uses("railbed.fault") })
 	if w != nil {
 		k.roles = evidence.NewRoles(*w)
 		k.keyer.roles = k.roles
@@ -265,6 +268,13 @@ func (k *rule) Packet(p *evidence.Packet) {
 	k.take(p)
 }
 
+// Event implements evidence.Watcher.
+func (k *rule) Event(p *evidence.Packet) {
+	if p.Fault != "" && k.faults {
+		k.Packet(p)
+	}
+}
+
 // matches reports whether a packet surely matches a filter.
 func (k *rule) matches(f *display.Filter, p *evidence.Packet) bool {
 	match, sure := f.Judge(p.Display())
@@ -361,7 +371,8 @@ func readsRecords(filters []*display.Filter) bool {
 	for _, f := range filters {
 		for _, field := range f.Fields() {
 			switch field.Name {
-			case "railbed", "railbed.verdict", "railbed.reason", "railbed.depth", "railbed.late":
+			case "railbed", "railbed.verdict", "railbed.reason", "railbed.fault", "railbed.depth",
+				"railbed.late":
 				return true
 			}
 		}

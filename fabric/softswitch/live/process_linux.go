@@ -19,10 +19,12 @@ import (
 
 	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
+	"railbed/fabric/softswitch"
 	"railbed/internal/frame"
 	"railbed/internal/reexec"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // part is the name under which this executable starts itself as a testbed's switches.
@@ -58,6 +60,8 @@ type startPort struct {
 type request struct {
 	SetLink     *setLink     `json:"set_link,omitempty"`
 	LinkState   *linkState   `json:"link_state,omitempty"`
+	AddFault    *addFault    `json:"add_fault,omitempty"`
+	ClearFaults *clearFaults `json:"clear_faults,omitempty"`
 	State       bool         `json:"state,omitempty"`
 	OpenTaps    *openTaps    `json:"open_taps,omitempty"`
 	CloseTaps   *int         `json:"close_taps,omitempty"`
@@ -78,11 +82,23 @@ type linkState struct {
 	Up   bool   `json:"up"`
 }
 
+type addFault struct {
+	Fault  spec.Fault `json:"fault"`
+	Places []plan.End `json:"places"`
+}
+
+// clearFaults ends faults by their names, or all without names.
+type clearFaults struct {
+	Names []string `json:"names,omitempty"`
+}
+
 // answer is the process's answer to a request or to start.
 type answer struct {
 	Error string `json:"error,omitempty"`
 	State *State `json:"state,omitempty"`
 	Place int    `json:"place,omitempty"` // of opened taps
+	// Faults are those that ClearFaults ended.
+	Faults []softswitch.FaultState `json:"faults,omitempty"`
 	// Gone is set in the answer to ForeignGone.
 	Gone []plan.End `json:"gone,omitempty"`
 	// Epoch is set in the answer to start.
@@ -216,6 +232,18 @@ func (s *Process) SetLink(name string, aToB, bToA plan.Direction) error {
 func (s *Process) SetLinkState(name string, up bool) error {
 	_, err := s.ask(request{LinkState: &linkState{name, up}})
 	return err
+}
+
+// AddFault begins a fault at the ports that send the packets.
+func (s *Process) AddFault(f spec.Fault, places []plan.End) error {
+	_, err := s.ask(request{AddFault: &addFault{f, places}})
+	return err
+}
+
+// ClearFaults ends faults by their names, or all without names, and returns what they did.
+func (s *Process) ClearFaults(names ...string) ([]softswitch.FaultState, error) {
+	a, err := s.ask(request{ClearFaults: &clearFaults{names}})
+	return a.Faults, err
 }
 
 // State reads all counters.
@@ -422,6 +450,14 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			l.do(func() { err = l.engine.SetLink(r.SetLink.Name, r.SetLink.AToB, r.SetLink.BToA) })
 		case r.LinkState != nil:
 			l.do(func() { err = l.engine.SetLinkState(r.LinkState.Name, r.LinkState.Up) })
+		case r.AddFault != nil:
+			l.do(func() {
+				if err = l.engine.AddFault(r.AddFault.Fault, r.AddFault.Places); err == nil {
+					l.taps.named()
+				}
+			})
+		case r.ClearFaults != nil:
+			l.do(func() { a.Faults, err = l.engine.ClearFaults(r.ClearFaults.Names...) })
 		case r.Alive:
 			l.do(func() {}) // the answer comes from the thread that moves frames
 		case r.State:

@@ -18,6 +18,8 @@ type State struct {
 	DeadlockCount uint64                `json:"deadlocks_found,omitempty"`
 	// Aggregation has the jobs of switches that aggregate.
 	Aggregation []softswitch.AggregationState `json:"aggregation,omitempty"`
+	// Faults are the faults that were added and not cleared.
+	Faults []softswitch.FaultState `json:"faults,omitempty"`
 	// Held is the number of packets in queues and on links. Peak is the largest number of packets
 	// that were in use at once. Each takes Cell bytes of Memory.
 	Held   int   `json:"held"`
@@ -71,6 +73,7 @@ func (l *loop) state() (*State, error) {
 	l.do(func() {
 		s.Ports, s.Totals, s.Held = l.engine.Ports(), l.engine.Totals(), l.engine.Held()
 		s.Deadlocks, s.DeadlockCount = l.engine.Deadlocks(), l.engine.DeadlockCount()
+		s.Faults = l.engine.Faults()
 		s.Aggregation, s.Memory = l.engine.Aggregation(), l.engine.Pool().Budget()
 		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Histogram()
 		for i := range l.nics {

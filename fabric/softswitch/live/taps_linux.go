@@ -39,13 +39,15 @@ type tapped struct {
 var events = [...]feed.Event{
 	softswitch.Arrived: feed.Receive, softswitch.Queued: feed.Enqueue, softswitch.Sent: feed.Send,
 	softswitch.Dropped: feed.Drop,
-	softswitch.Lost:    feed.Lose, softswitch.Entered: feed.Enter,
+	softswitch.Lost:    feed.Lose, softswitch.Entered: feed.Enter, softswitch.Harmed: feed.Harm,
 }
 
 var verdicts = [...]feed.Verdict{
 	softswitch.Nothing: feed.Plain, softswitch.Marked: feed.Mark, softswitch.Trimmed: feed.Trim,
 	softswitch.Paused:  feed.Pause,
-	softswitch.Resumed: feed.Resume, softswitch.Slowed: feed.Slow,
+	softswitch.Resumed: feed.Resume, softswitch.Slowed: feed.Slow, softswitch.Delayed: feed.Delay,
+	softswitch.Duplicated: feed.Duplicate, softswitch.Corrupted: feed.Corrupt,
+	softswitch.Truncated: feed.Truncate,
 }
 
 // Observe implements softswitch.Observer. An action on a packet in a queue is recorded when the
@@ -75,6 +77,7 @@ func (t *taps) Observe(o *softswitch.Observation) {
 	r.Late = int64(l.clock.Wait(max(now.Sub(o.Time), 0)))
 	r.Depth, r.Length, r.Queue = o.Depth, len(o.Packet.Data), o.Queue
 	r.Event, r.Verdict, r.Reason = events[o.Kind], verdicts[o.Verdict], uint8(o.Reason)
+	r.Fault = o.Fault
 	if nic && o.Kind == softswitch.Sent {
 		r.Event = feed.Dequeue
 	}
@@ -147,11 +150,24 @@ func (t *taps) add(writer *feed.Writer, ports []int, o *openTaps) (place int, er
 		for i, port := range ports {
 			one.number[port] = int32(i)
 		}
+		for i, name := range t.loop.engine.FaultNames() {
+			writer.NameFault(uint8(i+1), name)
+		}
 		t.feeds[place] = one
 		t.observe()
 		return place, nil
 	}
 	return 0, fmt.Errorf("capture at soft switches: %d captures are running already; end one first", maxFeeds)
+}
+
+// named tells all captures the names of the engine's faults.
+func (t *taps) named() {
+	names := t.loop.engine.FaultNames()
+	for _, one := range t.feeds {
+		if one != nil {
+			one.writer.NameFault(uint8(len(names)), names[len(names)-1])
+		}
+	}
 }
 
 // remove ends a capture.

@@ -69,7 +69,7 @@ func (k *marker) early(one *packet.Packet, depth int64) bool {
 			}
 		}
 	}
-	return congestionExperienced(one)
+	return MarkCE(one)
 }
 
 // draw returns a number that depends only on the port's seed, the flow and the packet's ordinal in
@@ -78,9 +78,9 @@ func (k *marker) draw(one *packet.Packet) uint64 {
 	return draw.Nth(draw.Pair(k.seed, one.Flow), one.Ordinal)
 }
 
-// congestionExperienced sets CE in a packet of an ECN-capable transport. It reports whether it did;
+// MarkCE sets CE in a packet of an ECN-capable transport. It reports whether it did;
 // it returns false if CE was already set.
-func congestionExperienced(one *packet.Packet) bool {
+func MarkCE(one *packet.Packet) bool {
 	h := &one.Headers
 	if h.ECN != wire.ECT0 && h.ECN != wire.ECT1 {
 		return false
@@ -113,7 +113,7 @@ type sharpState struct {
 func (k *marker) persistent(q uint8, now clock.Time, one *packet.Packet) bool {
 	waited := now.Sub(one.Queued)
 	if k.due(&k.queues[q], now, waited) || waited > k.target {
-		return congestionExperienced(one)
+		return MarkCE(one)
 	}
 	return false
 }

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"railbed/capture/display"
+	"railbed/fabric/softswitch"
+	"railbed/internal/units"
+	"railbed/plan/spec"
+	"railbed/testbed"
+)
+
+func newFaultCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "fault",
+		Short: "Harm chosen packets of a running testbed, and see what was hit",
+		Long: `Harm chosen packets of a running testbed: drop, delay, duplicate, corrupt, truncate or
+mark them where they leave a port. Faults need soft switches. In files, a step fault: does
+the same.`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newFaultAddCommand(a), newFaultListCommand(a), newFaultClearCommand(a))
+	return cmd
+}
+
+func newFaultAddCommand(a *app) *cobra.Command {
+	var name, fault, match string
+	var lasts time.Duration
+	actions := map[string]*string{}
+	cmd := &cobra.Command{
+		Use:   "add WHERE",
+		Short: "Begin a fault",
+		Long: `Begin a fault. WHERE names the ports that send the packets: a link, optionally followed by
+a-to-b or b-to-a, NODE:PORT, a node or a switch, all, nics, switches, or a glob of these.
+
+One flag says what happens to the packets. Its value says to which of those that match,
+counted at each port: all, nth: [5, 6], every: 10, or share: 10%; as in files, braces
+hold several settings. --delay also has by:, --corrupt at: and bits:, --truncate to:.`,
+		Example: `  railbed fault add leaf1--spine2 a-to-b --match 'tcp.len > 0' --drop 'nth: [5, 6]'
+  railbed fault add h2 --drop all --for 200ms
+  railbed fault add 'spine*' --name late --delay '{by: 5ms, share: 1%}'`,
+		Args:              rangeArgs(1, 2),
+		ValidArgsFunction: inTurn(ofTestbed(&name, faultPlaces), oneOf(directions...)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := fmt.Sprintf("where: %q", strings.Join(args, " "))
+			for _, key := range spec.FaultActions {
+				if cmd.Flags().Changed(key) {
+					text += ", " + key + ": " + settings(*actions[key])
+				}
+			}
+			for key, value := range map[string]string{"name": fault, "match": match} {
+				if value != "" {
+					text += fmt.Sprintf(", %s: %q", key, value)
+				}
+			}
+			if lasts != 0 {
+				text += ", for: " + units.Duration(lasts).String()
+			}
+			return a.addFault(cmd.Context(), name, "{"+text+"}")
+		},
+	}
+	flags := cmd.Flags()
+	for _, action := range []struct{ key, usage string }{
+		{spec.FaultDrops, "lose `WHICH` packets, such as all or nth: [5, 6]"},
+		{spec.FaultDelays, "delay packets by `SETTINGS` such as 'by: 5ms'; later packets overtake them"},
+		{spec.FaultDuplicates, "let `WHICH` packets arrive twice"},
+		{spec.FaultCorrupts, "flip a bit of `WHICH` packets, or with 'at: 60B, bits: 3' these bits"},
+		{spec.FaultTruncates, "cut packets to `SETTINGS` such as 'to: 64B'"},
+		{spec.FaultMarks, "set congestion experienced in `WHICH` packets of ECN-capable transports"},
+	} {
+		actions[action.key] = flags.String(action.key, "", action.usage)
+	}
+	flags.StringVar(&fault, "name", "",
+		"`NAME` of the fault in lists and in captures (default fault-1, fault-2, ...)")
+	flags.StringVar(&match, "match", "", "display `FILTER` for the packets (default all)")
+	flags.DurationVar(&lasts, "for", 0, "`TIME` after which the fault ends (default: at fault clear)")
+	for _, action := range []string{spec.FaultDrops, spec.FaultDuplicates, spec.FaultCorrupts,
+		spec.FaultMarks} {
+		completeFlag(cmd, action, oneOf("all", "nth: [", "every: ", "share: "))
+	}
+	completeFields(cmd, "match")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+// addFault adds a fault that is written as in files.
+func (a *app) addFault(ctx context.Context, name, text string) error {
+	f, err := spec.ParseFault("the flags", text)
+	if err != nil {
+		return usage("%w", err)
+	}
+	if f.Match != "" {
+		if _, err := display.CompileBytes(f.Match); err != nil {
+			return usage("--match: %w", err)
+		}
+	}
+	tb, err := openTestbed(ctx, name)
+	if err != nil {
+		return err
+	}
+	if f.Name == "" {
+		if f.Name, err = freeFaultName(ctx, tb); err != nil {
+			return err
+		}
+	}
+	if err := tb.AddFault(ctx, f); err != nil {
+		return err
+	}
+	return a.printFault(ctx, tb, f.Name)
+}
+
+// settings turns the value of an action's flag into a mapping of the file.
+func settings(value string) string {
+	value = strings.TrimSpace(value)
+	switch {
+	case value == "all" || value == "":
+		return "{}"
+	case strings.HasPrefix(value, "{"):
+		return value
+	}
+	return "{" + value + "}"
+}
+
+// freeFaultName returns the first of fault-1, fault-2, ... that no fault has.
+func freeFaultName(ctx context.Context, tb *testbed.Testbed) (string, error) {
+	all, err := tb.Faults(ctx)
+	taken := map[string]bool{}
+	for _, f := range all {
+		taken[f.Name] = true
+	}
+	for number := 1; ; number++ {
+		if name := fmt.Sprintf("fault-%d", number); !taken[name] {
+			return name, err
+		}
+	}
+}
+
+func newFaultListCommand(a *app) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the faults, and how many packets they matched and hit",
+		Example: "  railbed fault list\n  railbed fault list -o json | jq '.[].hit'",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			all, err := tb.Faults(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.showFaults(all)
+		},
+	}
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+func newFaultClearCommand(a *app) *cobra.Command {
+	var name string
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "clear FAULT...",
+		Short:   "End faults, and show what they did",
+		Example: "  railbed fault clear fault-1\n  railbed fault clear --all",
+		ValidArgsFunction: func(cmd *cobra.Command, _ []string, _ string) (names []string,
+			_ cobra.ShellCompDirective) {
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
+			all, _ := tb.Faults(cmd.Context()) // there is nobody to tell
+			for _, f := range all {
+				names = append(names, f.Name)
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usage("fault clear: want the names of faults, or --all")
+			}
+			tb, err := openTestbed(cmd.Context(), name)
+			if err != nil {
+				return err
+			}
+			cleared, err := tb.ClearFaults(cmd.Context(), args...)
+			if err != nil {
+				return err
+			}
+			return a.showFaults(cleared)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "end all faults")
+	testbedFlag(cmd, &name)
+	return cmd
+}
+
+// printFault prints the fault of a name.
+func (a *app) printFault(ctx context.Context, tb *testbed.Testbed, name string) error {
+	all, err := tb.Faults(ctx)
+	if err != nil {
+		return err
+	}
+	var chosen []softswitch.FaultState
+	for _, f := range all {
+		if f.Name == name {
+			chosen = append(chosen, f)
+		}
+	}
+	return a.showFaults(chosen)
+}
+
+func (a *app) showFaults(all []softswitch.FaultState) error {
+	if a.output == "json" {
+		if all == nil {
+			all = []softswitch.FaultState{}
+		}
+		return a.printJSON(all)
+	}
+	t := a.newTable("FAULT", "AT", "DOES", "MATCHED", "HIT", "STATE")
+	for _, f := range all {
+		state := "in force"
+		if f.Over {
+			state = "over"
+		}
+		t.AppendRow([]any{f.Name, f.Where, f.String(), f.Matched, f.Hit, state})
+	}
+	t.Render()
+	return nil
+}

@@ -1,0 +1,239 @@
+package softswitch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/fabric/softswitch/packet"
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/plan"
+	"railbed/plan/spec"
+)
+
+// faulty is a rig of two nodes at a switch with faults at the port to node 1. It sends a datagram of 500
+// bytes each millisecond from node 0 to node 1, from source ports 4000 and 4001 in turn.
+func faulty(t *testing.T, count int, observers []Observer, faults ...string) *rig {
+	t.Helper()
+	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 1gbit, delay: 5us}}\n"),
+		observers...)
+	link, _, _ := r.towards(1)
+	end := link.A
+	if end.Node == r.plan.Nodes[1].Name {
+		end = link.B
+	}
+	for i, text := range faults {
+		f, err := spec.ParseFault("fault", fmt.Sprintf("{name: f%d, where: all, %s}", i+1, text))
+		if err == nil {
+			err = r.engine.AddFault(f, []plan.End{end})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for port := range r.engine.PortCount() {
+		r.engine.Observe(port, len(observers) > 0)
+	}
+	for i := range count {
+		at := clock.Time(i+1) * clock.Time(time.Millisecond)
+		r.engine.Advance(at)
+		r.send(at, flow{from: 0, to: 1, port: uint16(i % 2), ecn: wire.ECT0}, 500)
+	}
+	r.drain(time.Second)
+	r.balance()
+	return r
+}
+
+// ids are the numbers of the datagrams that arrived, in their order.
+func ids(r *rig) (all []int) {
+	for _, a := range r.got {
+		all = append(all, int(a.id))
+	}
+	return all
+}
+
+// TestFaultsPickPackets: a fault counts the packets that match, at its port, and hits those that it picks.
+func TestFaultsPickPackets(t *testing.T) {
+	for _, test := range []struct {
+		fault        string
+		arrive       []int
+		matched, hit uint64
+	}{
+		{"drop: {}", nil, 8, 8},
+		{"drop: {nth: [2, 3]}", []int{1, 4, 5, 6, 7, 8}, 8, 2},
+		{"drop: {every: 3}", []int{1, 2, 4, 5, 7, 8}, 8, 2},
+		{"match: udp.srcport == 4001, drop: {nth: [1, 4]}", []int{1, 3, 4, 5, 6, 7}, 4, 2},
+		{"match: tcp, drop: {}", []int{1, 2, 3, 4, 5, 6, 7, 8}, 0, 0},
+		{"match: ip.id > 6, drop: {}, for: 7500us", []int{1, 2, 3, 4, 5, 6, 8}, 1, 1},
+		{"delay: {by: 2500us, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
+		{"duplicate: {nth: [8]}", []int{1, 2, 3, 4, 5, 6, 7, 8, 8}, 8, 1},
+	} {
+		t.Run(test.fault, func(t *testing.T) {
+			r := faulty(t, 8, nil, test.fault)
+			if got := ids(r); !slices.Equal(got, test.arrive) {
+				t.Errorf("datagrams %v arrived, want %v", got, test.arrive)
+			}
+			f := r.engine.Faults()[0]
+			if f.Matched != test.matched || f.Hit != test.hit || len(f.Places) != int(min(f.Matched, 1)) {
+				t.Errorf("%+v", f)
+			}
+			dropped := 8 - min(r.count, 8)
+			if of := r.engine.Totals().Dropped; of != dropped {
+				t.Errorf("%d packets were dropped, want %d", of, dropped)
+			}
+		})
+	}
+}
+
+// content keeps the bytes of the frames that arrive at a port of a node.
+type content struct {
+	frames [][]byte
+	harmed []string
+}
+
+func (c *content) Observe(o *Observation) {
+	switch {
+	case o.Kind == Harmed || o.Kind == Lost:
+		c.harmed = append(c.harmed, fmt.Sprintf("%d %s by %d", o.Verdict, o.Reason, o.Fault))
+	case o.Kind == Arrived && o.Packet.Headers.TTL == 63:
+		c.frames = append(c.frames, slices.Clone(o.Packet.Data))
+	}
+}
+
+// TestFaultsChangeBytes compares the second frame, which faults changed, with the others.
+func TestFaultsChangeBytes(t *testing.T) {
+	for _, test := range []struct {
+		fault string
+		right func(changed, whole []byte) bool
+		bits  int
+	}{
+		{"corrupt: {at: 100B, bits: 129, nth: [2]}", func(changed, whole []byte) bool {
+			whole[100] ^= 0x81
+			return slices.Equal(changed, whole)
+		}, 2},
+		{"corrupt: {nth: [2]}", func(changed, whole []byte) bool {
+			return len(changed) == len(whole) && slices.Equal(changed[:14], whole[:14])
+		}, 1},
+		{"truncate: {to: 64B, nth: [2]}", func(changed, whole []byte) bool {
+			return slices.Equal(changed, whole[:64])
+		}, 0},
+		{"mark: {nth: [2]}", func(changed, whole []byte) bool {
+			wire.IPv4(whole[14:]).RewriteECN(wire.CE)
+			return slices.Equal(changed, whole)
+		}, 0},
+	} {
+		t.Run(test.fault, func(t *testing.T) {
+			var seen, whole content
+			faulty(t, 2, []Observer{&whole})
+			r := faulty(t, 2, []Observer{&seen}, test.fault)
+			if len(seen.frames) != 2 || len(whole.frames) != 2 ||
+				!slices.Equal(seen.frames[0], whole.frames[0]) {
+				t.Fatalf("%d frames, want 2 with the first unchanged", len(seen.frames))
+			}
+			flipped := 0
+			for i := range min(len(seen.frames[1]), len(whole.frames[1])) {
+				for x := seen.frames[1][i] ^ whole.frames[1][i]; x != 0; x &= x - 1 {
+					flipped++
+				}
+			}
+			if test.bits > 0 && flipped != test.bits || !test.right(seen.frames[1], whole.frames[1]) {
+				t.Errorf("%d bits differ: % x", flipped, seen.frames[1])
+			}
+			if f := r.engine.Faults()[0]; f.Hit != 1 || len(seen.harmed) != 1 ||
+				!strings.HasSuffix(seen.harmed[0], "fault by 1") {
+				t.Errorf("%+v, %v", f, seen.harmed)
+			}
+		})
+	}
+}
+
+// TestFaultsCompose: faults at a port act in their order. The second counts what the first left over.
+func TestFaultsCompose(t *testing.T) {
+	var seen content
+	r := faulty(t, 8, []Observer{&seen}, "drop: {every: 2}", "drop: {nth: [3]}")
+	if got := ids(r); !slices.Equal(got, []int{1, 3, 7}) {
+		t.Errorf("datagrams %v arrived", got)
+	}
+	all := r.engine.Faults()
+	if len(all) != 2 || all[0].Hit != 4 || all[1].Matched != 4 || all[1].Hit != 1 || len(seen.harmed) != 5 {
+		t.Errorf("%+v, %v", all, seen.harmed)
+	}
+	if _, err := r.engine.ClearFaults("f1", "f3"); err == nil || len(r.engine.Faults()) != 2 {
+		t.Errorf("an unknown name is cleared: %v", err)
+	}
+	ended, err := r.engine.ClearFaults("f1")
+	if err != nil || len(ended) != 1 || ended[0].Hit != 4 || len(r.engine.Faults()) != 1 {
+		t.Errorf("%+v, %v", ended, err)
+	}
+	r.got = nil
+	r.send(r.engine.Now(), flow{from: 0, to: 1}, 500)
+	r.send(r.engine.Now(), flow{from: 0, to: 1}, 500)
+	r.drain(time.Second)
+	if len(r.got) != 2 {
+		t.Errorf("%d datagrams arrived after the fault was cleared, want 2", len(r.got))
+	}
+	if ended, err := r.engine.ClearFaults(); err != nil || len(ended) != 1 {
+		t.Errorf("%+v, %v", ended, err)
+	}
+}
+
+// TestFaultsShare: the packets that a share hits do not depend on what other flows send.
+func TestFaultsShare(t *testing.T) {
+	const count = 2000
+	lost := func() map[uint16]bool {
+		r := faulty(t, count, nil, "match: udp.srcport == 4000, drop: {share: 25%}")
+		all := map[uint16]bool{}
+		for i := uint16(1); i <= count; i++ {
+			all[i] = true
+		}
+		for _, a := range r.got {
+			delete(all, a.id)
+		}
+		return all
+	}
+	first, again := lost(), lost()
+	if len(first) < count/2/5 || len(first) > count/2*3/10 {
+		t.Errorf("%d of %d datagrams are lost, want about a quarter", len(first), count/2)
+	}
+	for id := range first {
+		if !again[id] || id%2 == 0 {
+			t.Errorf("datagram %d is lost in one run", id)
+		}
+	}
+}
+
+// TestFaultsAreRefused says what is wrong with a fault, and adds none.
+func TestFaultsAreRefused(t *testing.T) {
+	r := faulty(t, 0, nil, "drop: {}")
+	for _, test := range []struct {
+		fault spec.Fault
+		at    plan.End
+		want  string
+	}{
+		{spec.Fault{Name: "f1"}, plan.End{}, "in force"},
+		{spec.Fault{Name: "f2", Match: "railbed.depth > 3"}, plan.End{}, "column 1: railbed.depth"},
+		{spec.Fault{Name: "f2"}, plan.End{Node: "h9", Port: "p0"}, "h9:p0"},
+	} {
+		if err := r.engine.AddFault(test.fault, []plan.End{test.at}); err == nil ||
+			!strings.Contains(err.Error(), test.want) || len(r.engine.Faults()) != 1 {
+			t.Errorf("%v: %v, want %q", test.fault, err, test.want)
+		}
+	}
+}
+
+// BenchmarkFaultMatch has a match that looks into TCP, at a port of a switch.
+func BenchmarkFaultMatch(b *testing.B) {
+	r := newRig(b, single(2, "  switch: {kind: soft}\n"))
+	if err := r.engine.AddFault(spec.Fault{Name: "f", Match: "udp.srcport == 4001 && ip.id > 7",
+		Drop: &spec.Pick{}}, nil); err != nil {
+		b.Fatal(err)
+	}
+	one := &packet.Packet{Data: r.frame(make([]byte, 1500), flow{from: 0, to: 1, port: 1}, 1500)}
+	one.Parse()
+	for b.Loop() {
+		r.engine.faults.matches(r.engine.faults.inForce[0].filter, one)
+	}
+}

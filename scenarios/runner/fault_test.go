@@ -1,0 +1,110 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"railbed/capture/report"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+)
+
+// faulted is a file with a ping of 8 packets over faults at the port to h1, and a check.
+func faulted(faults, check string) string {
+	return `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft}
+  links: {default: {rate: 100mbit, delay: 50us}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+` + faults + `
+  - exec: {name: ping, nodes: [h0], command: [ping, "-4", -c, "8", -i, "0.05", h1]}
+checks:
+  - packets: {` + check + `}
+`
+}
+
+// TestFaultsHitPacketsOfPrograms: ping sees what the faults did, the capture names them, and lossless does
+// not accuse the fabric of it.
+func TestFaultsHitPacketsOfPrograms(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	o := options(t, faulted(`
+  - fault: {name: lost, where: "h1--leaf1 b-to-a", match: "icmp.type == 8", drop: {nth: [2, 4]}}
+  - fault: {name: late, where: h0, match: "icmp.type == 8", delay: {by: 30ms, nth: [1]}}
+  - fault: {where: leaf1, match: "icmp.type == 0", duplicate: {nth: [2]}}
+  - fault: {where: "leaf1:p0", match: "icmp.type == 0", corrupt: {at: 60B, nth: [4]}}
+`, `lossless: {from: h0, to: h1}}
+  - packets: {drops: {reason: fault, count: "== 2"}}
+  - packets: {rule: {count: 'railbed.fault in {"lost", "late", "fault-3", "fault-4"}', is: "== 5"}`))
+	r := runAll(t, t.Context(), o)
+	want(t, r, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass)
+	hits := map[string]uint64{}
+	for _, f := range r.Faults {
+		hits[f.Name] = f.Hit
+	}
+	for name, count := range map[string]uint64{"lost": 2, "late": 1, "fault-3": 1, "fault-4": 1} {
+		if hits[name] != count {
+			t.Errorf("fault %s hit %d packets, want %d", name, hits[name], count)
+		}
+	}
+	logs, err := filepath.Glob(filepath.Join(o.Out, "logs", "h0", "*out*"))
+	if err != nil || len(logs) != 1 {
+		t.Fatalf("logs %v, %v", logs, err)
+	}
+	printed, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"6 received, +1 duplicates", "(DUP!)", "wrong data byte"} {
+		if !strings.Contains(string(printed), text) {
+			t.Errorf("ping does not say %q:\n%s", text, printed)
+		}
+	}
+	for _, seq := range []string{"icmp_seq=2 ", "icmp_seq=4 "} {
+		if strings.Contains(string(printed), seq) {
+			t.Errorf("ping got an answer of %s", seq)
+		}
+	}
+}
+
+// TestFaultThatHitsNothingProvesNothing: the run is inconclusive, whatever its checks say.
+func TestFaultThatHitsNothingProvesNothing(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	r := runAll(t, t.Context(), options(t, faulted(`
+  - fault: {name: idle, where: h0, match: "icmp.type == 8", drop: {nth: [9]}}
+`, `lossless: {from: h0, to: h1}`)))
+	if r.Verdict != verdict.Inconclusive ||
+		!strings.Contains(r.Reason, "fault idle at h0 hit no packet: 8 packets matched") {
+		t.Errorf("%s: %q", r.Verdict, r.Reason)
+	}
+	if len(r.Checks) != 1 || r.Checks[0].Verdict != verdict.Pass {
+		t.Errorf("checks %+v", r.Checks)
+	}
+}
+
+// TestFaultEndsByItself: after its time it hits nothing, and the run waits for its end.
+func TestFaultEndsByItself(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	r := runAll(t, t.Context(), options(t, faulted(`
+  - fault: {name: brief, where: h0, match: "icmp.type == 8", duplicate: {}, for: 2s}
+  - fault: {name: briefer, where: h1, match: "icmp.type == 0", duplicate: {}, for: 1ms}
+  - sleep: 50ms
+`, `drops: {at: switches, count: "== 0"}`)))
+	if r.Verdict != verdict.Inconclusive { // briefer hits nothing
+		t.Errorf("%s: %s", r.Verdict, r.Reason)
+	}
+	for _, f := range r.Faults {
+		if hit := f.Name == "brief"; (f.Hit == 8) != hit || (f.Hit == 0) == hit {
+			t.Errorf("%+v", f)
+		}
+	}
+	for _, s := range r.Steps {
+		if strings.HasPrefix(s.Name, "fault brief ") && (s.State != report.Passed || s.End-s.Start < 2) {
+			t.Errorf("%+v", s)
+		}
+	}
+}
