@@ -195,7 +195,7 @@ Exec and shell exit with the exit code of their program.`,
 		newExecCommand(a), newShellCommand(a), newRshCommand(a), newLinkCommand(a), newFaultCommand(a),
 		newProbeCommand(a), newRdmaCommand(a), newCollectiveCommand(a), newCaptureCommand(a),
 		newEventsCommand(a), newUICommand(a), newGcCommand(a), newVersionCommand(a), newCniCommand(a))
-	root.AddCommand(newRunCommand(a), newReportCommand(a))
+	root.AddCommand(newRunCommand(a), newTestCommand(a), newReportCommand(a))
 	root.AddCommand(newVerifyCommand(a), newDecodeCommand(a), newFollowCommand(a), newWhyCommand(a),
 		newTraceCommand(a), newBundleCommand(a))
 	root.AddCommand(newDoctorCommand(a))

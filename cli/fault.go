@@ -177,7 +177,7 @@ func newFaultClearCommand(a *app) *cobra.Command {
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveError
 			}
-			all, _ := tb.Faults(cmd.Context()) // there is nobody to tell
+			all, _ := tb.Faults(cmd.Context()) // a completion has no place for an error
 			for _, f := range all {
 				names = append(names, f.Name)
 			}

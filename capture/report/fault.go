@@ -28,7 +28,7 @@ type FaultPlace struct {
 // faultPlacesShown bounds the places of a fault in a table.
 const faultPlacesShown = 4
 
-// At lists the places with what happened there: "leaf1:p0 3 of 10".
+// At lists the places with the packets hit of those that matched: "leaf1:p0 3 of 10".
 func (f Fault) At() string {
 	var all []string
 	for _, at := range f.Places[:min(len(f.Places), faultPlacesShown)] {

@@ -23,7 +23,7 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"micros":    Micros,
 	"number":    number,
 	"shell":     ShellLine,
-	"class":     class,
+	"class":     Class,
 	"mark":      mark,
 	"nccltime":  ncclNumber,
 	"nccltable": ncclTable,
@@ -120,8 +120,17 @@ func (t *Timing) unit() string {
 	return Micros(t.Unit)
 }
 
-// class returns the page's colour class for a verdict, a step's state or a fidelity.
-func class(of any) string {
+// Style is the style of pages about runs.
+func Style() template.HTML {
+	text, err := templates.ReadFile("style.html")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return template.HTML(text)
+}
+
+// Class returns the page's colour class for a verdict, a step's state or a fidelity.
+func Class(of any) string {
 	switch fmt.Sprint(of) {
 	case string(verdict.Pass), string(Passed), Faithful:
 		return "good"
@@ -135,7 +144,7 @@ func class(of any) string {
 
 // mark returns a sign to show beside the word, for readers who do not see the colour.
 func mark(of any) string {
-	return map[string]string{"good": "✓", "bad": "✗", "idle": "–", "unsure": "?"}[class(of)]
+	return map[string]string{"good": "✓", "bad": "✗", "idle": "–", "unsure": "?"}[Class(of)]
 }
 
 // byteCount formats a size with binary units and three digits.

@@ -90,23 +90,13 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 		all.Skipped += suite.Skipped
 		all.Suites = append(all.Suites, suite)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return fmt.Errorf("write junit: %w", err)
-	}
-	encoder := xml.NewEncoder(w)
-	encoder.Indent("", "  ")
-	if err := encoder.Encode(all); err != nil {
-		return fmt.Errorf("write junit: %w", err)
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return writeJUnit(w, all)
 }
 
 func (r *Report) junitSuite(name string, took time.Duration) junitSuite {
 	return junitSuite{
 		Name: r.Name + "." + name, Time: junitTime(took), Hostname: r.Host.Name,
-		// The schemas require xs:dateTime in UTC without a zone.
-		Timestamp: r.Started.UTC().Format("2006-01-02T15:04:05"),
+		Timestamp: r.Started.UTC().Format(junitStamp),
 		Properties: []junitProperty{
 			{"file", r.File}, {"plan_hash", r.PlanHash}, {"seed", fmt.Sprint(r.Seed)},
 			{"railbed", r.Versions.Railbed}, {"kernel", r.Host.Kernel},
@@ -185,6 +175,56 @@ func (s *junitSuite) count() {
 			s.Skipped++
 		}
 	}
+}
+
+// JUnitCase is a test case of WriteJUnitCases.
+type JUnitCase struct {
+	Class, Name string
+	Verdict     verdict.Verdict
+	Reason      string
+	Took        time.Duration
+	// Output is text for the reader of the case.
+	Output string
+}
+
+// WriteJUnitCases writes a junit.xml with one suite of runs. A FAIL is a failure, UNSUPPORTED is skipped, and
+// every other verdict than PASS is an error.
+func WriteJUnitCases(w io.Writer, name string, started time.Time, took time.Duration,
+	cases []JUnitCase) error {
+	suite := junitSuite{Name: name, Time: junitTime(took), Timestamp: started.UTC().Format(junitStamp)}
+	for _, c := range cases {
+		one := junitCase{Class: c.Class, Name: c.Name, Time: junitTime(c.Took), Output: c.Output}
+		reason := &junitReason{Message: c.Reason, Type: string(c.Verdict), Text: c.Reason}
+		switch c.Verdict {
+		case verdict.Pass:
+		case verdict.Fail:
+			one.Failure = reason
+		case verdict.Unsupported:
+			one.Skipped = &junitReason{Message: c.Reason}
+		default:
+			one.Error = reason
+		}
+		suite.Cases = append(suite.Cases, one)
+	}
+	suite.count()
+	return writeJUnit(w, junitSuites{Name: name, Time: suite.Time, Tests: suite.Tests,
+		Failures: suite.Failures, Errors: suite.Errors, Skipped: suite.Skipped, Suites: []junitSuite{suite}})
+}
+
+// junitStamp is xs:dateTime without a zone, which the schemas require.
+const junitStamp = "2006-01-02T15:04:05"
+
+func writeJUnit(w io.Writer, all junitSuites) error {
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return fmt.Errorf("write junit: %w", err)
+	}
+	encoder := xml.NewEncoder(w)
+	encoder.Indent("", "  ")
+	if err := encoder.Encode(all); err != nil {
+		return fmt.Errorf("write junit: %w", err)
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
 }
 
 // junitTime formats a duration as xs:decimal seconds.

@@ -49,7 +49,7 @@ type faultPlace struct {
 	matched, hit uint64
 }
 
-// harm is what faults do to a packet on a link, besides changing its bytes.
+// harm describes the effect of faults on a packet on a link, besides changes of its bytes.
 type harm struct {
 	dropped bool // and gone
 	again   bool
@@ -160,7 +160,7 @@ func (f *fault) state(now clock.Time) FaultState {
 	return s
 }
 
-// harm does to a packet on the line what the port's faults say. It changes bytes at once.
+// harm applies the port's faults to a packet on the line. It changes bytes at once.
 func (p *port) harm(one *packet.Packet) (h harm) {
 	e := p.engine
 	for _, at := range p.faults {

@@ -180,7 +180,7 @@ func TestFaultsCompose(t *testing.T) {
 	}
 }
 
-// TestFaultsShare: the packets that a share hits do not depend on what other flows send.
+// TestFaultsShare: the packets that a share hits do not depend on the packets of other flows.
 func TestFaultsShare(t *testing.T) {
 	const count = 2000
 	lost := func() map[uint16]bool {

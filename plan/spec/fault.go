@@ -11,15 +11,19 @@ import (
 
 // Fault harms packets where they leave a port: it drops, delays, duplicates, corrupts, truncates or marks
 // them. Exactly one of these actions is set. A fault needs soft switches. The packet has left its queue and
-// takes its time on the link. What the link itself does to packets, such as loss, comes after the faults.
-// Faults at one port act in the order in which they began, each on what the one before left over.
+// takes its time on the link. The link's own loss and other settings apply after the faults. Faults at one
+// port act in the order in which they began. Each gets the packets that the one before has left.
 type Fault struct {
 	// Name is the name of the fault in reports and in the capture. Default: fault-1 for the first fault of
 	// the file, and so on.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
-	// Where names the ports that send the packets: a link such as "leaf1--spine2", optionally followed by
-	// " a-to-b" or " b-to-a"; a "node:port"; a node or a switch, for all its ports; "all", "nics",
-	// "switches"; or a glob of these. A link without a direction is the ports at both its ends.
+	// Where names the ports that send the packets. It is one of these, or a glob of them:
+	//
+	//   - a link such as "leaf1--spine2", optionally followed by " a-to-b" or " b-to-a". Without a
+	//     direction it stands for the ports at both ends.
+	//   - "node:port".
+	//   - a node or a switch, for all its ports.
+	//   - "all", "nics" or "switches".
 	Where string `yaml:"where" json:"where"`
 	// Match is a display filter for the packets, as `railbed decode -Y` reads it, with fields of the
 	// packet's own bytes. Default: all packets.

@@ -28,8 +28,8 @@ checks:
 `
 }
 
-// TestFaultsHitPacketsOfPrograms: ping sees what the faults did, the capture names them, and lossless does
-// not accuse the fabric of it.
+// TestFaultsHitPacketsOfPrograms: ping sees the effects of the faults, the capture names them, and lossless
+// passes.
 func TestFaultsHitPacketsOfPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	o := options(t, faulted(`

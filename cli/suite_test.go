@@ -1,0 +1,132 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+	"railbed/scenarios/suite"
+)
+
+// smallReduce is a file of two hosts with a small all-reduce over links of a rate.
+func smallReduce(name, rate, check string) string {
+	return "name: " + name + `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft}
+  links: {default: {rate: ` + rate + `}}
+nodes: {default: {ranks: 1}}
+steps:
+  - workload: {name: ar, kind: all-reduce, algorithm: ring, transport: tcp, size: 64KiB, iterations: 3}
+checks:
+  - workload: {name: ar, ` + check + `}
+`
+}
+
+// TestSuite runs a folder with scenarios that pass, that fail and that have a mistake, side by side.
+func TestSuite(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"one.yaml":       smallReduce("suite-same", "100mbit", "correct: true"),
+		"below/two.yaml": smallReduce("suite-same", "100mbit", "correct: true"),
+		"below/fails.yaml": strings.Replace(smallReduce("suite-fails", "100mbit", "correct: true"), "checks:",
+			"  - exec: {name: end, nodes: [h0], command: [\"false\"]}\nchecks:", 1),
+		"below/wrong.yaml": smallReduce("suite-wrong", "100mbit", "corect: true"),
+		"below/notes.yaml": "people: [ann]\n",
+		".hidden/x.yaml":   smallReduce("suite-hidden", "100mbit", "correct: true"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	if listed := must(t, "test", "--list").stdout; listed != "below/fails\nbelow/two\nbelow/wrong\none\n" {
+		t.Errorf("the scenarios are\n%s", listed)
+	}
+	got := do(t, "test", "-j", "2", "--out", "results")
+	if got.code != verdict.ExitFail {
+		t.Fatalf("code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	for _, want := range []string{"FAIL         below/fails", "PASS         below/two",
+		"FAIL         below/wrong", `unknown key "corect"`, "PASS         one", "FAIL: 2 PASS, 2 FAIL in "} {
+		if !strings.Contains(got.stdout, want) {
+			t.Errorf("no %q in\n%s", want, got.stdout)
+		}
+	}
+	r, err := suite.Read("results")
+	if err != nil || len(r.Cases) != 4 || len(r.Cases[0].Runs) != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, file := range []string{"junit.xml", "index.html", "below/fails.2/report.html", "one/report.json"} {
+		if _, err := os.Stat(filepath.Join("results", file)); err != nil {
+			t.Error(err)
+		}
+	}
+	var shards []string
+	for _, shard := range []string{"1/3", "2/3", "3/3"} {
+		shards = append(shards, must(t, "test", "--list", "--shard", shard).stdout)
+	}
+	if all := strings.Join(shards, ""); strings.Count(all, "\n") != 4 || shards[0] != "below/fails\none\n" {
+		t.Errorf("the shards are %q", shards)
+	}
+	for _, wrong := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--shard", "4/3"}, "such as 1/4"},
+		{[]string{"--filter", "absent"}, "no scenarios"},
+		{[]string{"absent.yaml"}, "absent.yaml"},
+		{[]string{"-j", "0"}, "at least 1"},
+		{[]string{"--baseline", "results"}, "go together"},
+		{[]string{"--baseline", "below", "--metric", "busbw"}, "railbed test wrote"},
+	} {
+		got := do(t, append([]string{"test"}, wrong.args...)...)
+		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, wrong.want) {
+			t.Errorf("%v: code %d, %q, want %q", wrong.args, got.code, got.stderr, wrong.want)
+		}
+	}
+}
+
+// TestSuiteFindsRegressions compares runs over links of 10 Mbit/s with runs over 100 Mbit/s.
+func TestSuiteFindsRegressions(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	t.Chdir(t.TempDir())
+	write := func(rate string) {
+		t.Helper()
+		text := smallReduce("suite-rate", rate, "correct: true")
+		if err := os.WriteFile("a.yaml", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("100mbit")
+	must(t, "test", "a.yaml", "--repeat", "4", "--out", "old")
+	write("10mbit")
+	again := []string{"test", "a.yaml", "--metric", "busbw", "--repeat", "4"}
+	got := do(t, append(again[:6:6], "--out", "new", "--baseline", "old")...)
+	if got.code != verdict.ExitFail || !strings.Contains(got.stdout, "worse: a: ar busbw: ") {
+		t.Errorf("code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	var r suite.Results
+	same := must(t, append(again[:6:6], "--out", "same", "--baseline", "new", "-o", "json")...)
+	if err := json.Unmarshal([]byte(same.stdout), &r); err != nil || r.Verdict != verdict.Pass {
+		t.Errorf("%v: %s", err, same.stdout)
+	}
+	for args, want := range map[string]string{"busbw --repeat 1": "more runs with --repeat",
+		"absent --repeat 4": "no scenario has a number absent"} {
+		metric, repeat, _ := strings.Cut(args, " --repeat ")
+		got := do(t, "test", "a.yaml", "--repeat", repeat, "--out", "few", "--baseline", "new", "--metric",
+			metric)
+		if got.code == 0 || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: code %d, %q, want %q", args, got.code, got.stderr, want)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"railbed/capture/compare"
+	"railbed/internal/verdict"
+)
+
+// alpha is the probability to call a number worse if no number changed, over all tests together.
+const alpha = compare.DefaultAlpha
+
+// chosen is a number of a case that a metric names.
+type chosen struct {
+	compare.Number
+	of string // the case
+}
+
+// Compare compares the runs of each case in a directory with the runs of an earlier suite. If some numbers
+// became significantly worse, it describes them in Worse, and PASS becomes FAIL. The Mann-Whitney U tests of
+// all numbers divide alpha. A metric is the beginning of a number's name, such as busbw. The error names a
+// metric that no case has on both sides, or a number with too few runs for its test.
+func (r *Results) Compare(ctx context.Context, dir string, base *Results, baseDir string,
+	metrics []string) error {
+	worse, err := r.worse(ctx, dir, base, baseDir, metrics)
+	if err != nil || len(worse) == 0 {
+		return err
+	}
+	r.Worse, r.Verdict = worse, verdict.Worst(r.Verdict, verdict.Fail)
+	return r.write(dir)
+}
+
+func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir string,
+	metrics []string) (worse []string, err error) {
+	var all []chosen
+	for i := range r.Cases {
+		o := &r.Cases[i]
+		at := slices.IndexFunc(base.Cases, func(b Outcome) bool { return b.Name == o.Name })
+		if at < 0 {
+			continue
+		}
+		before, now := base.Cases[at].reports(baseDir), o.reports(dir)
+		if len(before) == 0 || len(now) == 0 {
+			continue
+		}
+		c, err := compare.Runs(ctx, before, now, compare.Options{NoRecordings: true})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Name, err)
+		}
+		for _, n := range c.Numbers {
+			if n.Better != compare.Neither && len(n.Base.Values) > 0 && len(n.New.Values) > 0 &&
+				slices.ContainsFunc(metrics, func(m string) bool { return strings.HasPrefix(n.What, m) }) {
+				all = append(all, chosen{n, o.Name})
+			}
+		}
+	}
+	for _, m := range metrics {
+		if !slices.ContainsFunc(all, func(n chosen) bool { return strings.HasPrefix(n.What, m) }) {
+			return nil, fmt.Errorf("no scenario has a number %s here and in %s; railbed report lists numbers",
+				m, baseDir)
+		}
+	}
+	limit := alpha / float64(len(all))
+	for _, n := range all {
+		runs, before := len(n.New.Values), len(n.Base.Values)
+		if leastP(runs, before) > limit {
+			return nil, fmt.Errorf("%d and %d runs cannot show that %s of %s is worse, beside %d other "+
+				"tests; make more runs with --repeat", runs, before, n.What, n.of, len(all)-1)
+		}
+		less := n.New.Median < n.Base.Median
+		if n.P != nil && *n.P <= limit && less == (n.Better == compare.More) {
+			worse = append(worse, fmt.Sprintf("%s: %s %s: %s, was %s (%s)", n.of, n.Of, n.What,
+				n.Texts(n.New), n.Texts(n.Base), n.Test()))
+		}
+	}
+	return worse, nil
+}
+
+// leastP returns the least p of the test with so many values: two of all ways to order them.
+func leastP(a, b int) float64 {
+	ways := 1.0
+	for i := 1; i <= a; i++ {
+		ways = ways * float64(b+i) / float64(i)
+	}
+	return 2 / ways
+}
+
+// reports returns the directories of the runs that count and have a report.
+func (o *Outcome) reports(dir string) (all []string) {
+	for _, a := range o.Runs {
+		if !a.Replaced && a.Fidelity != "" {
+			all = append(all, filepath.Join(dir, filepath.FromSlash(a.Dir)))
+		}
+	}
+	return all
+}

@@ -1,0 +1,352 @@
+// Package suite runs many scenarios as the tests of a CI job.
+//
+// A scenario is a case, and with repetitions it has several runs. Cases run side by side. A run that others
+// may have disturbed is made again alone: at most twice if the host did not keep up, and once if it failed
+// beside others. The last run counts. The verdict of a case is the worst of its
+// repetitions, and a case whose repetitions have different verdicts is flaky.
+//
+// The results are a directory for each run (package runner), results.json, junit.xml and index.html. Of runs
+// that pass, only the report and the plan are kept.
+package suite
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"railbed/capture/bundle"
+	"railbed/capture/report"
+	"railbed/internal/verdict"
+)
+
+// Format is the version of results.json, by the rules of report.Format.
+const Format = "railbed-suite/1"
+
+// Options are the options of Run.
+type Options struct {
+	Cases []Case
+	// Jobs is the number of runs at a time.
+	Jobs int
+	// Repeat is the number of runs of each case, all with the file's seed. 0 stands for 1.
+	Repeat int
+	// Out is the directory for the results. It exists.
+	Out string
+	// KeepAll keeps all files of all runs.
+	KeepAll bool
+	// Do makes a run. Its error is why there is no report, such as a mistake in the file: the run is a FAIL.
+	Do func(ctx context.Context, c Case, out string) (*report.Report, error)
+	// Progress receives each run that has ended, and each case. It is called by one goroutine at a time.
+	Progress func(Update)
+}
+
+// Case is a scenario.
+type Case struct {
+	// Name is the name of the case: its path without the extension.
+	Name string `json:"name"`
+	// Path is the path of the file.
+	Path string `json:"path"`
+}
+
+// Update reports a case that begins or has ended.
+type Update struct {
+	// Begins is the case that begins.
+	Begins *Case
+	// Ended is the case that has ended, and Done of Total the number of those so far.
+	Ended       *Outcome
+	Done, Total int
+}
+
+// Results are the results of all cases, in the order of the cases.
+type Results struct {
+	Format   string          `json:"format"`
+	Verdict  verdict.Verdict `json:"verdict"`
+	Started  time.Time       `json:"started"`
+	Finished time.Time       `json:"finished"`
+	Jobs     int             `json:"jobs"`
+	Cases    []Outcome       `json:"cases"`
+	// Worse describes the numbers that are significantly worse than in an earlier suite.
+	Worse []string `json:"worse,omitempty"`
+}
+
+// Outcome is the outcome of a case.
+type Outcome struct {
+	Case
+	Verdict verdict.Verdict `json:"verdict"`
+	Reason  string          `json:"reason,omitempty"`
+	// Flaky is set if repetitions had different verdicts.
+	Flaky bool `json:"flaky,omitempty"`
+	// NotRun is set if the suite was interrupted before.
+	NotRun bool `json:"not_run,omitempty"`
+	// Runs are the runs in the order in which they were made.
+	Runs []Attempt `json:"runs"`
+}
+
+// Attempt is a run of a case.
+type Attempt struct {
+	// Repetition counts from 1.
+	Repetition int             `json:"repetition"`
+	Verdict    verdict.Verdict `json:"verdict"`
+	Reason     string          `json:"reason,omitempty"`
+	Fidelity   string          `json:"fidelity,omitempty"`
+	// Seconds is the time that the run took.
+	Seconds float64 `json:"seconds"`
+	// Alone is set if no other run was made beside it. Replaced is set if the run was made again alone.
+	Alone    bool `json:"alone"`
+	Replaced bool `json:"replaced,omitempty"`
+	// Dir is the directory of the results, relative to the suite's.
+	Dir string `json:"dir"`
+	// Kept is set if all files of the run were kept.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// Took returns the time of all runs of the case.
+func (o *Outcome) Took() (all time.Duration) {
+	for _, a := range o.Runs {
+		all += time.Duration(a.Seconds * float64(time.Second))
+	}
+	return all
+}
+
+// Tries of a run alone, after it was overloaded or failed beside others.
+const (
+	triesOverloaded = 2
+	triesBeside     = 1
+)
+
+type suite struct {
+	Options
+	mu      sync.Mutex // guards done and Progress
+	done    int
+	results *Results
+}
+
+// Run runs the cases. Its error is one of writing the results. If ctx ends, the cases that run end as
+// ABORTED, and the others are not run.
+func Run(ctx context.Context, o Options) (*Results, error) {
+	s := &suite{Options: o, results: &Results{Format: Format, Started: time.Now(), Jobs: max(o.Jobs, 1)}}
+	if s.Progress == nil {
+		s.Progress = func(Update) {}
+	}
+	s.Repeat = max(s.Repeat, 1)
+	s.results.Cases = make([]Outcome, len(s.Cases))
+	for i, c := range s.Cases {
+		s.results.Cases[i] = Outcome{Case: c, NotRun: true, Runs: []Attempt{}}
+	}
+	s.sideBySide(ctx)
+	s.again(ctx)
+	var failures []error
+	for i := range s.results.Cases {
+		o := &s.results.Cases[i]
+		o.conclude()
+		failures = append(failures, s.tidy(o))
+	}
+	s.results.conclude()
+	s.results.Finished = time.Now()
+	return s.results, errors.Join(append(failures, s.results.write(s.Out))...)
+}
+
+// sideBySide makes the first runs, several at a time.
+func (s *suite) sideBySide(ctx context.Context) {
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range s.results.Jobs {
+		workers.Go(func() {
+			for i := range next {
+				s.first(ctx, &s.results.Cases[i])
+			}
+		})
+	}
+	for i := range s.Cases {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	workers.Wait()
+}
+
+// first makes the repetitions of a case. Runs that have to be made again alone come later.
+func (s *suite) first(ctx context.Context, o *Outcome) {
+	s.tell(Update{Begins: &o.Case})
+	for repetition := 1; repetition <= s.Repeat && ctx.Err() == nil; repetition++ {
+		s.attempt(ctx, o, repetition, s.results.Jobs == 1)
+	}
+	if !slices.ContainsFunc(o.Runs, s.wantsAgain) {
+		s.end(o)
+	}
+}
+
+// wantsAgain reports whether a run is to be made again alone.
+func (s *suite) wantsAgain(a Attempt) bool {
+	disturbed := !a.Alone && a.Fidelity != "" // without a testbed nothing disturbs it
+	return a.Verdict == verdict.Overloaded || disturbed && a.Verdict != verdict.Pass &&
+		a.Verdict != verdict.Unsupported && a.Verdict != verdict.Aborted
+}
+
+// again makes runs again that others disturbed, or for which the host was too busy.
+func (s *suite) again(ctx context.Context) {
+	for i := range s.results.Cases {
+		o := &s.results.Cases[i]
+		if !slices.ContainsFunc(o.Runs, s.wantsAgain) {
+			continue
+		}
+		for at := 0; at < len(o.Runs) && ctx.Err() == nil; at++ {
+			if o.Runs[at].Replaced || !s.wantsAgain(o.Runs[at]) {
+				continue
+			}
+			tries := triesBeside
+			if o.Runs[at].Verdict == verdict.Overloaded {
+				tries = triesOverloaded
+			}
+			for try := 0; try < tries && ctx.Err() == nil && s.wantsAgain(o.Runs[at]); try++ {
+				o.Runs[at].Replaced = true
+				s.attempt(ctx, o, o.Runs[at].Repetition, true)
+				at = len(o.Runs) - 1
+			}
+		}
+		s.end(o)
+	}
+}
+
+// attempt makes a run and records it.
+func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone bool) {
+	a := Attempt{Repetition: repetition, Alone: alone, Dir: o.Name}
+	if len(o.Runs) > 0 {
+		a.Dir += fmt.Sprintf(".%d", len(o.Runs)+1)
+	}
+	o.NotRun = false
+	began := time.Now()
+	if r, err := s.Do(ctx, o.Case, filepath.Join(s.Out, filepath.FromSlash(a.Dir))); err != nil {
+		a.Verdict, a.Reason = verdict.Fail, err.Error()
+	} else {
+		a.Verdict, a.Reason = r.Verdict, r.Reason
+		if r.Fidelity != nil {
+			a.Fidelity = r.Fidelity.Verdict
+		}
+	}
+	a.Seconds = time.Since(began).Seconds()
+	o.Runs = append(o.Runs, a)
+}
+
+// end reports a case that has ended.
+func (s *suite) end(o *Outcome) {
+	if o.NotRun {
+		return
+	}
+	o.conclude()
+	s.mu.Lock()
+	s.done++
+	done := s.done
+	s.mu.Unlock()
+	s.tell(Update{Ended: o, Done: done, Total: len(s.Cases)})
+}
+
+func (s *suite) tell(u Update) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Progress(u)
+}
+
+// conclude sets the verdict of a case from the runs that count.
+func (o *Outcome) conclude() {
+	var counted []Attempt
+	for _, a := range o.Runs {
+		if !a.Replaced {
+			counted = append(counted, a)
+		}
+	}
+	if len(counted) == 0 {
+		o.Verdict, o.Reason = verdict.Aborted, "not run: interrupted before"
+		return
+	}
+	var verdicts []verdict.Verdict
+	for _, a := range counted {
+		verdicts = append(verdicts, a.Verdict)
+		o.Flaky = o.Flaky || a.Verdict != counted[0].Verdict
+	}
+	o.Verdict = verdict.Worst(verdicts...)
+	worst := slices.IndexFunc(counted, func(a Attempt) bool { return a.Verdict == o.Verdict })
+	if o.Reason = counted[worst].Reason; o.Flaky {
+		o.Reason = fmt.Sprintf("flaky: %s: %s", countVerdicts(verdicts), o.Reason)
+	}
+}
+
+// countVerdicts writes how often each verdict is there: "8 PASS, 2 FAIL".
+func countVerdicts(all []verdict.Verdict) string {
+	counts := map[verdict.Verdict]int{}
+	var order []verdict.Verdict
+	for _, v := range all {
+		if counts[v]++; counts[v] == 1 {
+			order = append(order, v)
+		}
+	}
+	slices.SortFunc(order, func(a, b verdict.Verdict) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	})
+	var words []string
+	for _, v := range order {
+		words = append(words, fmt.Sprintf("%d %s", counts[v], v))
+	}
+	return strings.Join(words, ", ")
+}
+
+// conclude sets the verdict of the suite: the worst of the cases. Cases that this host cannot run do not
+// count, unless it can run none.
+func (r *Results) conclude() {
+	var verdicts []verdict.Verdict
+	for _, o := range r.Cases {
+		if o.Verdict != verdict.Unsupported {
+			verdicts = append(verdicts, o.Verdict)
+		}
+	}
+	r.Verdict = verdict.Worst(verdicts...)
+	if len(verdicts) == 0 && len(r.Cases) > 0 {
+		r.Verdict = verdict.Unsupported
+	}
+}
+
+// Counts returns the number of cases with each verdict, and of flaky cases.
+func (r *Results) Counts() (of map[verdict.Verdict]int, flaky int) {
+	of = map[verdict.Verdict]int{}
+	for _, o := range r.Cases {
+		of[o.Verdict]++
+		if o.Flaky {
+			flaky++
+		}
+	}
+	return of, flaky
+}
+
+// kept are the files of a run that passed.
+var kept = []string{report.JSONFile, bundle.PlanFile}
+
+// tidy removes the files of runs that need no look.
+func (s *suite) tidy(o *Outcome) error {
+	var failures []error
+	for i := range o.Runs {
+		a := &o.Runs[i]
+		a.Kept = s.KeepAll || a.Verdict != verdict.Pass && a.Verdict != verdict.Unsupported
+		if a.Kept {
+			continue
+		}
+		dir := filepath.Join(s.Out, filepath.FromSlash(a.Dir))
+		entries, err := os.ReadDir(dir)
+		if err != nil && !os.IsNotExist(err) {
+			failures = append(failures, err)
+		}
+		for _, entry := range entries {
+			if !slices.Contains(kept, entry.Name()) {
+				failures = append(failures, os.RemoveAll(filepath.Join(dir, entry.Name())))
+			}
+		}
+	}
+	return errors.Join(failures...)
+}

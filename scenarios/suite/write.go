@@ -1,0 +1,108 @@
+package suite
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/internal/verdict"
+)
+
+// Files that a suite writes, besides the directories of its runs.
+const (
+	ResultsFile = "results.json"
+	JUnitFile   = "junit.xml"
+	IndexFile   = "index.html"
+)
+
+// write writes the files of the results.
+func (r *Results) write(dir string) error {
+	return errors.Join(
+		writeFile(filepath.Join(dir, ResultsFile), r.WriteJSON),
+		writeFile(filepath.Join(dir, JUnitFile), r.WriteJUnit),
+		writeFile(filepath.Join(dir, IndexFile), r.WriteHTML))
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(file), file.Close())
+}
+
+// WriteJSON writes the results as JSON.
+func (r *Results) WriteJSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(r)
+}
+
+// Read reads the results in a directory.
+func Read(dir string) (*Results, error) {
+	text, err := os.ReadFile(filepath.Join(dir, ResultsFile))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; want a directory that railbed test wrote", dir, err)
+	}
+	r := &Results{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ResultsFile), err)
+	}
+	if r.Format != Format {
+		return nil, fmt.Errorf("%s: format %q, want %q", filepath.Join(dir, ResultsFile), r.Format, Format)
+	}
+	return r, nil
+}
+
+// WriteJUnit writes a suite with one test case for each case.
+func (r *Results) WriteJUnit(w io.Writer) error {
+	var cases []report.JUnitCase
+	for _, o := range r.Cases {
+		class, name := "railbed", o.Name
+		if at := strings.LastIndexByte(o.Name, '/'); at >= 0 {
+			class, name = class+"."+strings.ReplaceAll(o.Name[:at], "/", "."), o.Name[at+1:]
+		}
+		c := report.JUnitCase{Class: class, Name: name, Verdict: o.Verdict, Reason: o.Reason, Took: o.Took(),
+			Output: o.Path}
+		for _, a := range o.Runs {
+			if a.Kept {
+				c.Output += "\n" + a.Dir
+			}
+		}
+		cases = append(cases, c)
+	}
+	return report.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
+}
+
+//go:embed index.html
+var indexText string
+
+var index = template.Must(template.New("index").Funcs(template.FuncMap{
+	"style": report.Style,
+	"took":  report.Took,
+	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
+	"class": report.Class,
+	"page":  func(a Attempt) string { return a.Dir + "/" + report.HTMLFile },
+}).Parse(indexText))
+
+// WriteHTML writes the page that lists the cases.
+func (r *Results) WriteHTML(w io.Writer) error {
+	counts, flaky := r.Counts()
+	if err := index.Execute(w, struct {
+		*Results
+		Counts map[verdict.Verdict]int
+		Flaky  int
+		Took   time.Duration
+	}{r, counts, flaky, r.Finished.Sub(r.Started)}); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}
