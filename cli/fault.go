@@ -20,8 +20,8 @@ func newFaultCommand(a *app) *cobra.Command {
 		Use:   "fault",
 		Short: "Harm chosen packets of a running testbed, and see what was hit",
 		Long: `Harm chosen packets of a running testbed: drop, delay, duplicate, corrupt, truncate or
-mark them where they leave a port. Faults need soft switches. In files, a step fault: does
-the same.`,
+mark them where they leave a port, or partition the nodes. This needs soft switches. In
+files, the step fault: does the same, and can also crash or hang nodes.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -30,39 +30,45 @@ the same.`,
 }
 
 func newFaultAddCommand(a *app) *cobra.Command {
-	var name, fault, match string
+	var name, fault, match, partition string
 	var lasts time.Duration
 	actions := map[string]*string{}
 	cmd := &cobra.Command{
-		Use:   "add WHERE",
+		Use:   "add [WHERE]",
 		Short: "Begin a fault",
 		Long: `Begin a fault. WHERE names the ports that send the packets: a link, optionally followed by
 a-to-b or b-to-a, NODE:PORT, a node or a switch, all, nics, switches, or a glob of these.
 
-One flag says what happens to the packets. Its value says to which of those that match,
-counted at each port: all, nth: [5, 6], every: 10, or share: 10%; as in files, braces
-hold several settings. --delay also has by:, --corrupt at: and bits:, --truncate to:.`,
+Exactly one flag gives the action. Its value selects packets among the packets that match,
+which each port counts from 1: all, nth: [5, 6], every: 10, or share: 10%. Braces hold
+several settings, as in files. --delay also takes by:, --corrupt takes at: and bits:, and
+--truncate takes to:. --partition takes no WHERE: IP packets between nodes of different
+sets are lost.`,
 		Example: `  railbed fault add leaf1--spine2 a-to-b --match 'tcp.len > 0' --drop 'nth: [5, 6]'
   railbed fault add h2 --drop all --for 200ms
-  railbed fault add 'spine*' --name late --delay '{by: 5ms, share: 1%}'`,
-		Args:              rangeArgs(1, 2),
+  railbed fault add 'spine*' --name late --delay '{by: 5ms, share: 1%}'
+  railbed fault add --partition '[[h0, h1], ["h[2-7]"]]' --for 2s`,
+		Args:              rangeArgs(0, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, faultPlaces), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text := fmt.Sprintf("where: %q", strings.Join(args, " "))
+			words := whereWords(args)
 			for _, key := range spec.FaultActions {
-				if cmd.Flags().Changed(key) {
-					text += ", " + key + ": " + settings(*actions[key])
+				if actions[key] != nil && cmd.Flags().Changed(key) {
+					words = append(words, key+": "+settings(*actions[key]))
 				}
 			}
 			for key, value := range map[string]string{"name": fault, "match": match} {
 				if value != "" {
-					text += fmt.Sprintf(", %s: %q", key, value)
+					words = append(words, fmt.Sprintf("%s: %q", key, value))
 				}
 			}
-			if lasts != 0 {
-				text += ", for: " + units.Duration(lasts).String()
+			if partition != "" {
+				words = append(words, "partition: "+partition)
 			}
-			return a.addFault(cmd.Context(), name, "{"+text+"}")
+			if lasts != 0 {
+				words = append(words, "for: "+units.Duration(lasts).String())
+			}
+			return a.addFault(cmd.Context(), name, "{"+strings.Join(words, ", ")+"}")
 		},
 	}
 	flags := cmd.Flags()
@@ -70,16 +76,19 @@ hold several settings. --delay also has by:, --corrupt at: and bits:, --truncate
 		{spec.FaultDrops, "lose `WHICH` packets, such as all or nth: [5, 6]"},
 		{spec.FaultDelays, "delay packets by `SETTINGS` such as 'by: 5ms'; later packets overtake them"},
 		{spec.FaultDuplicates, "let `WHICH` packets arrive twice"},
-		{spec.FaultCorrupts, "flip a bit of `WHICH` packets, or with 'at: 60B, bits: 3' these bits"},
+		{spec.FaultCorrupts, "flip a random bit of `WHICH` packets, or the bits of 'at: 60B, bits: 3'"},
 		{spec.FaultTruncates, "cut packets to `SETTINGS` such as 'to: 64B'"},
-		{spec.FaultMarks, "set congestion experienced in `WHICH` packets of ECN-capable transports"},
+		{spec.FaultMarks, "set Congestion Experienced in `WHICH` packets of ECN-capable transports"},
 	} {
 		actions[action.key] = flags.String(action.key, "", action.usage)
 	}
 	flags.StringVar(&fault, "name", "",
 		"`NAME` of the fault in lists and in captures (default fault-1, fault-2, ...)")
 	flags.StringVar(&match, "match", "", "display `FILTER` for the packets (default all)")
-	flags.DurationVar(&lasts, "for", 0, "`TIME` after which the fault ends (default: at fault clear)")
+	flags.StringVar(&partition, "partition", "",
+		"lose packets between the sets of nodes in `SETTINGS`, such as '[[h0, h1], [h2]]'")
+	flags.DurationVar(&lasts, "for", 0,
+		"`TIME` after which the fault ends (default: it ends with fault clear)")
 	for _, action := range []string{spec.FaultDrops, spec.FaultDuplicates, spec.FaultCorrupts,
 		spec.FaultMarks} {
 		completeFlag(cmd, action, oneOf("all", "nth: [", "every: ", "share: "))
@@ -89,7 +98,15 @@ hold several settings. --delay also has by:, --corrupt at: and bits:, --truncate
 	return cmd
 }
 
-// addFault adds a fault that is written as in files.
+// whereWords returns the place of the arguments as in files, or none.
+func whereWords(args []string) []string {
+	if len(args) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("where: %q", strings.Join(args, " "))}
+}
+
+// addFault adds a fault. text is the fault as in a file.
 func (a *app) addFault(ctx context.Context, name, text string) error {
 	f, err := spec.ParseFault("the flags", text)
 	if err != nil {
@@ -115,7 +132,7 @@ func (a *app) addFault(ctx context.Context, name, text string) error {
 	return a.printFault(ctx, tb, f.Name)
 }
 
-// settings turns the value of an action's flag into a mapping of the file.
+// settings returns the value of an action's flag as a YAML mapping.
 func settings(value string) string {
 	value = strings.TrimSpace(value)
 	switch {
@@ -127,7 +144,7 @@ func settings(value string) string {
 	return "{" + value + "}"
 }
 
-// freeFaultName returns the first of fault-1, fault-2, ... that no fault has.
+// freeFaultName returns the first of the names fault-1, fault-2, ... that no fault has.
 func freeFaultName(ctx context.Context, tb *testbed.Testbed) (string, error) {
 	all, err := tb.Faults(ctx)
 	taken := map[string]bool{}
@@ -203,7 +220,7 @@ func newFaultClearCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// printFault prints the fault of a name.
+// printFault prints the fault with a name.
 func (a *app) printFault(ctx context.Context, tb *testbed.Testbed, name string) error {
 	all, err := tb.Faults(ctx)
 	if err != nil {

@@ -66,10 +66,15 @@ func TestSuite(t *testing.T) {
 	if err != nil || len(r.Cases) != 4 || len(r.Cases[0].Runs) != 2 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	for _, file := range []string{"junit.xml", "index.html", "below/fails.2/report.html", "one/report.json"} {
+	for _, file := range []string{"junit.xml", "index.html", "below/fails/run-2/report.html",
+		"one/run-1/report.json"} {
 		if _, err := os.Stat(filepath.Join("results", file)); err != nil {
 			t.Error(err)
 		}
+	}
+	if again := do(t, "test", "-j", "2", "--out", "results"); again.code != verdict.ExitFail ||
+		!strings.Contains(again.stdout, "FAIL: 2 PASS, 2 FAIL in ") {
+		t.Errorf("a second time: code %d: %s%s", again.code, again.stdout, again.stderr)
 	}
 	var shards []string
 	for _, shard := range []string{"1/3", "2/3", "3/3"} {
@@ -88,6 +93,8 @@ func TestSuite(t *testing.T) {
 		{[]string{"-j", "0"}, "at least 1"},
 		{[]string{"--baseline", "results"}, "go together"},
 		{[]string{"--baseline", "below", "--metric", "busbw"}, "railbed test wrote"},
+		{[]string{"--baseline", "results", "--metric", "busbw", "--out", "results"}, "one directory"},
+		{[]string{"one.yaml", "--out", "below"}, "was not made by railbed test"},
 	} {
 		got := do(t, append([]string{"test"}, wrong.args...)...)
 		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, wrong.want) {

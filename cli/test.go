@@ -2,12 +2,14 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,23 +38,23 @@ func newTestCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [FILE|DIR]...",
 		Short: "Run many scenarios as a test suite",
-		Long: `Test runs scenarios and prints a line for each. Of a directory it runs all files below it
-that describe a fabric. Without arguments it takes the working directory.
+		Long: `Run scenarios and print a line for each. If an argument is a directory, all YAML files
+below it that describe a fabric are run. The default is the working directory.
 
-With -j, several scenarios run at a time. A run that did not pass beside others is made
-again alone, and so is a run for which the host was too busy, at most twice; the last run
-counts. --repeat makes several runs of each scenario with the file's seed: if their
-verdicts differ, the scenario is flaky, and the worst verdict counts.
+With -j, several scenarios run at the same time. If a run does not pass while others run,
+it is repeated alone. If the host was too busy for a run, it is repeated alone at most
+twice. The last run counts. --repeat makes several runs of each scenario with the file's
+seed. If their verdicts differ, the scenario is flaky, and the worst verdict counts.
 
---baseline compares the runs with those of an earlier --out. The suite fails if a number
-that --metric names is significantly worse; that needs several runs on both sides.
+--baseline compares the runs with the runs in an earlier --out. The suite fails if a number
+that --metric names is significantly worse. This needs several runs on both sides.
 
-DIR has results.json, junit.xml, index.html, and a directory for each run: all of its files
-if it did not pass, otherwise the report and the plan. A scenario that this host cannot run
-is skipped.
+The directory --out has results.json, junit.xml, index.html, and a directory for each run.
+If a run passed, only its report and its plan are kept, unless --keep is given. A scenario
+that this host cannot run is skipped.
 
-Exit code: that of the worst scenario, as for run. Ctrl-C ends the running scenarios as
-ABORTED and writes the results; a second Ctrl-C kills their testbeds.`,
+The worst verdict sets the exit code, as for run. Ctrl-C ends the running scenarios as
+ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`,
 		Example: `  railbed test scenarios
   railbed test scenarios -j 4 --shard 1/4 --out results
   railbed test --filter 'roce/*' --repeat 10
@@ -70,7 +72,7 @@ ABORTED and writes the results; a second Ctrl-C kills their testbeds.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVarP(&flags.jobs, "jobs", "j", 1, "`NUMBER` of scenarios at a time")
+	f.IntVarP(&flags.jobs, "jobs", "j", 1, "`NUMBER` of scenarios to run at the same time")
 	f.IntVar(&flags.repeat, "repeat", 1, "`NUMBER` of runs of each scenario")
 	f.StringVar(&flags.shard, "shard", "", "`PART` of the scenarios, such as 1/4 for the first of four parts")
 	f.StringVar(&flags.filter, "filter", "",
@@ -80,7 +82,7 @@ ABORTED and writes the results; a second Ctrl-C kills their testbeds.`,
 	f.StringSliceVar(&flags.metrics, "metric", nil,
 		"`NAME` of a number of railbed report that must not become worse, such as busbw; may be repeated")
 	f.BoolVar(&flags.keep, "keep", false, "keep all files of all runs")
-	f.BoolVar(&flags.list, "list", false, "list the scenarios and run none")
+	f.BoolVar(&flags.list, "list", false, "list the scenarios without running them")
 	completeFlag(cmd, "out", completeDirs)
 	completeFlag(cmd, "baseline", completeDirs)
 	completeFlag(cmd, "shard", oneOf("1/2", "2/2", "1/4"))
@@ -100,20 +102,10 @@ func (a *app) cases(args []string, flags testFlags) ([]suite.Case, error) {
 	case (flags.baseline == "") != (len(flags.metrics) == 0):
 		return nil, usage("--baseline and --metric go together: want both, or neither")
 	}
-	var cases []suite.Case
-	for _, arg := range args {
-		files, err := scenarioFiles(arg)
-		if err != nil {
-			return nil, usage("%w", err)
-		}
-		for _, file := range files {
-			name := strings.TrimSuffix(filepath.ToSlash(filepath.Clean(file)), filepath.Ext(file))
-			name = strings.TrimLeft(strings.ReplaceAll(name, "../", ""), "/")
-			cases = append(cases, suite.Case{Name: name, Path: file})
-		}
+	cases, err := allCases(args)
+	if err != nil {
+		return nil, usage("%w", err)
 	}
-	slices.SortFunc(cases, func(x, y suite.Case) int { return strings.Compare(x.Name, y.Name) })
-	cases = slices.CompactFunc(cases, func(x, y suite.Case) bool { return x.Name == y.Name })
 	if flags.filter != "" {
 		cases = slices.DeleteFunc(cases, func(c suite.Case) bool { return !named(flags.filter, c.Name) })
 	}
@@ -129,13 +121,49 @@ func (a *app) cases(args []string, flags testFlags) ([]suite.Case, error) {
 		cases = own
 	}
 	if len(cases) == 0 {
-		return nil, usage("no scenarios: want files that describe a fabric, and a --filter and --shard " +
-			"that leave some")
+		return nil, usage("no scenarios: want files that describe a fabric, and a --filter and a --shard " +
+			"that select some of them")
 	}
 	return cases, nil
 }
 
-// named reports whether a pattern is a part of a name, or a glob that matches it or its last elements.
+// runDir matches an element of a case's name that is the name of a run's directory.
+var runDir = regexp.MustCompile(`(^|/)run-[0-9]+(/|$)`)
+
+// allCases returns the scenarios of the arguments. A file that several arguments name is one case.
+func allCases(args []string) (cases []suite.Case, err error) {
+	of := map[string]string{} // path by name
+	seen := map[string]bool{}
+	for _, arg := range args {
+		files, err := scenarioFiles(arg)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			path, err := filepath.Abs(file)
+			if err != nil {
+				return nil, err
+			}
+			name := strings.TrimSuffix(filepath.ToSlash(filepath.Clean(file)), filepath.Ext(file))
+			name = strings.TrimLeft(strings.ReplaceAll(name, "../", ""), "/")
+			switch {
+			case seen[path]:
+				continue
+			case of[name] != "":
+				return nil, fmt.Errorf("%s and %s are both called %s; rename one", of[name], file, name)
+			case !filepath.IsLocal(name) || name == "." || strings.HasSuffix(name, "/") ||
+				runDir.MatchString(name):
+				return nil, fmt.Errorf("%s: %q cannot be the name of a scenario; rename the file", file, name)
+			}
+			seen[path], of[name] = true, file
+			cases = append(cases, suite.Case{Name: name, Path: file})
+		}
+	}
+	slices.SortFunc(cases, func(x, y suite.Case) int { return strings.Compare(x.Name, y.Name) })
+	return cases, nil
+}
+
+// named reports whether a pattern is a part of a name, or a glob that matches the name or its last elements.
 func named(pattern, name string) bool {
 	if !strings.ContainsAny(pattern, "*?[") {
 		return strings.Contains(name, pattern)
@@ -171,6 +199,9 @@ func scenarioFiles(arg string) (files []string, err error) {
 	if !info.IsDir() {
 		return []string{arg}, nil
 	}
+	if arg, err = filepath.EvalSymlinks(arg); err != nil { // WalkDir follows no link
+		return nil, err
+	}
 	err = filepath.WalkDir(arg, func(name string, entry fs.DirEntry, err error) error {
 		switch base := entry.Name(); {
 		case err != nil:
@@ -181,6 +212,9 @@ func scenarioFiles(arg string) (files []string, err error) {
 			return nil
 		}
 		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) { // a link that leads nowhere, as editors make
+			return nil
+		}
 		if err == nil && describesFabric(text) {
 			files = append(files, name)
 		}
@@ -189,7 +223,7 @@ func scenarioFiles(arg string) (files []string, err error) {
 	return files, err
 }
 
-// describesFabric reports whether a file has the key without which no testbed is.
+// describesFabric reports whether a file has the top-level key fabric, which every testbed needs.
 func describesFabric(text []byte) bool {
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "fabric:") {
@@ -217,20 +251,24 @@ func (a *app) test(ctx context.Context, cases []suite.Case, flags testFlags) err
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
 	}
-	if err := os.MkdirAll(flags.out, 0o755); err != nil {
+	if err := suite.Claim(flags.out); err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if sameFile(flags.out, flags.baseline) {
+		return usage("--baseline and --out are one directory: want another --out")
 	}
 	a.sweep(rundir.SweepOptions{Patience: besides})
 	defer a.onInterrupt("taking the testbeds down and writing the results", a.killStarted)()
-	names := &freeNames{taken: map[string]bool{}}
+	var names turns
 	line := newProgressLine(a.rawStderr)
 	running := map[string]bool{}
 	ended := 0
 	results, err := suite.Run(ctx, suite.Options{Cases: cases, Jobs: flags.jobs, Repeat: flags.repeat,
 		Out: flags.out, KeepAll: flags.keep,
 		Do: func(ctx context.Context, c suite.Case, out string) (*report.Report, error) {
-			return a.testRun(ctx, c, out, names)
+			return a.testRun(ctx, c, out, &names)
 		},
+		Prune: runner.Prune,
 		Progress: func(u suite.Update) {
 			if u.Begins != nil {
 				running[u.Begins.Name] = true
@@ -274,7 +312,8 @@ func (a *app) printCase(o *suite.Outcome) {
 	a.show("%s", text)
 }
 
-// printSuite prints the counts.
+// printSuite prints the numbers that are worse, the number of cases with each verdict, and the place of the
+// results.
 func (a *app) printSuite(r *suite.Results, dir string) {
 	counts, flaky := r.Counts()
 	var words []string
@@ -295,55 +334,34 @@ func (a *app) printSuite(r *suite.Results, dir string) {
 	a.show("results: %s", filepath.Join(dir, suite.IndexFile))
 }
 
-// testRun makes a run of a case. A file that is wrong has no report.
-func (a *app) testRun(ctx context.Context, c suite.Case, out string, names *freeNames) (*report.Report,
-	error) {
-	file, err := a.readSpec(c.Path)
+// testRun makes a run of a case. For an invalid file it returns an error and no report.
+func (a *app) testRun(ctx context.Context, c suite.Case, out string, names *turns) (*report.Report, error) {
+	o, err := a.runOptions(c.Path, "", out)
 	if err != nil {
 		return nil, err
 	}
-	name := names.take(file.Name)
-	defer names.give(name)
-	o, err := a.runOptions(c.Path, name, out)
-	if err != nil {
-		return nil, err
-	}
+	// A testbed's name decides about its addresses and paths, so it stays: files of one name take turns.
+	defer names.take(o.Plan.Name)()
 	made, err := runner.Run(ctx, o)
-	if made != nil && !made.Finished.IsZero() {
-		return made, nil
+	if made != nil && made.Finished.IsZero() {
+		made = nil
 	}
-	return nil, err
+	return made, err
 }
 
-// freeNames are names of testbeds that do not run. It is safe for concurrent use.
-type freeNames struct {
-	mu    sync.Mutex
-	taken map[string]bool
+// turns lets one user of a name at a time go on. It is safe for concurrent use.
+type turns struct{ locks sync.Map }
+
+// take waits for a name, and returns a function that gives it back.
+func (t *turns) take(name string) (give func()) {
+	lock, _ := t.locks.LoadOrStore(name, &sync.Mutex{})
+	lock.(*sync.Mutex).Lock()
+	return lock.(*sync.Mutex).Unlock
 }
 
-// maxTestbedName is the length of the longest name of a testbed.
-const maxTestbedName = 24
-
-// take returns a name, or if it is taken the name with a number behind it.
-func (n *freeNames) take(name string) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	free := name
-	for number := 2; n.taken[free] || isRunning(free); number++ {
-		suffix := "-" + strconv.Itoa(number)
-		free = name[:min(len(name), maxTestbedName-len(suffix))] + suffix
-	}
-	n.taken[free] = true
-	return free
-}
-
-func (n *freeNames) give(name string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.taken, name)
-}
-
-func isRunning(name string) bool {
-	dir, err := rundir.Of(name)
-	return err == nil && dir.Running()
+// sameFile reports whether two paths lead to one file.
+func sameFile(a, b string) bool {
+	first, err := os.Stat(a)
+	second, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(first, second)
 }

@@ -1,15 +1,26 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	"railbed/plan/spec"
 )
 
-// FaultPlaces returns the ports that a fault names (spec.Fault.Where): the ends of links that send the
-// packets to harm. It is empty if nothing has such a name.
+// FaultPlaces returns the ports at which a fault acts: the ends of links that send the packets
+// (spec.Fault.Where), or the NICs of a partition's nodes. It is empty if no port has such a name.
 func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
+	if f.Partition != nil {
+		for _, set := range p.parted(f) {
+			for _, n := range set {
+				for _, nic := range n.NICs {
+					places = append(places, End{Node: n.Name, Port: nic.Name})
+				}
+			}
+		}
+		return places
+	}
 	name, direction := f.Place()
 	add := func(end End) {
 		if !slices.Contains(places, end) {
@@ -35,7 +46,7 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 	}
 	for i := range p.Links {
 		l := &p.Links[i]
-		// A pattern such as h* names hosts, although the names of their links begin alike.
+		// A glob such as h* matches only hosts, although it would match the names of their links, too.
 		ofLink := l.Name == name || strings.Contains(name, "--") && spec.Match(name, l.Name)
 		if direction != "b-to-a" && (ofLink || direction == "" && named(l.A)) {
 			add(l.A)
@@ -47,18 +58,123 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 	return places
 }
 
-// checkFault reports a fault at no place, or where no soft switch can do it.
+// parted returns the nodes of each of a partition's sets.
+func (p *Plan) parted(f *spec.Fault) (sets [][]*Node) {
+	for _, patterns := range f.Partition {
+		var set []*Node
+		for i := range p.Nodes {
+			if slices.ContainsFunc(patterns, func(of string) bool {
+				return spec.Match(of, p.Nodes[i].Name)
+			}) {
+				set = append(set, &p.Nodes[i])
+			}
+		}
+		sets = append(sets, set)
+	}
+	return sets
+}
+
+// PartitionMatch returns the display filter for the packets that a partition drops: the IP packets from an
+// address of a node to an address of a node in another set. For other faults it returns "".
+func (p *Plan) PartitionMatch(f *spec.Fault) string {
+	addresses := func(sets [][]*Node, four bool) string {
+		var all []string
+		for _, set := range sets {
+			for _, n := range set {
+				prefixes := slices.Clone(n.Loopbacks)
+				for _, nic := range n.NICs {
+					prefixes = append(prefixes, nic.Addrs...)
+				}
+				for _, prefix := range prefixes {
+					if prefix.Addr().Is4() == four {
+						all = append(all, prefix.Addr().String())
+					}
+				}
+			}
+		}
+		return strings.Join(all, ", ")
+	}
+	sets := p.parted(f)
+	var ways []string
+	for i := range sets {
+		others := slices.Concat(sets[:i:i], sets[i+1:])
+		for _, family := range []struct {
+			name string
+			four bool
+		}{{"ip", true}, {"ipv6", false}} {
+			from, to := addresses(sets[i:i+1], family.four), addresses(others, family.four)
+			if from != "" && to != "" {
+				ways = append(ways, fmt.Sprintf("%s.src in {%s} && %s.dst in {%s}", family.name, from,
+					family.name, to))
+			}
+		}
+	}
+	return strings.Join(ways, " || ")
+}
+
+// checkFault reports a fault at a place that does not exist, and a packet fault or a partition without soft
+// switches.
 func (c *compiler) checkFault(path string, f *spec.Fault) {
-	if f.Where == "" {
+	w := c.words()
+	if f.OfNodes() {
+		w.name(path+".where", f.Where, "node", w.nodes)
+		c.problems = append(c.problems, w.problems...)
+		for i := range c.plan.Nodes {
+			if n := &c.plan.Nodes[i]; n.Runtime == spec.CNI && spec.Match(f.Where, n.Name) {
+				c.wrong(path+".where", "want nodes of another runtime",
+					"%s has no programs of its own: its containers are of another runtime", n.Name)
+			}
+		}
 		return
 	}
-	if len(c.plan.FaultPlaces(f)) == 0 {
-		names := slices.Concat([]string{"all", "nics", "switches"}, c.words().links, c.words().nodes,
-			c.words().switches)
-		name, _ := f.Place()
-		c.wrong(path+".where", suggest(name, names, `want a link such as "`+c.plan.Links[0].Name+
-			`", node:port, a node, a switch or "all"`), "no port is at %q", f.Where)
-	} else if !c.plan.Soft() {
-		c.wrong(path, "take fabric: {switch: {kind: soft}}", "a fault needs soft switches")
+	if f.Where == "" && f.Partition == nil {
+		return
 	}
+	problems := c.plan.faultProblems(f)
+	for _, p := range problems {
+		if p.key == "where" {
+			name, _ := f.Place()
+			p.want = suggest(name, slices.Concat([]string{"all", "nics", "switches"}, w.links, w.nodes,
+				w.switches), p.want)
+		}
+		c.wrong(path+"."+p.key, p.want, "%s", p.what)
+	}
+	if len(problems) == 0 && !c.plan.Soft() {
+		c.wrong(path, "take fabric: {switch: {kind: soft}}", "a fault of packets needs soft switches")
+	}
+}
+
+// faultProblem is a part of a fault that names nothing in the plan. Key is its path below the fault.
+type faultProblem struct{ key, what, want string }
+
+// faultProblems returns what is wrong with the names of a fault.
+func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
+	of := map[string]int{}
+	for i, set := range p.parted(f) {
+		key := fmt.Sprintf("partition[%d]", i)
+		if len(set) == 0 {
+			problems = append(problems, faultProblem{key, "no node is in this set",
+				"want names of nodes, such as " + p.Nodes[0].Name})
+		}
+		for _, n := range set {
+			if other, twice := of[n.Name]; twice {
+				problems = append(problems, faultProblem{key,
+					fmt.Sprintf("%s is in set %d, too", n.Name, other+1), "want each node in one set"})
+			}
+			of[n.Name] = i
+		}
+	}
+	if len(problems) == 0 && !f.OfNodes() && len(p.FaultPlaces(f)) == 0 {
+		problems = append(problems, faultProblem{"where", fmt.Sprintf("no port is at %q", f.Where),
+			`want a link such as "` + p.Links[0].Name + `", node:port, a node, a switch or "all"`})
+	}
+	return problems
+}
+
+// CheckFault reports a fault whose names are not in the plan.
+func (p *Plan) CheckFault(f *spec.Fault) error {
+	if problems := p.faultProblems(f); len(problems) > 0 {
+		return fmt.Errorf("%s: %s; %s", problems[0].key, problems[0].what, problems[0].want)
+	}
+	return nil
 }

@@ -62,9 +62,15 @@ var wrongSoftFiles = []wrongFile{
 			`f:12:58: drop-every is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
 	{"fault at no port", softFile("alpha: 1", "steps:", "  - fault: {where: leaf9, drop: {}}"), []string{
 		`f:7:20: no port is at "leaf9"; did you mean "leaf1"?`}},
+	{"partition of nodes in two sets",
+		softFile("alpha: 1", "steps:", "  - fault: {partition: [[h0, h1], ['h[1-3]'], [h9]]}"), []string{
+			`f:7:35: h1 is in set 1, too; want each node in one set`,
+			`f:7:47: no node is in this set; want names of nodes, such as h0`}},
+	{"crash of a switch", softFile("alpha: 1", "steps:", "  - fault: {where: leaf1, crash: true}"), []string{
+		`f:7:20: "leaf1" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
 	{"fault at routers",
 		leafSpineFile("  switch: {kind: router}", "steps:", "  - fault: {where: all, drop: {}}"), []string{
-			`f:7:5: a fault needs soft switches; take fabric: {switch: {kind: soft}}`}},
+			`f:7:5: a fault of packets needs soft switches; take fabric: {switch: {kind: soft}}`}},
 	{"jitter above the delay of a soft switch",
 		softFile("alpha: 1", "  links:", "    host: {jitter: 1us, jitter-kind: normal}",
 			"    fabric: {jitter: 1us, jitter-kind: exponential}"), []string{

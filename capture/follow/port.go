@@ -11,12 +11,12 @@ import (
 // passage is a packet that a port sends.
 type passage struct {
 	at, due int64
-	came    int64 // when it was due at the port's switch, 0 if that was not recorded
+	came    int64 // when the packet was due to enter the port's switch, 0 if that was not recorded
 	packet  int
 	queue   int8
 }
 
-// passed returns what a port sent, in the order of time.
+// passed returns the packets that a port sent, in the order of time.
 func (w *why) passed(port int) []passage {
 	if all, known := w.passing[port]; known {
 		return all
@@ -39,15 +39,17 @@ func (w *why) passed(port int) []passage {
 	return all
 }
 
-// Bounds from which a port counts as slow: packets that left later after the one before them than the link's
-// rate asks, though they waited. A link with less than its rate shows it at nearly all of them.
+// Bounds from which a port counts as slow. A packet shows a slow port if it waited, and if the gap to the
+// previous packet is more than slowFactor times the gap at the link's rate. On a slow link this holds for
+// nearly all packets that waited.
 const (
 	slowest    = 20 // packets
-	slowShare  = 4  // one in so many of those that waited
+	slowShare  = 4  // one in so many of the packets that waited
 	slowFactor = 1.5
 )
 
-// pace says that a port sent more slowly than its link's rate while packets waited, "" if it did not.
+// pace says that a port sent more slowly than its link's rate while packets waited. If the port did not, pace
+// returns "".
 func (w *why) pace(port int) string {
 	lane := &w.r.lanes[port]
 	if !lane.known || lane.rate == 0 || !w.r.Taps[port].whole || w.r.Taps[port].NIC {
@@ -79,9 +81,11 @@ func (w *why) pace(port int) string {
 		report.Bits(bits/took*1e9), report.Bits(float64(lane.rate)))
 }
 
-// filled names the ports of a switch whose queues were fullest while one of its ports asked for pauses.
+// filled names the port of asker's switch whose queue was fullest while asker paused its peer. The measure is
+// the sum of bytes times waiting time. If the other ports have more than 40 % of the total, the text says
+// that several queues filled.
 func (w *why) filled(asker int) string {
-	paused := w.r.lanes[asker].far // the port that it stopped
+	paused := w.r.lanes[asker].far // the port that asker stopped
 	held := map[int]int64{}
 	for i := range w.r.Taps {
 		if w.r.Taps[i].Node == w.r.Taps[asker].Node && i != asker {
@@ -104,7 +108,7 @@ func (w *why) filled(asker int) string {
 	}
 	text := fmt.Sprintf("the queue of %s filled", w.r.Taps[port].Name())
 	if most*10 < total*6 {
-		text = "queues of its switch filled, that of " + w.r.Taps[port].Name() + " most"
+		text = "queues of its switch filled, most of all the queue of " + w.r.Taps[port].Name()
 	}
 	if far := w.r.lanes[port].far; far >= 0 && w.r.Taps[far].NIC {
 		text += ", to " + w.r.Taps[far].Node

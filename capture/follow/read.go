@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,6 +168,9 @@ func (f *Follower) Packet(p *evidence.Packet) {
 		if known && r.sights[r.Packets[packet].last].Tap == p.Tap.Index {
 			sent := &r.sights[r.Packets[packet].last]
 			sent.Verdict, sent.Reason = p.Verdict, reasonOf(p)
+			if p.Verdict == "truncate" { // it does not arrive whole
+				r.Packets[packet].Trimmed = true
+			}
 		}
 		f.recorded(p.Number, packet, known)
 		return
@@ -302,8 +307,8 @@ func (f *Follower) finish() {
 			r.cpus[n.Name] = n.CPU
 		}
 	}
-	for _, w := range f.windows {
-		f.endWait(w)
+	for _, of := range slices.SortedFunc(maps.Keys(f.windows), connection.compare) {
+		f.endWait(f.windows[of])
 	}
 	f.numberMessages()
 	r.account()

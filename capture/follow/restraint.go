@@ -14,22 +14,25 @@ import (
 	"railbed/internal/wire"
 )
 
-// slowdown counts the signals that asked the senders of a node to send slower.
+// slowdown counts the congestion signals for the senders of a node.
 type slowdown struct {
-	// notices count what came to the node's NICs: CNPs of RoCEv2, acknowledgements of TCP with ECE, and
-	// acknowledgements of reliable datagrams that report marked packets.
+	// notices counts the congestion notifications that came to the node's NICs, by name: CNPs of RoCEv2,
+	// acknowledgements of TCP with ECE, and acknowledgements of reliable datagrams that report marked
+	// packets.
 	notices map[string]int
-	marks   map[int]*marks // of the node's packets, by the tap of the switch that set them
-	packets int            // that carried parts of messages
+	marks   map[int]*marks // of the node's packets, by the tap of the port that set them
+	packets int            // that the node sent with parts of messages
 }
 
-// marks are packets that a port marked, and the bytes in its queue then.
+// marks counts the packets that a port marked. least and most are the bytes in the port's queue at these
+// times.
 type marks struct {
 	count       int
 	least, most int64
 }
 
-// restrain takes from a packet what makes a sender send slower.
+// restrain counts a packet that a port marked or that notifies a sender of congestion. It passes TCP segments
+// at NICs on to window.
 func (f *Follower) restrain(p *evidence.Packet, packet int32) {
 	q := &f.r.Packets[packet]
 	if q.Flow < 0 {
@@ -70,7 +73,7 @@ func (f *Follower) slowdown(node string) *slowdown {
 	return s
 }
 
-// noticeOf names the congestion notification that a packet is, "" for other packets.
+// noticeOf returns the name of the congestion notification that a packet carries, or "".
 func noticeOf(p *evidence.Packet) string {
 	switch {
 	case p.RoCE != nil && p.RoCE.BTH.Opcode == infiniband.CNP:
@@ -88,14 +91,15 @@ func noticeOf(p *evidence.Packet) string {
 	return ""
 }
 
-// Notices are mentioned from so many on, and from one in so many packets on. One CNP of DCQCN can halve a
-// rate, which then takes hundreds of packets to recover.
+// An answer mentions notifications if there were at least fewest of them, and at least one for each rarest
+// packets. A CNP can halve the rate of DCQCN, and the rate takes hundreds of packets to recover.
 const (
 	fewest = 5
 	rarest = 1000
 )
 
-// throttled says which of the nodes' programs their limit of CPUs held back, "" if none.
+// throttled names the nodes whose CPU limit throttled their programs for more than a tenth of the recording.
+// Without such nodes it returns "".
 func (r *Recording) throttled(nodes []string) (text string) {
 	took := time.Duration(r.End - r.Start).Seconds()
 	for _, node := range nodes {
@@ -107,8 +111,9 @@ func (r *Recording) throttled(nodes []string) (text string) {
 	return text
 }
 
-// restraint says who asked the senders to send slower, "" without such signals. It leaves out ports with
-// fewer than a tenth of the marks of the first.
+// restraint lists the congestion notifications that the senders received, and the ports that marked their
+// packets, most marks first. Without enough notifications it returns "". It lists at most four ports, and
+// no port with fewer than a tenth of the first port's marks.
 func (r *Recording) restraint(senders []string) string {
 	notices, packets := map[string]int{}, 0
 	all := map[int]*marks{}
@@ -156,7 +161,7 @@ func (r *Recording) restraint(senders []string) string {
 	return text
 }
 
-// between writes a range of bytes.
+// between formats a range of bytes.
 func between(least, most int64) string {
 	if least == most {
 		return size(most)
@@ -164,7 +169,7 @@ func between(least, most int64) string {
 	return size(least) + " to " + size(most)
 }
 
-// size writes bytes with three significant digits.
+// size formats bytes with three significant digits.
 func size(bytes int64) string {
 	scaled, unit := float64(bytes), "B"
 	for _, next := range []string{"KB", "MB", "GB"} {

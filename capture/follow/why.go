@@ -97,7 +97,7 @@ func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer
 type why struct {
 	r       *Recording
 	time    span              // of the starts of messages with causes
-	idle    int64             // one part in so many of the time counts if no message was under way
+	idle    int64             // time without messages is a cause if it is at least one part in idle
 	passing map[int][]passage // by tap
 	causes  map[cause]*Cause
 	offers  map[string]*offer // by receiver
@@ -271,7 +271,7 @@ func (w *why) lost(message int) {
 		w.r.First(int(w.r.Messages[message].Packets[0])))
 }
 
-// sentNothing is the cause of a sender that waited for its program, a processor, or for congestion control.
+// sentNothing is the cause if the sender waited for its program, for a processor, or for congestion control.
 const sentNothing = "the sender sent nothing of the message"
 
 // slow finds what a message spent more time on than the fastest.

@@ -142,8 +142,7 @@ func TestWhyNamesAReceiveWindow(t *testing.T) {
 				Window: window}, false)
 		}
 		answer, texts := causes(t, s)
-		const full = "host at h1: the TCP receive window was full, of at most 1.89KB, so that h0 had to " +
-			"wait\n"
+		const full = "host at h1: the TCP receive window was full (at most 1.89KB), so that h0 had to wait\n"
 		if queued {
 			if strings.Contains(texts, "receive window") {
 				t.Errorf("the queue held the packets, and the causes are\n%s", texts)

@@ -16,37 +16,45 @@ import (
 // connection is a direction of a TCP connection.
 type connection struct{ from, to netip.AddrPort }
 
-// window follows the window of a direction of a TCP connection at its sender.
+func (c connection) compare(d connection) int {
+	return cmp.Or(c.from.Compare(d.from), c.to.Compare(d.to))
+}
+
+// window follows the receive window of a direction of a TCP connection, as its sender sees the window.
 type window struct {
 	scale int8   // -1 while the receiver's SYN is unknown
 	large uint32 // the largest payload of a segment
-	next  uint32 // behind the last byte sent
+
+	next  uint32 // the sequence number after the last byte sent
 	right uint32 // the right edge of the window
 	began bool   // next is set
 	known bool   // right is set
-	// full is when the sender had filled the window, and opened when an acknowledgement opened it again.
+
+	// full is the time at which the sender had filled the window. opened is the time at which an
+	// acknowledgement opened the window again. 0 stands for neither.
 	full, opened int64
 	filler       int32  // the packet that filled it
 	free         uint32 // the largest window that the receiver offered
 	wait         *closure
 }
 
-// closure is time in which the receiver's window let a sender send nothing, while it sent one write. The time
-// in which the packet that filled the window was under way does not count. A larger window would only have
-// let more packets wait behind it.
+// closure is the time for which a full receive window blocked a sender during one write. It does not include
+// the time until the packet that filled the window arrived: a larger window would only have let more packets
+// queue behind that packet.
 type closure struct {
 	from, to string // nodes
 	waited   int64
-	offered  uint32 // the largest window of the receiver then
+	offered  uint32 // the largest window that the receiver offered until then
 	longest  int64
 	message  int // of the segment after the longest wait
-	record   int // of this segment
+	record   int // the record of this segment
 }
 
-// resumes is how soon a sender sends on that had more to send, beside half of the time that it waited.
+// resumes is a bound on the time from the opening of a window to the sender's next segment. Half of the time
+// for which the sender waited is added to it. If the segment comes later, the sender had no data to send.
 const resumes = int64(300 * time.Microsecond)
 
-// window takes a segment of TCP that is recorded at a NIC.
+// window updates the window of a connection from a TCP segment that is recorded at a NIC.
 func (f *Follower) window(p *evidence.Packet, packet int32) {
 	out := p.Direction == evidence.Out
 	to := connection{p.Flow.Src, p.Flow.Dst}
@@ -58,13 +66,20 @@ func (f *Follower) window(p *evidence.Packet, packet int32) {
 		w = &window{scale: -1}
 		f.windows[to] = w
 	}
+	if out && p.SYN { // another connection with the same ports
+		f.endWait(w)
+		*w = window{scale: w.scale}
+	}
 	if out {
 		if p.Payload > 0 && f.r.Packets[packet].Message >= 0 {
 			f.sent(w, p, packet)
 		}
 		return
 	}
-	if w.scale = max(w.scale, p.Scale); !p.ACK || p.SYN || w.scale < 0 {
+	if p.SYN { // without the option there is no scale
+		w.scale = max(p.Scale, 0)
+	}
+	if !p.ACK || p.SYN || w.scale < 0 {
 		return
 	}
 	offered := uint32(p.Window) << w.scale
@@ -73,16 +88,16 @@ func (f *Follower) window(p *evidence.Packet, packet int32) {
 		w.known, w.right = true, right
 	}
 	w.free = max(w.free, offered)
-	if w.full > 0 && w.opened == 0 && w.right-w.next >= min(w.large, w.free/2) {
+	if w.full > 0 && w.opened == 0 && int32(w.right-w.next) >= int32(min(w.large, w.free/2)) {
 		w.opened = p.Time
 	}
 }
 
-// sent takes a segment that its sender sent.
+// sent updates a window from a segment with data that the sender sent.
 func (f *Follower) sent(w *window, p *evidence.Packet, packet int32) {
 	end := p.Seq + uint32(p.Payload)
 	if w.began && int32(end-w.next) <= 0 {
-		return // again
+		return // a retransmission
 	}
 	q := &f.r.Packets[packet]
 	flow := &f.r.Flows[q.Flow]
@@ -110,6 +125,7 @@ func (f *Follower) sent(w *window, p *evidence.Packet, packet int32) {
 	}
 }
 
+// endWait ends the closure of a write.
 func (f *Follower) endWait(w *window) {
 	if w.wait != nil {
 		f.r.closed = append(f.r.closed, *w.wait)
@@ -120,13 +136,13 @@ func (f *Follower) endWait(w *window) {
 // fullWindow is the cause of a sender that waited for a receiver's window.
 const fullWindow = "the TCP receive window was full"
 
-// offer has the times for which senders waited for a receiver's window.
+// offer has the times for which senders waited for the window of a receiver.
 type offer struct {
 	senders map[string]int64 // how long each waited
-	most    uint32           // the largest window
+	most    uint32           // the largest window that the receiver offered
 }
 
-// windows adds the times in which receivers' windows let senders send nothing, as a cause for each receiver.
+// windows adds a cause for each receiver whose full windows blocked senders.
 func (w *why) windows(messages []int) {
 	chosen := map[int]bool{}
 	for _, i := range messages {
@@ -149,7 +165,7 @@ func (w *why) windows(messages []int) {
 	}
 }
 
-// waiters names the senders that receivers' windows let wait, those that waited longest first.
+// waiters names the senders that waited for the windows of receivers, the longest wait first.
 func (w *why) waiters(receivers []string) string {
 	waited := map[string]int64{}
 	var most uint32
@@ -162,6 +178,6 @@ func (w *why) waiters(receivers []string) string {
 	senders := slices.SortedFunc(maps.Keys(waited), func(a, b string) int {
 		return cmp.Or(cmp.Compare(waited[b], waited[a]), topology.CompareNames(a, b))
 	})
-	return fmt.Sprintf(", of at most %s, so that %s had to wait", size(int64(most)),
+	return fmt.Sprintf(" (at most %s), so that %s had to wait", size(int64(most)),
 		strings.Join(senders, ", "))
 }

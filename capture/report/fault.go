@@ -9,26 +9,28 @@ import (
 type Fault struct {
 	Name  string `json:"name"`
 	Where string `json:"where"`
-	// Does says what the fault does, to which packets.
+	// Does describes the action of the fault and the packets that it picks.
 	Does string `json:"does"`
-	// Matched counts the packets that matched, at all places together, and Hit those that were harmed.
+	// Matched is the number of packets that matched at all places. Hit is the number of packets on which the
+	// fault acted. For a crash or hang, Matched is the number of nodes, and Hit the number of processes that
+	// were killed or stopped.
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
-	// Places are the ports at which packets matched.
+	// Places are the ports at which packets matched, or the nodes of a crash or hang.
 	Places []FaultPlace `json:"places"`
 }
 
-// FaultPlace is a port at which packets matched a fault.
+// FaultPlace is a port at which packets matched a fault, or a node that crashed or hung.
 type FaultPlace struct {
 	Port    string `json:"port"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
 }
 
-// faultPlacesShown bounds the places of a fault in a table.
+// faultPlacesShown is the most places that a table lists for a fault.
 const faultPlacesShown = 4
 
-// At lists the places with the packets hit of those that matched: "leaf1:p0 3 of 10".
+// At lists the places, each with its numbers of hit and of matched packets: "leaf1:p0 3 of 10".
 func (f Fault) At() string {
 	var all []string
 	for _, at := range f.Places[:min(len(f.Places), faultPlacesShown)] {
@@ -40,7 +42,7 @@ func (f Fault) At() string {
 	return strings.Join(all, ", ")
 }
 
-// faults prints what the faults did.
+// faults prints the faults and the packets that they hit.
 func (t *textWriter) faults(faults []Fault) {
 	if len(faults) == 0 {
 		return

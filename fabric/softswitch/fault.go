@@ -17,13 +17,14 @@ import (
 	"railbed/plan/spec"
 )
 
-// maxFaults bounds the faults in the life of an engine. Records name a fault by a number of eight bits.
+// maxFaults is the number of faults that an engine can have in its life. Records have eight bits for the
+// number of a fault.
 const maxFaults = 255
 
-// faults are the faults of an engine, and the memory for matching packets.
+// faults are the faults of an engine, and memory that the matching of packets reuses.
 type faults struct {
 	inForce []*fault // in the order in which they began
-	names   []string // of all faults so far; the number of the first is 1
+	names   []string // of all faults so far; the first fault has the number 1
 	shown   display.Packet
 	raw     pcapng.Packet
 	from    pcapng.Interface
@@ -33,7 +34,7 @@ type faults struct {
 type fault struct {
 	spec.Fault
 	number uint8
-	filter *display.Filter // nil matches all
+	filter *display.Filter // nil matches all packets
 	pick   spec.Pick
 	chance draw.Chance
 	until  clock.Time // clock.Never without an end
@@ -49,14 +50,14 @@ type faultPlace struct {
 	matched, hit uint64
 }
 
-// harm describes the effect of faults on a packet on a link, besides changes of its bytes.
+// harm is the effect of faults on a packet on a link, apart from changes to its bytes.
 type harm struct {
-	dropped bool // and gone
-	again   bool
+	dropped bool // the packet's memory is free again
+	copies  int  // that arrive besides the packet
 	delay   time.Duration
 }
 
-// AddFault begins a fault at the ports that send the packets. Its time counts from now.
+// AddFault begins a fault at the ports that send the packets. The fault's time (spec.Fault.For) starts now.
 func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 	if slices.ContainsFunc(e.faults.inForce, func(of *fault) bool { return of.Name == f.Name }) {
 		return fmt.Errorf("add fault %s: a fault of this name is in force; clear it first", f.Name)
@@ -69,8 +70,17 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 	if f.For > 0 {
 		made.until = e.now.Add(time.Duration(f.For))
 	}
-	if f.Match != "" {
-		filter, err := display.CompileBytes(f.Match)
+	match := f.Match
+	if f.Partition != nil {
+		if match = e.plan.PartitionMatch(&f); match == "" {
+			return fmt.Errorf("add fault %s: the partition has nodes in less than two sets", f.Name)
+		}
+		if f.Match != "" {
+			match = "(" + match + ") && (" + f.Match + ")"
+		}
+	}
+	if match != "" {
+		filter, err := display.CompileBytes(match)
 		if err != nil {
 			return fmt.Errorf("add fault %s: match: %w", f.Name, err)
 		}
@@ -96,8 +106,8 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 	return nil
 }
 
-// ClearFaults ends the faults of the given names, or all without names, and returns what they did. If a name
-// is unknown, nothing ends.
+// ClearFaults ends the faults with the given names, or all faults if there are no names. It returns the final
+// state of these faults. If a name is unknown, no fault ends.
 func (e *Engine) ClearFaults(names ...string) ([]FaultState, error) {
 	for _, name := range names {
 		if !slices.ContainsFunc(e.faults.inForce, func(f *fault) bool { return f.Name == name }) {
@@ -119,24 +129,24 @@ func (e *Engine) ClearFaults(names ...string) ([]FaultState, error) {
 	return ended, nil
 }
 
-// FaultState is a fault, and how many packets it matched and hit so far.
+// FaultState is a fault with the number of packets that it has matched and hit so far.
 type FaultState struct {
 	spec.Fault
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
-	// Over reports whether the fault's time has ended.
+	// Over is true after the fault's time has ended.
 	Over   bool              `json:"over,omitempty"`
 	Places []FaultPlaceState `json:"places"`
 }
 
-// FaultPlaceState is a port at which a fault acts. Ports without a packet that matched are left out.
+// FaultPlaceState is the state of a fault at a port. Ports at which no packet matched are left out.
 type FaultPlaceState struct {
 	Port    string `json:"port"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
 }
 
-// Faults returns the faults that were added and not cleared, in their order.
+// Faults returns the faults that were added and not cleared, in the order in which they began.
 func (e *Engine) Faults() []FaultState {
 	var all []FaultState
 	for _, f := range e.faults.inForce {
@@ -145,7 +155,7 @@ func (e *Engine) Faults() []FaultState {
 	return all
 }
 
-// FaultNames returns the names of all faults so far. The number in records of the first is 1.
+// FaultNames returns the names of all faults so far. In records, the first fault has the number 1.
 func (e *Engine) FaultNames() []string { return e.faults.names }
 
 func (f *fault) state(now clock.Time) FaultState {
@@ -160,7 +170,8 @@ func (f *fault) state(now clock.Time) FaultState {
 	return s
 }
 
-// harm applies the port's faults to a packet on the line. It changes bytes at once.
+// harm applies the port's faults to a packet on the line. Drops and changes of bytes happen at once. The
+// caller makes the delay and the duplicate that harm returns.
 func (p *port) harm(one *packet.Packet) (h harm) {
 	e := p.engine
 	for _, at := range p.faults {
@@ -174,7 +185,7 @@ func (p *port) harm(one *packet.Packet) (h harm) {
 		at.hit++
 		verdict := Nothing
 		switch {
-		case at.Drop != nil:
+		case at.Drop != nil || at.Partition != nil:
 			e.hitting = at.number
 			e.drop(p, one, FromFault, 0)
 			e.hitting = 0
@@ -185,7 +196,7 @@ func (p *port) harm(one *packet.Packet) (h harm) {
 			h.delay += time.Duration(at.Delay.By)
 		case at.Duplicate != nil:
 			verdict = Duplicated
-			h.again = true
+			h.copies++
 		case at.Corrupt != nil:
 			verdict = Corrupted
 		case at.Truncate != nil:
@@ -202,10 +213,11 @@ func (p *port) harm(one *packet.Packet) (h harm) {
 	return h
 }
 
-// matches reports whether a filter matches a packet. A nil filter matches all.
+// matches reports whether a filter matches a packet. A nil filter matches all packets.
 func (f *faults) matches(filter *display.Filter, one *packet.Packet) bool {
 	if filter == nil {
-		return true
+		// Pauses come at times that no file knows. A filter such as macc chooses them.
+		return one.Headers.EtherType != wire.EtherTypeMACControl
 	}
 	f.from.LinkType = pcapng.LinkEthernet
 	f.raw.Data, f.raw.Length = one.Data, len(one.Data)
@@ -213,7 +225,7 @@ func (f *faults) matches(filter *display.Filter, one *packet.Packet) bool {
 	return filter.Match(&f.shown)
 }
 
-// picks reports whether the fault hits a packet that matched, the latest of those that were counted.
+// picks reports whether the fault picks a packet that matched. The packet is already counted in matched.
 func (at *faultPlace) picks(one *packet.Packet) bool {
 	switch {
 	case len(at.pick.Nth) > 0:
@@ -233,28 +245,30 @@ const (
 	forFaultBit = 2
 )
 
-// drawn is a draw for a packet, which depends on its flow and its number in it, and not on other flows.
+// drawn returns a random number for a packet. It depends on the packet's flow and on the packet's number in
+// the flow, but not on other flows. For a packet without such a number it depends on the count of matching
+// packets.
 func (at *faultPlace) drawn(one *packet.Packet, purpose uint64) uint64 {
 	return draw.Nth(draw.Nth(draw.Pair(at.seed, one.Flow), cmp.Or(one.Ordinal, at.matched)), purpose)
 }
 
-// can reports whether the action changes the packet.
+// can reports whether the action has an effect on the packet.
 func (at *faultPlace) can(one *packet.Packet) bool {
 	switch {
 	case at.Corrupt != nil:
-		return len(one.Data) > max(ethernetHeader, int(at.Corrupt.At))
+		return uint64(len(one.Data)) > max(ethernetHeader, uint64(at.Corrupt.At))
 	case at.Truncate != nil:
-		return len(one.Data) > int(at.Truncate.To)
+		return uint64(len(one.Data)) > uint64(at.Truncate.To)
 	case at.Mark != nil:
 		return one.Headers.ECN == wire.ECT0 || one.Headers.ECN == wire.ECT1
 	}
 	return true
 }
 
-// ethernetHeader is the length of the header that a drawn bit is not in.
+// ethernetHeader is the length of the Ethernet header. A randomly drawn bit is after it.
 const ethernetHeader = 14
 
-// change changes the bytes of a packet.
+// change changes the bytes of a packet, if the fault's action does.
 func (at *faultPlace) change(one *packet.Packet) {
 	switch {
 	case at.Corrupt != nil && at.Corrupt.At > 0:

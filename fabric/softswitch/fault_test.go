@@ -180,6 +180,14 @@ func TestFaultsCompose(t *testing.T) {
 	}
 }
 
+// TestFaultsOfCopies: copies of several faults add up, and a delay applies to all of them.
+func TestFaultsOfCopies(t *testing.T) {
+	r := faulty(t, 4, nil, "duplicate: {nth: [2]}", "delay: {by: 2500us, nth: [2]}", "duplicate: {nth: [2]}")
+	if got := ids(r); !slices.Equal(got, []int{1, 3, 4, 2, 2, 2}) {
+		t.Errorf("datagrams %v arrived", got)
+	}
+}
+
 // TestFaultsShare: the packets that a share hits do not depend on the packets of other flows.
 func TestFaultsShare(t *testing.T) {
 	const count = 2000

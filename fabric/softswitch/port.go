@@ -164,18 +164,18 @@ func (p *port) send(one *packet.Packet) {
 		one.Parse()
 		p.count.Corrupted++
 	}
-	if harm.again && transit.Again == clock.Never {
-		transit.Again = transit.At
-	}
-	transit.At = transit.At.Add(harm.delay)
 	if transit.Again != clock.Never {
+		harm.copies++
+	}
+	at := transit.At.Add(harm.delay)
+	for range harm.copies {
 		if twin := p.copied(one); twin != nil {
 			p.count.Duplicated++
 			twin.Flow = medium.Twin(one.Flow)
-			p.launch(twin, transit.Again)
+			p.launch(twin, at)
 		}
 	}
-	p.launch(one, transit.At)
+	p.launch(one, at)
 }
 
 // copied returns a copy of a packet for this port. Without packet memory it returns nil and counts

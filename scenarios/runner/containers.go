@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"railbed/nodes/docker"
+	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -23,11 +24,19 @@ func (e *containerError) Error() string { return e.text }
 // the restart succeeded, the end is not a failure.
 func (r *run) containers(ctx context.Context, tb *testbed.Testbed) error {
 	ended := map[string]string{} // by node: the last end that was not undone
+	crashed := map[string]bool{} // nodes that a fault crashed
+	for _, f := range r.report.Faults {
+		for _, at := range f.Places {
+			crashed[at.Port] = crashed[at.Port] || f.Does == spec.FaultCrashes
+		}
+	}
 	err := tb.Events(ctx, false, func(e supervisor.Event) error {
 		line := fmt.Sprintf("%s: %s", e.Subject, e.Detail)
 		switch e.Kind {
 		case docker.Stopping, docker.Died, docker.Ended, docker.EngineLost:
-			ended[e.Subject] = line
+			if !crashed[e.Subject] {
+				ended[e.Subject] = line
+			}
 		case docker.Restarted:
 			delete(ended, e.Subject)
 		case supervisor.EventsDropped:

@@ -15,20 +15,24 @@ import (
 	"railbed/testbed"
 )
 
-// faultStep begins a fault. The fabric ends it by itself.
+// faultStep begins a fault. The fabric ends packet faults and partitions by itself. The step ends a crash or
+// hang.
 type faultStep struct {
 	stepFrame
-	spec *spec.Fault
+	spec    *spec.Fault
+	testbed *testbed.Testbed              // once the step is done
+	nodes   []string                      // that crashed or hung
+	restore []func(context.Context) error // of the links of crashed nodes
 }
 
-// fault makes the step. It reports a filter that is wrong.
+// fault makes the step. It reports an invalid filter.
 func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 	if a.Match != "" {
 		if _, err := display.CompileBytes(a.Match); err != nil {
 			p.wrong(ErrWord, f.at+".match", err)
 		}
 	}
-	return &faultStep{f, a}
+	return &faultStep{stepFrame: f, spec: a}
 }
 
 func (f *faultStep) object() string {
@@ -38,20 +42,74 @@ func (f *faultStep) object() string {
 func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout }
 
 func (f *faultStep) do(ctx context.Context, s *session) error {
-	return s.testbed.AddFault(ctx, *f.spec)
+	f.testbed = s.testbed
+	if !f.spec.OfNodes() {
+		return s.testbed.AddFault(ctx, *f.spec)
+	}
+	row := report.Fault{Name: f.spec.Name, Where: f.spec.Where, Does: f.spec.String(),
+		Places: []report.FaultPlace{}}
+	for _, n := range s.plan.Nodes {
+		if !spec.Match(f.spec.Where, n.Name) {
+			continue
+		}
+		f.nodes = append(f.nodes, n.Name)
+		processes, err := f.harm(ctx, s, n.Name)
+		if err != nil {
+			return err
+		}
+		row.Matched++
+		row.Hit += uint64(processes)
+		row.Places = append(row.Places, report.FaultPlace{Port: n.Name, Matched: 1, Hit: uint64(processes)})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, row)
+	return nil
+}
+
+// harm crashes a node or stops its programs, and returns the number of its processes.
+func (f *faultStep) harm(ctx context.Context, s *session, node string) (processes int, err error) {
+	if f.spec.Hang {
+		return s.testbed.Hang(ctx, node)
+	}
+	for _, l := range s.plan.Links {
+		if l.A.Node != node && l.B.Node != node {
+			continue
+		}
+		undo, err := s.links.apply(ctx, &spec.LinkChange{Where: l.Name, State: down})
+		if err != nil {
+			return 0, err
+		}
+		f.restore = append(f.restore, undo)
+	}
+	return s.testbed.KillPrograms(ctx, node)
 }
 
 // lasts implements temporary, so that the run goes on until the fault ends.
 func (f *faultStep) lasts() time.Duration { return time.Duration(f.spec.For) }
 
 // undo implements temporary.
-func (f *faultStep) undo(context.Context) error { return nil }
+func (f *faultStep) undo(ctx context.Context) error {
+	var failures []error
+	for _, restore := range f.restore {
+		failures = append(failures, restore(ctx))
+	}
+	for _, node := range f.nodes {
+		if f.spec.Hang {
+			failures = append(failures, f.testbed.Resume(ctx, node))
+		}
+	}
+	return errors.Join(failures...)
+}
 
-// readFaults adds to the report what the faults did.
-func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed) error {
+// readFaults adds the faults and their hits to the report.
+func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) error {
 	if !hasFaults(r.File) {
 		return nil
 	}
+	s.mu.Lock()
+	r.report.Faults = append(r.report.Faults, s.faults...)
+	s.mu.Unlock()
 	all, err := tb.Faults(ctx)
 	for _, f := range all {
 		r.report.Faults = append(r.report.Faults, faultRow(&f))
@@ -77,15 +135,16 @@ func faultRow(f *softswitch.FaultState) report.Fault {
 	return row
 }
 
-// errNoHit is the cause of an inconclusive run.
-var errNoHit = errors.New("hit no packet")
-
-// idleFaults returns why the run proves nothing if a fault hit no packet, or nil.
-func idleFaults(faults []report.Fault) error {
+// idleFault returns a reason for INCONCLUSIVE if a fault hit no packet and no program, or "".
+func idleFault(faults []report.Fault) string {
 	for _, f := range faults {
-		if f.Hit == 0 {
-			return fmt.Errorf("fault %s at %s %w: %d packets matched", f.Name, f.Where, errNoHit, f.Matched)
+		switch {
+		case f.Hit > 0:
+		case f.Does == spec.FaultCrashes || f.Does == spec.FaultHangs:
+			return fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where)
+		default:
+			return fmt.Sprintf("fault %s at %s hit no packet: %d packets matched", f.Name, f.Where, f.Matched)
 		}
 	}
-	return nil
+	return ""
 }

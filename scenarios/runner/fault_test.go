@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -106,5 +107,73 @@ func TestFaultEndsByItself(t *testing.T) {
 		if strings.HasPrefix(s.Name, "fault brief ") && (s.State != report.Passed || s.End-s.Start < 2) {
 			t.Errorf("%+v", s)
 		}
+	}
+}
+
+// TestPartition: nodes of different sets do not reach each other, and nodes of one set do.
+func TestPartition(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	r := runAll(t, t.Context(), options(t, `
+fabric: {topology: single-switch, params: {hosts: 4}, switch: {kind: soft}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - fault: {name: parted, partition: [[h0, h1], ["h[2-3]"]], for: 3s}
+  - exec: {name: within, nodes: [h0], command: [ping, -c1, -W1, h1]}
+  - exec: {name: across4, nodes: [h0], command: [ping, "-4", -c1, "-W0.3", h2], expect: 1}
+  - exec: {name: across6, nodes: [h3], command: [ping, "-6", -c1, "-W0.3", h1], expect: 1}
+checks:
+  - packets: {drops: {reason: fault, count: ">= 2"}}
+  - packets: {lossless: {}}
+`))
+	want(t, r, verdict.Pass, verdict.Pass, verdict.Pass)
+}
+
+// reducing is a file with an all-reduce of three ranks, and a fault while it runs.
+func reducing(transport, fault string) string {
+	return `
+fabric: {topology: single-switch, params: {hosts: 3}, switch: {kind: soft}, links: {default: {rate: 200mbit}}}
+nodes: {default: {ranks: 1}}
+steps:
+  - workload:
+      {name: ar, kind: all-reduce, algorithm: ring, transport: ` + transport + `, size: 1MiB, iterations: 40}
+  - at: 700ms
+    fault: ` + fault + `
+checks:
+  - workload: {name: ar, correct: true}
+`
+}
+
+// TestCrashNamesWhoIsMissing: a workload whose node crashes ends within a bounded time, and names the rank
+// that is missing.
+func TestCrashNamesWhoIsMissing(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	for _, transport := range []string{"tcp", "rd", "roce"} {
+		t.Run(transport, func(t *testing.T) {
+			began := time.Now()
+			file := reducing(transport, "{name: gone, where: h1, crash: true}")
+			r := runAll(t, t.Context(), options(t, file))
+			if took := time.Since(began); r.Verdict != verdict.Fail || took > 40*time.Second ||
+				!strings.Contains(r.Reason, "rank 1 on h1") {
+				t.Errorf("%s after %v: %q", r.Verdict, took, r.Reason)
+			}
+			if len(r.Faults) != 1 || r.Faults[0].Matched != 1 || r.Faults[0].Hit < 1 {
+				t.Errorf("faults %+v", r.Faults)
+			}
+		})
+	}
+}
+
+// TestHangEnds: ranks that stand still for a while go on, and the result is right.
+func TestHangEnds(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	r := runAll(t, t.Context(), options(t, reducing("tcp", "{name: still, where: h1, hang: true, for: 1s}")))
+	want(t, r, verdict.Pass, verdict.Pass)
+	for _, w := range r.Workloads {
+		if w.Name == "ar" && r.Steps[0].End-r.Steps[0].Start < 1 {
+			t.Errorf("the workload took %.2f s", r.Steps[0].End-r.Steps[0].Start)
+		}
+	}
+	if len(r.Faults) != 1 || r.Faults[0].Hit < 1 {
+		t.Errorf("faults %+v", r.Faults)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -91,36 +92,65 @@ func (r *results) claim() error {
 	if err := syscall.Flock(int(r.marker.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("another run is writing into it: %w", err)
 	}
-	if err := r.clear(); err != nil {
+	kept, err := r.clear()
+	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.marker.Truncate(0), r.root.Lchown(markerFile, r.uid, r.gid)); err != nil {
+	return errors.Join(r.relist(kept), r.root.Lchown(markerFile, r.uid, r.gid))
+}
+
+// Prune removes the files of a run that is over, except those of the given names. It leaves files that the
+// run did not write.
+func Prune(dir string, keep ...string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	r := &results{dir: dir, root: root}
+	if r.marker, err = root.OpenFile(markerFile, os.O_RDWR, 0); err != nil {
+		return errors.Join(err, r.close())
+	}
+	kept, err := r.clear(keep...)
+	if err == nil {
+		err = r.relist(kept)
+	}
+	return errors.Join(err, r.close())
+}
+
+// relist writes the list of files anew.
+func (r *results) relist(files []string) error {
+	if err := r.marker.Truncate(0); err != nil {
 		return err
 	}
 	if _, err := r.marker.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(r.marker, markerLine)
+	_, err := fmt.Fprintln(r.marker, strings.Join(append([]string{markerLine}, files...), "\n"))
 	return err
 }
 
 // clear removes what the marker lists, the newest first, so that directories are empty before they
-// are removed. A directory into which the user put a file stays.
-func (r *results) clear() error {
+// are removed. A directory into which the user put a file stays. It returns the files to keep.
+func (r *results) clear(keep ...string) (kept []string, err error) {
 	var listed []string
 	for lines := bufio.NewScanner(r.marker); lines.Scan(); {
 		listed = append(listed, lines.Text())
 	}
 	if len(listed) > 0 && listed[0] != markerLine {
-		return fmt.Errorf("%s was not written by railbed run; name another directory with --out", markerFile)
+		return nil, fmt.Errorf("%s was not written by railbed run; name another directory with --out",
+			markerFile)
 	}
 	for i := len(listed) - 1; i > 0; i-- {
+		if slices.Contains(keep, listed[i]) {
+			kept = append(kept, listed[i])
+			continue
+		}
 		err := r.root.Remove(listed[i])
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
-			return fmt.Errorf("remove earlier %s: %w", listed[i], err)
+			return nil, fmt.Errorf("remove earlier %s: %w", listed[i], err)
 		}
 	}
-	return nil
+	return kept, nil
 }
 
 // close releases the directory. The files stay.

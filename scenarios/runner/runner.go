@@ -305,6 +305,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	for _, w := range r.evidence.workloads {
 		w.addTo(r.report)
 	}
+	if faultErr := r.readFaults(last, tb, s); err == nil {
+		err = faultErr
+	}
 	if endedErr := r.containers(last, tb); err == nil || errors.As(endedErr, new(*containerError)) {
 		err = errors.Join(err, endedErr)
 	}
@@ -313,9 +316,6 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}
 	for _, done := range s.stacks {
 		r.report.Stacks = append(r.report.Stacks, done.Stack)
-	}
-	if faultErr := r.readFaults(last, tb); err == nil {
-		err = faultErr
 	}
 	if err == nil && captureErr != nil {
 		return fmt.Errorf("end capture: %w", captureErr)
@@ -372,7 +372,7 @@ func (r *run) conclude(ctx context.Context, err error) {
 		failed = overload(rep.Checks, r.File.Checks)
 	}
 	verdicts := []verdict.Verdict{stepVerdict(err)}
-	if idleFaults(rep.Faults) != nil {
+	if idleFault(rep.Faults) != "" {
 		verdicts = append(verdicts, verdict.Inconclusive)
 	}
 	for _, check := range rep.Checks {
@@ -434,8 +434,8 @@ func (r *run) reason(ctx context.Context, err error) string {
 			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
 		}
 	}
-	if idle := idleFaults(rep.Faults); idle != nil && rep.Verdict == verdict.Inconclusive {
-		reasons = slices.Insert(reasons, 0, idle.Error())
+	if idle := idleFault(rep.Faults); idle != "" && rep.Verdict == verdict.Inconclusive {
+		reasons = slices.Insert(reasons, 0, idle)
 	}
 	switch {
 	case len(reasons) > 1:

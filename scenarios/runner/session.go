@@ -34,6 +34,7 @@ type session struct {
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
+	faults    []report.Fault  // crashes and hangs
 	adding    []uint16        // jobs of the aggregators of running workloads
 	stacks    []stacks.Result // in the order of their end
 	keys      *privacy.KeyLog // of workloads with a key log

@@ -11,7 +11,7 @@ import (
 	"railbed/internal/verdict"
 )
 
-// alpha is the probability to call a number worse if no number changed, over all tests together.
+// alpha bounds the probability that any number is called worse although no number changed.
 const alpha = compare.DefaultAlpha
 
 // chosen is a number of a case that a metric names.
@@ -20,10 +20,11 @@ type chosen struct {
 	of string // the case
 }
 
-// Compare compares the runs of each case in a directory with the runs of an earlier suite. If some numbers
-// became significantly worse, it describes them in Worse, and PASS becomes FAIL. The Mann-Whitney U tests of
-// all numbers divide alpha. A metric is the beginning of a number's name, such as busbw. The error names a
-// metric that no case has on both sides, or a number with too few runs for its test.
+// Compare compares the runs of each case in a directory with the runs of an earlier suite. If numbers are
+// significantly worse, Compare describes them in Worse, sets the verdict to at least FAIL, and writes the
+// results again. The limit for p of each number's Mann-Whitney U test is alpha divided by the number of tests
+// (Bonferroni). A metric is the beginning of a number's name, such as busbw. The error names a metric that no
+// case has on both sides, or a number with too few runs for a significant result.
 func (r *Results) Compare(ctx context.Context, dir string, base *Results, baseDir string,
 	metrics []string) error {
 	worse, err := r.worse(ctx, dir, base, baseDir, metrics)
@@ -60,19 +61,19 @@ func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir 
 	}
 	for _, m := range metrics {
 		if !slices.ContainsFunc(all, func(n chosen) bool { return strings.HasPrefix(n.What, m) }) {
-			return nil, fmt.Errorf("no scenario has a number %s here and in %s; railbed report lists numbers",
-				m, baseDir)
+			return nil, fmt.Errorf("no scenario has a number %s both here and in %s; railbed report lists "+
+				"numbers", m, baseDir)
 		}
 	}
 	limit := alpha / float64(len(all))
 	for _, n := range all {
 		runs, before := len(n.New.Values), len(n.Base.Values)
 		if leastP(runs, before) > limit {
-			return nil, fmt.Errorf("%d and %d runs cannot show that %s of %s is worse, beside %d other "+
-				"tests; make more runs with --repeat", runs, before, n.What, n.of, len(all)-1)
+			return nil, fmt.Errorf("%s of %s: %d and %d runs are too few for a significant result among %d "+
+				"tests; make more runs with --repeat", n.What, n.of, runs, before, len(all))
 		}
-		less := n.New.Median < n.Base.Median
-		if n.P != nil && *n.P <= limit && less == (n.Better == compare.More) {
+		down, up := n.New.Median < n.Base.Median, n.New.Median > n.Base.Median
+		if n.P != nil && *n.P <= limit && (down && n.Better == compare.More || up && n.Better == compare.Less) {
 			worse = append(worse, fmt.Sprintf("%s: %s %s: %s, was %s (%s)", n.of, n.Of, n.What,
 				n.Texts(n.New), n.Texts(n.Base), n.Test()))
 		}
@@ -80,7 +81,8 @@ func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir 
 	return worse, nil
 }
 
-// leastP returns the least p of the test with so many values: two of all ways to order them.
+// leastP returns the smallest possible p of the two-sided test with a and b values. Of all ways to order the
+// values, the two most extreme have this p.
 func leastP(a, b int) float64 {
 	ways := 1.0
 	for i := 1; i <= a; i++ {
@@ -89,10 +91,10 @@ func leastP(a, b int) float64 {
 	return 2 / ways
 }
 
-// reports returns the directories of the runs that count and have a report.
+// reports returns the directories of the runs that count and had a testbed.
 func (o *Outcome) reports(dir string) (all []string) {
 	for _, a := range o.Runs {
-		if !a.Replaced && a.Fidelity != "" {
+		if !a.Replaced && a.Reported {
 			all = append(all, filepath.Join(dir, filepath.FromSlash(a.Dir)))
 		}
 	}

@@ -1,12 +1,12 @@
 // Package suite runs many scenarios as the tests of a CI job.
 //
-// A scenario is a case, and with repetitions it has several runs. Cases run side by side. A run that others
-// may have disturbed is made again alone: at most twice if the host did not keep up, and once if it failed
-// beside others. The last run counts. The verdict of a case is the worst of its
-// repetitions, and a case whose repetitions have different verdicts is flaky.
+// Each scenario is a case. With repetitions a case has several runs. Cases can run at the same time. A run is
+// repeated alone at most twice if the host did not keep up, and once if it did not pass while other runs may
+// have disturbed it. The last run counts. The verdict of a case is the worst verdict of its repetitions. A
+// case whose repetitions have different verdicts is flaky.
 //
-// The results are a directory for each run (package runner), results.json, junit.xml and index.html. Of runs
-// that pass, only the report and the plan are kept.
+// The results are a directory for each run (package runner), results.json, junit.xml and index.html. If a run
+// passed or was UNSUPPORTED, only its report and its plan are kept.
 package suite
 
 import (
@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ const Format = "railbed-suite/1"
 // Options are the options of Run.
 type Options struct {
 	Cases []Case
-	// Jobs is the number of runs at a time.
+	// Jobs is the number of runs at a time. 0 stands for 1.
 	Jobs int
 	// Repeat is the number of runs of each case, all with the file's seed. 0 stands for 1.
 	Repeat int
@@ -40,9 +39,12 @@ type Options struct {
 	Out string
 	// KeepAll keeps all files of all runs.
 	KeepAll bool
-	// Do makes a run. Its error is why there is no report, such as a mistake in the file: the run is a FAIL.
+	// Do makes a run with its results in the directory out. An error, such as a mistake in the file, means
+	// that there is no report. The run is then a FAIL.
 	Do func(ctx context.Context, c Case, out string) (*report.Report, error)
-	// Progress receives each run that has ended, and each case. It is called by one goroutine at a time.
+	// Prune removes the files of a run that is over, except those of the given names.
+	Prune func(dir string, keep ...string) error
+	// Progress is called when a case begins and when it has ended, by one goroutine at a time.
 	Progress func(Update)
 }
 
@@ -54,11 +56,11 @@ type Case struct {
 	Path string `json:"path"`
 }
 
-// Update reports a case that begins or has ended.
+// Update reports that a case begins or has ended.
 type Update struct {
 	// Begins is the case that begins.
 	Begins *Case
-	// Ended is the case that has ended, and Done of Total the number of those so far.
+	// Ended is the case that has ended. So far, Done of Total cases have ended.
 	Ended       *Outcome
 	Done, Total int
 }
@@ -82,7 +84,7 @@ type Outcome struct {
 	Reason  string          `json:"reason,omitempty"`
 	// Flaky is set if repetitions had different verdicts.
 	Flaky bool `json:"flaky,omitempty"`
-	// NotRun is set if the suite was interrupted before.
+	// NotRun is set if the suite was interrupted before the case began.
 	NotRun bool `json:"not_run,omitempty"`
 	// Runs are the runs in the order in which they were made.
 	Runs []Attempt `json:"runs"`
@@ -95,18 +97,20 @@ type Attempt struct {
 	Verdict    verdict.Verdict `json:"verdict"`
 	Reason     string          `json:"reason,omitempty"`
 	Fidelity   string          `json:"fidelity,omitempty"`
+	// Reported is set if the run has a report.
+	Reported bool `json:"reported"`
 	// Seconds is the time that the run took.
 	Seconds float64 `json:"seconds"`
-	// Alone is set if no other run was made beside it. Replaced is set if the run was made again alone.
+	// Alone is set if no other run could disturb it. Replaced is set if the run was repeated alone.
 	Alone    bool `json:"alone"`
 	Replaced bool `json:"replaced,omitempty"`
-	// Dir is the directory of the results, relative to the suite's.
+	// Dir is the directory of the run's results, relative to the directory of the suite.
 	Dir string `json:"dir"`
 	// Kept is set if all files of the run were kept.
 	Kept bool `json:"kept,omitempty"`
 }
 
-// Took returns the time of all runs of the case.
+// Took returns the sum of the times of all runs of the case.
 func (o *Outcome) Took() (all time.Duration) {
 	for _, a := range o.Runs {
 		all += time.Duration(a.Seconds * float64(time.Second))
@@ -114,7 +118,7 @@ func (o *Outcome) Took() (all time.Duration) {
 	return all
 }
 
-// Tries of a run alone, after it was overloaded or failed beside others.
+// Limits of the repetitions of a run alone, after it was overloaded, or did not pass beside other runs.
 const (
 	triesOverloaded = 2
 	triesBeside     = 1
@@ -127,8 +131,8 @@ type suite struct {
 	results *Results
 }
 
-// Run runs the cases. Its error is one of writing the results. If ctx ends, the cases that run end as
-// ABORTED, and the others are not run.
+// Run runs the cases. An error means that files of the results could not be written or removed. If ctx ends,
+// the running cases end as ABORTED, and the cases that wait are not run.
 func Run(ctx context.Context, o Options) (*Results, error) {
 	s := &suite{Options: o, results: &Results{Format: Format, Started: time.Now(), Jobs: max(o.Jobs, 1)}}
 	if s.Progress == nil {
@@ -144,7 +148,7 @@ func Run(ctx context.Context, o Options) (*Results, error) {
 	var failures []error
 	for i := range s.results.Cases {
 		o := &s.results.Cases[i]
-		o.conclude()
+		o.conclude(s.Repeat)
 		failures = append(failures, s.tidy(o))
 	}
 	s.results.conclude()
@@ -173,7 +177,7 @@ func (s *suite) sideBySide(ctx context.Context) {
 	workers.Wait()
 }
 
-// first makes the repetitions of a case. Runs that have to be made again alone come later.
+// first makes the repetitions of a case. Repetitions of a run alone follow later, in again.
 func (s *suite) first(ctx context.Context, o *Outcome) {
 	s.tell(Update{Begins: &o.Case})
 	for repetition := 1; repetition <= s.Repeat && ctx.Err() == nil; repetition++ {
@@ -184,28 +188,26 @@ func (s *suite) first(ctx context.Context, o *Outcome) {
 	}
 }
 
-// wantsAgain reports whether a run is to be made again alone.
+// wantsAgain reports whether a run is to be repeated alone.
 func (s *suite) wantsAgain(a Attempt) bool {
-	disturbed := !a.Alone && a.Fidelity != "" // without a testbed nothing disturbs it
+	disturbed := !a.Alone && a.Reported // a mistake in the file stays one
 	return a.Verdict == verdict.Overloaded || disturbed && a.Verdict != verdict.Pass &&
 		a.Verdict != verdict.Unsupported && a.Verdict != verdict.Aborted
 }
 
-// again makes runs again that others disturbed, or for which the host was too busy.
+// again repeats runs alone that other runs may have disturbed, or for which the host was too busy.
 func (s *suite) again(ctx context.Context) {
 	for i := range s.results.Cases {
 		o := &s.results.Cases[i]
 		if !slices.ContainsFunc(o.Runs, s.wantsAgain) {
 			continue
 		}
-		for at := 0; at < len(o.Runs) && ctx.Err() == nil; at++ {
-			if o.Runs[at].Replaced || !s.wantsAgain(o.Runs[at]) {
-				continue
-			}
+		for first := range o.Runs {
 			tries := triesBeside
-			if o.Runs[at].Verdict == verdict.Overloaded {
+			if o.Runs[first].Verdict == verdict.Overloaded {
 				tries = triesOverloaded
 			}
+			at := first
 			for try := 0; try < tries && ctx.Err() == nil && s.wantsAgain(o.Runs[at]); try++ {
 				o.Runs[at].Replaced = true
 				s.attempt(ctx, o, o.Runs[at].Repetition, true)
@@ -218,19 +220,18 @@ func (s *suite) again(ctx context.Context) {
 
 // attempt makes a run and records it.
 func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone bool) {
-	a := Attempt{Repetition: repetition, Alone: alone, Dir: o.Name}
-	if len(o.Runs) > 0 {
-		a.Dir += fmt.Sprintf(".%d", len(o.Runs)+1)
-	}
+	a := Attempt{Repetition: repetition, Alone: alone, Dir: fmt.Sprintf("%s/run-%d", o.Name, len(o.Runs)+1)}
 	o.NotRun = false
 	began := time.Now()
-	if r, err := s.Do(ctx, o.Case, filepath.Join(s.Out, filepath.FromSlash(a.Dir))); err != nil {
-		a.Verdict, a.Reason = verdict.Fail, err.Error()
-	} else {
-		a.Verdict, a.Reason = r.Verdict, r.Reason
+	r, err := s.Do(ctx, o.Case, filepath.Join(s.Out, filepath.FromSlash(a.Dir)))
+	if r != nil {
+		a.Reported, a.Verdict, a.Reason = true, r.Verdict, r.Reason
 		if r.Fidelity != nil {
 			a.Fidelity = r.Fidelity.Verdict
 		}
+	}
+	if err != nil {
+		a.Verdict, a.Reason = verdict.Fail, err.Error()
 	}
 	a.Seconds = time.Since(began).Seconds()
 	o.Runs = append(o.Runs, a)
@@ -241,7 +242,7 @@ func (s *suite) end(o *Outcome) {
 	if o.NotRun {
 		return
 	}
-	o.conclude()
+	o.conclude(s.Repeat)
 	s.mu.Lock()
 	s.done++
 	done := s.done
@@ -256,7 +257,7 @@ func (s *suite) tell(u Update) {
 }
 
 // conclude sets the verdict of a case from the runs that count.
-func (o *Outcome) conclude() {
+func (o *Outcome) conclude(wanted int) {
 	var counted []Attempt
 	for _, a := range o.Runs {
 		if !a.Replaced {
@@ -264,8 +265,12 @@ func (o *Outcome) conclude() {
 		}
 	}
 	if len(counted) == 0 {
-		o.Verdict, o.Reason = verdict.Aborted, "not run: interrupted before"
+		o.Verdict, o.Reason = verdict.Aborted, "not run: the suite was interrupted"
 		return
+	}
+	if len(counted) < wanted {
+		counted = append(counted, Attempt{Verdict: verdict.Aborted,
+			Reason: fmt.Sprintf("%d of %d runs: the suite was interrupted", len(counted), wanted)})
 	}
 	var verdicts []verdict.Verdict
 	for _, a := range counted {
@@ -279,7 +284,7 @@ func (o *Outcome) conclude() {
 	}
 }
 
-// countVerdicts writes how often each verdict is there: "8 PASS, 2 FAIL".
+// countVerdicts formats the number of each verdict: "8 PASS, 2 FAIL".
 func countVerdicts(all []verdict.Verdict) string {
 	counts := map[verdict.Verdict]int{}
 	var order []verdict.Verdict
@@ -298,8 +303,8 @@ func countVerdicts(all []verdict.Verdict) string {
 	return strings.Join(words, ", ")
 }
 
-// conclude sets the verdict of the suite: the worst of the cases. Cases that this host cannot run do not
-// count, unless it can run none.
+// conclude sets the verdict of the suite: the worst verdict of its cases. Cases that this host cannot run do
+// not count, unless it can run none.
 func (r *Results) conclude() {
 	var verdicts []verdict.Verdict
 	for _, o := range r.Cases {
@@ -325,27 +330,18 @@ func (r *Results) Counts() (of map[verdict.Verdict]int, flaky int) {
 	return of, flaky
 }
 
-// kept are the files of a run that passed.
+// kept are the files that stay of a run that passed or was UNSUPPORTED.
 var kept = []string{report.JSONFile, bundle.PlanFile}
 
-// tidy removes the files of runs that need no look.
+// tidy removes the files of a case's runs that passed or were UNSUPPORTED, except kept.
 func (s *suite) tidy(o *Outcome) error {
 	var failures []error
 	for i := range o.Runs {
 		a := &o.Runs[i]
-		a.Kept = s.KeepAll || a.Verdict != verdict.Pass && a.Verdict != verdict.Unsupported
-		if a.Kept {
-			continue
-		}
-		dir := filepath.Join(s.Out, filepath.FromSlash(a.Dir))
-		entries, err := os.ReadDir(dir)
-		if err != nil && !os.IsNotExist(err) {
-			failures = append(failures, err)
-		}
-		for _, entry := range entries {
-			if !slices.Contains(kept, entry.Name()) {
-				failures = append(failures, os.RemoveAll(filepath.Join(dir, entry.Name())))
-			}
+		a.Kept = a.Reported &&
+			(s.KeepAll || a.Verdict != verdict.Pass && a.Verdict != verdict.Unsupported)
+		if a.Reported && !a.Kept {
+			failures = append(failures, s.Prune(filepath.Join(s.Out, filepath.FromSlash(a.Dir)), kept...))
 		}
 	}
 	return errors.Join(failures...)

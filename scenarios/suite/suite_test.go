@@ -66,7 +66,7 @@ func (h *host) do(_ context.Context, c Case, out string) (*report.Report, error)
 func run(t *testing.T, jobs, repeat int, verdicts map[string][]verdict.Verdict) (*Results, *host, string) {
 	t.Helper()
 	h := &host{t: t, verdicts: verdicts}
-	o := Options{Jobs: jobs, Repeat: repeat, Out: t.TempDir(), Do: h.do}
+	o := Options{Jobs: jobs, Repeat: repeat, Out: t.TempDir(), Do: h.do, Prune: prune}
 	for name := range verdicts {
 		o.Cases = append(o.Cases, Case{Name: name, Path: name + ".yaml"})
 	}
@@ -87,6 +87,17 @@ func run(t *testing.T, jobs, repeat int, verdicts map[string][]verdict.Verdict) 
 		t.Errorf("%d cases ended, want %d", ended, len(o.Cases))
 	}
 	return r, h, o.Out
+}
+
+// prune removes the files of a run.
+func prune(dir string, keep ...string) error {
+	entries, err := os.ReadDir(dir)
+	for _, entry := range entries {
+		if !slices.Contains(keep, entry.Name()) {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, entry.Name())))
+		}
+	}
+	return err
 }
 
 const (
@@ -116,7 +127,7 @@ func TestVerdicts(t *testing.T) {
 		{"is not supported", 2, 1, []verdict.Verdict{unsupported}, unsupported, 1, false},
 		{"is flaky", 1, 3, []verdict.Verdict{pass, fail, pass}, fail, 3, true},
 		{"is steady", 1, 3, []verdict.Verdict{pass}, pass, 3, false},
-		{"has a mistake", 1, 1, []verdict.Verdict{""}, fail, 1, false},
+		{"has a mistake", 2, 1, []verdict.Verdict{""}, fail, 1, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, _, _ := run(t, test.jobs, test.repeat, map[string][]verdict.Verdict{"a": test.made})
@@ -159,8 +170,9 @@ func TestSideBySide(t *testing.T) {
 func TestFiles(t *testing.T) {
 	r, _, dir := run(t, 1, 1, map[string][]verdict.Verdict{"a/good": {pass}, "a/bad": {fail},
 		"other": {unsupported}, "<b>": {pass}})
-	for name, want := range map[string]bool{"a/good/report.json": true, "a/good/run.pcapng": false,
-		"a/bad/report.json": true, "a/bad/run.pcapng": true, "other/run.pcapng": false} {
+	for name, want := range map[string]bool{"a/good/run-1/report.json": true,
+		"a/good/run-1/run.pcapng": false, "a/bad/run-1/report.json": true, "a/bad/run-1/run.pcapng": true,
+		"other/run-1/run.pcapng": false} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
 			t.Errorf("%s is there: %t, want %t", name, err == nil, want)
 		}
@@ -186,7 +198,8 @@ func TestFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, there := range map[string]bool{"a/bad/report.html": true, "a/good/report.html": false,
+	for want, there := range map[string]bool{"a/bad/run-1/report.html": true,
+		"a/good/run-1/report.html": false,
 		"&lt;b&gt;": true, "<b>": false, "because of FAIL": true} {
 		if bytes.Contains(page, []byte(want)) != there {
 			t.Errorf("the page has %q: %t, want %t", want, !there, there)
@@ -201,7 +214,8 @@ func TestFiles(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	h := &host{t: t, verdicts: map[string][]verdict.Verdict{"a": {pass}, "b": {pass}, "c": {pass}}}
-	r, err := Run(ctx, Options{Out: t.TempDir(), Cases: []Case{{Name: "a"}, {Name: "b"}, {Name: "c"}},
+	r, err := Run(ctx, Options{Out: t.TempDir(), Prune: prune,
+		Cases: []Case{{Name: "a"}, {Name: "b"}, {Name: "c"}},
 		Do: func(ctx context.Context, c Case, out string) (*report.Report, error) {
 			cancel()
 			return h.do(ctx, c, out)
@@ -210,8 +224,35 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Verdict != verdict.Aborted || r.Cases[0].Verdict != pass || !r.Cases[2].NotRun ||
-		r.Cases[2].Reason != "not run: interrupted before" {
+		r.Cases[2].Reason != "not run: the suite was interrupted" {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestEachRepetitionAgain: each run that failed beside others is made again.
+func TestEachRepetitionAgain(t *testing.T) {
+	r, _, _ := run(t, 2, 2, map[string][]verdict.Verdict{"a": {fail, fail, pass, pass}})
+	if o := r.Cases[0]; o.Verdict != pass || len(o.Runs) != 4 || o.Flaky || !o.Runs[0].Replaced ||
+		!o.Runs[1].Replaced {
+		t.Errorf("%+v", o)
+	}
+}
+
+// TestClaim: a directory with other files is refused, and one of an earlier suite is not.
+func TestClaim(t *testing.T) {
+	dir := t.TempDir()
+	if err := Claim(filepath.Join(dir, "new")); err != nil {
+		t.Error(err)
+	}
+	_, _, earlier := run(t, 1, 1, map[string][]verdict.Verdict{"a": {pass}})
+	if err := Claim(earlier); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, IndexFile), []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := Claim(dir); err == nil || !strings.Contains(err.Error(), "--out") {
+		t.Errorf("a directory with another file: %v", err)
 	}
 }
 

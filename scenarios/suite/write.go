@@ -46,6 +46,21 @@ func (r *Results) WriteJSON(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
+// Claim makes the directory for the results. It refuses a directory with files that no suite wrote.
+func Claim(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	if _, err := Read(dir); err != nil {
+		return fmt.Errorf("%s is not empty and was not made by railbed test; name another with --out", dir)
+	}
+	return nil
+}
+
 // Read reads the results in a directory.
 func Read(dir string) (*Results, error) {
 	text, err := os.ReadFile(filepath.Join(dir, ResultsFile))
@@ -62,7 +77,7 @@ func Read(dir string) (*Results, error) {
 	return r, nil
 }
 
-// WriteJUnit writes a suite with one test case for each case.
+// WriteJUnit writes the results as a JUnit test suite, with one test case for each case.
 func (r *Results) WriteJUnit(w io.Writer) error {
 	var cases []report.JUnitCase
 	for _, o := range r.Cases {
@@ -93,7 +108,7 @@ var index = template.Must(template.New("index").Funcs(template.FuncMap{
 	"page":  func(a Attempt) string { return a.Dir + "/" + report.HTMLFile },
 }).Parse(indexText))
 
-// WriteHTML writes the page that lists the cases.
+// WriteHTML writes the web page that lists the cases.
 func (r *Results) WriteHTML(w io.Writer) error {
 	counts, flaky := r.Counts()
 	if err := index.Execute(w, struct {

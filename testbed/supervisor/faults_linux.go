@@ -31,9 +31,8 @@ func (s *supervisor) serveFault(w http.ResponseWriter, r *http.Request) {
 func (s *supervisor) changeFaults(ctx context.Context, request FaultRequest, answer *FaultAnswer) error {
 	if add := request.Add; add != nil {
 		p, _ := s.running()
-		if len(p.FaultPlaces(add)) == 0 {
-			return fmt.Errorf("fault at %q: %w; want a link, node:port, a node, a switch, all, nics, "+
-				"switches or a glob of these", add.Where, ErrNoSuchObject)
+		if err := p.CheckFault(add); err != nil {
+			return fmt.Errorf("add fault: %w: %w", ErrNoSuchObject, err)
 		}
 		if err := s.fabric.AddFault(ctx, p, *add); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"time"
 
 	"railbed/capture/verify/evidence"
@@ -79,7 +80,10 @@ type furtherPorts struct {
 // portSets are the ports of one group by which a packet entered and left, as bits.
 type portSets struct{ in, out uint64 }
 
-type passageFlags uint8
+type passageFlags uint16
+
+// linkReasons are the reasons of drops on a link, after the packet has left its switch.
+var linkReasons = []string{"loss", "burst", "nth", "link-down", byFault}
 
 const (
 	toSwitch passageFlags = 1 << iota
@@ -90,6 +94,7 @@ const (
 	samePort  // it left by a port by which it entered
 	twiceSame // it left twice by the same port
 	several   // it has further ports
+	lostOnLink
 )
 
 // generationOf returns how old a generation of remembered packets becomes. It leaves time for
@@ -229,6 +234,9 @@ func (q *passage) add(p *evidence.Packet, s *switchState) {
 	}
 	if p.Drop != "" {
 		q.flags |= dropRecorded
+	}
+	if slices.Contains(linkReasons, p.Drop) {
+		q.flags |= lostOnLink
 	}
 }
 

@@ -81,7 +81,8 @@ func (s *switchState) sends(p *evidence.Packet) bool {
 
 // judge counts one packet whose sightings are complete.
 func (s *switchState) judge(q passage, id uint64, start, end int64) {
-	if q.flags&dropRecorded != 0 && q.in <= q.out {
+	// A packet that left and was dropped then was lost on the link. Its record explains no other packet.
+	if q.flags&dropRecorded != 0 && q.in <= q.out && q.flags&lostOnLink == 0 {
 		s.spare[q.identity]++
 	}
 	switch {
