@@ -46,7 +46,7 @@ func TestFaultCommands(t *testing.T) {
 		{[]string{"add", "h0", "--drop", "nth: [3, 2]"}, "ascending order"},
 		{[]string{"add", "h0", "--drop", "all", "--match", "railbed.depth > 1"}, "column 1"},
 		{[]string{"add", "h9", "--drop", "all"}, `no port is at "h9"`},
-		{[]string{"add", "--partition", "[[h0], [h9]]"}, "no node is in this set"},
+		{[]string{"add", "--partition", "[[h0], [h9]]"}, "is no node"},
 		{[]string{"add", "h0", "--truncate", "to: 70000B"}, "at most 65535B"},
 		{[]string{"add", "h0", "--drop", "all", "--name", "answers"}, "in force"},
 		{[]string{"clear", "other"}, "no fault of this name"},

@@ -152,7 +152,13 @@ func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
 	of := map[string]int{}
 	for i, set := range p.parted(f) {
 		key := fmt.Sprintf("partition[%d]", i)
-		if len(set) == 0 {
+		for j, name := range f.Partition[i] {
+			if !slices.ContainsFunc(p.Nodes, func(n Node) bool { return spec.Match(name, n.Name) }) {
+				problems = append(problems, faultProblem{fmt.Sprintf("%s[%d]", key, j),
+					fmt.Sprintf("%q is no node", name), "want names of nodes, such as " + p.Nodes[0].Name})
+			}
+		}
+		if len(f.Partition[i]) == 0 {
 			problems = append(problems, faultProblem{key, "no node is in this set",
 				"want names of nodes, such as " + p.Nodes[0].Name})
 		}

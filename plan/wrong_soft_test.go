@@ -65,7 +65,7 @@ var wrongSoftFiles = []wrongFile{
 	{"partition of nodes in two sets",
 		softFile("alpha: 1", "steps:", "  - fault: {partition: [[h0, h1], ['h[1-3]'], [h9]]}"), []string{
 			`f:7:35: h1 is in set 1, too; want each node in one set`,
-			`f:7:47: no node is in this set; want names of nodes, such as h0`}},
+			`f:7:48: "h9" is no node; want names of nodes, such as h0`}},
 	{"crash of a switch", softFile("alpha: 1", "steps:", "  - fault: {where: leaf1, crash: true}"), []string{
 		`f:7:20: "leaf1" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
 	{"fault at routers",

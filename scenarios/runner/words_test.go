@@ -143,6 +143,7 @@ var wrongWords = func() map[string]string {
 			"steps: [{exec: {nodes: [leaf1], command: [a], ends: [nosuch]}}]\n",
 		"LinkChange.where":   steps("{link: {where: nosuch--leaf1, state: down}}"),
 		"Fault.where":        soft + "steps: [{fault: {where: nosuch, drop: {}}}]\n",
+		"Fault.partition":    soft + "steps: [{fault: {partition: [[h0], [nosuch]]}}]\n",
 		"Fault.match":        soft + "steps: [{fault: {where: all, match: nosuch == 1, drop: {}}}]\n",
 		"Step.wait":          steps("{wait: [nosuch]}"),
 		"WorkloadCheck.name": steps(work) + "checks: [{workload: {name: nosuch, correct: true}}]\n",

@@ -73,7 +73,8 @@ func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir 
 				"tests; make more runs with --repeat", n.What, n.of, runs, before, len(all))
 		}
 		down, up := n.New.Median < n.Base.Median, n.New.Median > n.Base.Median
-		if n.P != nil && *n.P <= limit && (down && n.Better == compare.More || up && n.Better == compare.Less) {
+		wrong := down && n.Better == compare.More || up && n.Better == compare.Less
+		if wrong && n.P != nil && *n.P <= limit {
 			worse = append(worse, fmt.Sprintf("%s: %s %s: %s, was %s (%s)", n.of, n.Of, n.What,
 				n.Texts(n.New), n.Texts(n.Base), n.Test()))
 		}

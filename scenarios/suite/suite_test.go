@@ -200,7 +200,7 @@ func TestFiles(t *testing.T) {
 	}
 	for want, there := range map[string]bool{"a/bad/run-1/report.html": true,
 		"a/good/run-1/report.html": false,
-		"&lt;b&gt;": true, "<b>": false, "because of FAIL": true} {
+		"&lt;b&gt;":                true, "<b>": false, "because of FAIL": true} {
 		if bytes.Contains(page, []byte(want)) != there {
 			t.Errorf("the page has %q: %t, want %t", want, !there, there)
 		}
