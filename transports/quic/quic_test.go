@@ -31,6 +31,7 @@ func open(t testing.TB, config Config) *Endpoint {
 }
 
 func TestConformance(t *testing.T) {
+	hosttest.Long(t)
 	transportstest.Suite{
 		Open: func(t testing.TB) transports.Endpoint {
 			return open(t, Config{PeerTimeout: 3 * time.Second})
@@ -40,6 +41,7 @@ func TestConformance(t *testing.T) {
 
 // TestConformanceAbrupt ends peers as the death of their process does: without a word.
 func TestConformanceAbrupt(t *testing.T) {
+	hosttest.Long(t)
 	transportstest.Suite{
 		Open: func(t testing.TB) transports.Endpoint {
 			return open(t, Config{Addr: netip.IPv6Loopback(), PeerTimeout: 2 * time.Second})

@@ -26,7 +26,10 @@ func memorySuite(seed uint64, broken flaws) Suite {
 
 func TestFabricConforms(t *testing.T) {
 	for seed := range uint64(3) {
-		t.Run(fmt.Sprintf("seed=%d", seed), memorySuite(seed, flaws{}).Run)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			hosttest.Long(t)
+			memorySuite(seed, flaws{}).Run(t)
+		})
 	}
 }
 
