@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
@@ -96,7 +97,7 @@ func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 		}
 		alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
 		judgeFidelity(alone, nil)
-		alone.Pressure = f.Pressure
+		alone.Pressure, alone.Steal = f.Pressure, f.Steal
 		return alone, when
 	}
 }
@@ -234,6 +235,10 @@ func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 	if control.Verdict != report.Faithful && control.Pressure > hostBusy {
 		t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time, and the "+
 			"switches with them: %q", control.Pressure*100, control.Reasons)
+	}
+	if control.Verdict != report.Faithful && control.Steal > verify.StealDegraded {
+		t.Skipf("cannot run here: CPUs: the hypervisor took %.0f%% of their time: %q", control.Steal*100,
+			control.Reasons)
 	}
 	if control.Verdict != report.Faithful || control.Timing.First != nil {
 		t.Fatalf("%d runs that nobody stopped, the last one %s: %q", hostTries, control.Verdict,
