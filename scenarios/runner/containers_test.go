@@ -73,6 +73,7 @@ steps:
 		if err := <-stopped; err != nil {
 			t.Fatal(err)
 		}
+		carried(t, r)
 		const wanted = "h0: the container was asked to stop, by docker stop or by its engine's end"
 		if r.Verdict != verdict.Fail || !strings.Contains(r.Reason, "step exec sleep 1000: ") ||
 			len(r.Containers) == 0 || r.Containers[0] != wanted {
@@ -95,6 +96,7 @@ steps:
 		if err := <-crashed; err != nil {
 			t.Fatal(err)
 		}
+		carried(t, r)
 		lost := slices.ContainsFunc(r.Containers, func(line string) bool {
 			return strings.Contains(line, "the engine went away")
 		})

@@ -78,6 +78,7 @@ func TestFaultThatHitsNothingProvesNothing(t *testing.T) {
 	r := runAll(t, t.Context(), options(t, faulted(`
   - fault: {name: idle, where: h0, match: "icmp.type == 8", drop: {nth: [9]}}
 `, `lossless: {from: h0, to: h1}`)))
+	carried(t, r)
 	if r.Verdict != verdict.Inconclusive ||
 		!strings.Contains(r.Reason, "fault idle at h0 hit no packet: 8 packets matched") {
 		t.Errorf("%s: %q", r.Verdict, r.Reason)
@@ -95,6 +96,7 @@ func TestFaultEndsByItself(t *testing.T) {
   - fault: {name: briefer, where: h1, match: "icmp.type == 0", duplicate: {}, for: 1ms}
   - sleep: 50ms
 `, `drops: {at: switches, count: "== 0"}`)))
+	carried(t, r)
 	if r.Verdict != verdict.Inconclusive { // briefer hits nothing
 		t.Errorf("%s: %s", r.Verdict, r.Reason)
 	}
@@ -149,10 +151,10 @@ func TestCrashNamesWhoIsMissing(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for _, transport := range []string{"tcp", "rd", "roce"} {
 		t.Run(transport, func(t *testing.T) {
-			began := time.Now()
 			file := reducing(transport, "{name: gone, where: h1, crash: true}")
 			r := runAll(t, t.Context(), options(t, file))
-			if took := time.Since(began); r.Verdict != verdict.Fail || took > 40*time.Second ||
+			carried(t, r)
+			if took := r.Finished.Sub(r.Started); r.Verdict != verdict.Fail || took > 40*time.Second ||
 				!strings.Contains(r.Reason, "rank 1 on h1") {
 				t.Errorf("%s after %v: %q", r.Verdict, took, r.Reason)
 			}

@@ -49,6 +49,8 @@ func TestInNetworkRepeats(t *testing.T) {
 	var said string
 	for range 3 {
 		r := runAll(t, t.Context(), options(t, adding))
+		carried(t, r)
+		carried(t, r)
 		if r.Verdict != verdict.Pass {
 			t.Fatalf("%s: %s", r.Verdict, r.Reason)
 		}
@@ -89,6 +91,7 @@ checks:
   - packets: {partial-sums: clean}
   - packets: {partial-sums: lossy}
 `))
+	carried(t, r)
 	if r.Verdict != verdict.Pass {
 		t.Fatalf("%s: %s", r.Verdict, r.Reason)
 	}

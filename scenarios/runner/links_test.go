@@ -201,6 +201,7 @@ steps:
   - link: {where: h0--leaf1, set: {rate: 10mbit, reorder: 10%}}
   - link: {where: h0--leaf1, set: {jitter: 1ms}}
 `))
+	carried(t, r)
 	if want := "link h0--leaf1 set jitter 1ms: jitter is 1ms and delay 5us; want a delay at least as long " +
 		"as the jitter"; r.Verdict != verdict.Fail || !strings.Contains(r.Reason, want) {
 		t.Errorf("%s %q, want %q", r.Verdict, r.Reason, want)
