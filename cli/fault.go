@@ -19,9 +19,10 @@ func newFaultCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fault",
 		Short: "Harm chosen packets of a running testbed, and see what was hit",
-		Long: `Harm chosen packets of a running testbed: drop, delay, duplicate, corrupt, truncate or
-mark them where they leave a port, or partition the nodes. This needs soft switches. In
-files, the step fault: does the same, and can also crash or hang nodes.`,
+		Long: `Harm chosen packets of a running testbed where they leave a port: drop, delay, reorder,
+duplicate, corrupt, rewrite, truncate, trim, mark, mirror or misroute them, limit their
+rate, or answer them with pauses. Or partition the nodes, or reboot a switch. This needs
+soft switches. In files, the step fault: does the same, and can also crash or hang nodes.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -29,9 +30,27 @@ files, the step fault: does the same, and can also crash or hang nodes.`,
 	return cmd
 }
 
+// faultFlags are the flags of the actions on packets.
+var faultFlags = []struct{ key, usage string }{
+	{spec.FaultDrops, "lose `WHICH` packets, such as all or nth: [5, 6]"},
+	{spec.FaultDelays, "delay packets by `SETTINGS` such as 'by: 5ms'; later packets overtake them"},
+	{spec.FaultDuplicates, "let `WHICH` packets arrive twice"},
+	{spec.FaultCorrupts, "flip a random bit of `WHICH` packets, or the bits of 'at: 60B, bits: 3'"},
+	{spec.FaultTruncates, "cut packets to `SETTINGS` such as 'to: 64B'"},
+	{spec.FaultMarks, "set Congestion Experienced in `WHICH` packets of ECN-capable transports"},
+	{spec.FaultReorders, "let later packets overtake packets, with `SETTINGS` such as 'by: 3'"},
+	{spec.FaultRewrites, "change a header by `SETTINGS` such as '{field: ip.ttl, to: 1}'"},
+	{spec.FaultTrims, "cut the payload of `WHICH` packets away, as a switch that trims"},
+	{spec.FaultLimits, "let packets pass at a rate, by `SETTINGS` such as 'rate: 10mbit'"},
+	{spec.FaultMirrors, "send copies to a NIC, by `SETTINGS` such as 'to: h5'"},
+	{spec.FaultMisroutes, "send packets by another port, by `SETTINGS` such as 'to: leaf1:p3'"},
+	{spec.FaultPauses, "let the receiver pause the port, by `SETTINGS` such as 'priorities: [3]'"},
+}
+
 func newFaultAddCommand(a *app) *cobra.Command {
 	var name, fault, match, partition string
 	var lasts time.Duration
+	var reboot bool
 	actions := map[string]*string{}
 	cmd := &cobra.Command{
 		Use:   "add [WHERE]",
@@ -40,13 +59,15 @@ func newFaultAddCommand(a *app) *cobra.Command {
 a-to-b or b-to-a, NODE:PORT, a node or a switch, all, nics, switches, or a glob of these.
 
 Exactly one flag gives the action. Its value selects packets among the packets that match,
-which each port counts from 1: all, nth: [5, 6], every: 10, or share: 10%. Braces hold
-several settings, as in files. --delay also takes by:, --corrupt takes at: and bits:, and
---truncate takes to:. --partition takes no WHERE: IP packets between nodes of different
-sets are lost.`,
+which each port counts from 1: all, nth: [5, 6], every: 10, share: 10% of the packets, or
+flows: 10% of the flows with all their packets. Braces hold several settings, as in files.
+--partition takes no WHERE: IP packets between nodes of different sets are lost. --reboot
+takes a switch as WHERE, and needs --for.`,
 		Example: `  railbed fault add leaf1--spine2 a-to-b --match 'tcp.len > 0' --drop 'nth: [5, 6]'
   railbed fault add h2 --drop all --for 200ms
   railbed fault add 'spine*' --name late --delay '{by: 5ms, share: 1%}'
+  railbed fault add h1 --match tcp --rewrite '{field: tcp.window_size_value, to: 0}'
+  railbed fault add spine1 --reboot --for 300ms
   railbed fault add --partition '[[h0, h1], ["h[2-7]"]]' --for 2s`,
 		Args:              rangeArgs(0, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, faultPlaces), oneOf(directions...)),
@@ -62,6 +83,9 @@ sets are lost.`,
 					words = append(words, fmt.Sprintf("%s: %q", key, value))
 				}
 			}
+			if reboot {
+				words = append(words, "reboot: true")
+			}
 			if partition != "" {
 				words = append(words, "partition: "+partition)
 			}
@@ -72,16 +96,10 @@ sets are lost.`,
 		},
 	}
 	flags := cmd.Flags()
-	for _, action := range []struct{ key, usage string }{
-		{spec.FaultDrops, "lose `WHICH` packets, such as all or nth: [5, 6]"},
-		{spec.FaultDelays, "delay packets by `SETTINGS` such as 'by: 5ms'; later packets overtake them"},
-		{spec.FaultDuplicates, "let `WHICH` packets arrive twice"},
-		{spec.FaultCorrupts, "flip a random bit of `WHICH` packets, or the bits of 'at: 60B, bits: 3'"},
-		{spec.FaultTruncates, "cut packets to `SETTINGS` such as 'to: 64B'"},
-		{spec.FaultMarks, "set Congestion Experienced in `WHICH` packets of ECN-capable transports"},
-	} {
+	for _, action := range faultFlags {
 		actions[action.key] = flags.String(action.key, "", action.usage)
 	}
+	flags.BoolVar(&reboot, spec.FaultReboots, false, "take switches down for --for, and empty their tables")
 	flags.StringVar(&fault, "name", "",
 		"`NAME` of the fault in lists and in captures (default fault-1, fault-2, ...)")
 	flags.StringVar(&match, "match", "", "display `FILTER` for the packets (default all)")
@@ -90,8 +108,8 @@ sets are lost.`,
 	flags.DurationVar(&lasts, "for", 0,
 		"`TIME` after which the fault ends (default: it ends with fault clear)")
 	for _, action := range []string{spec.FaultDrops, spec.FaultDuplicates, spec.FaultCorrupts,
-		spec.FaultMarks} {
-		completeFlag(cmd, action, oneOf("all", "nth: [", "every: ", "share: "))
+		spec.FaultMarks, spec.FaultTrims} {
+		completeFlag(cmd, action, oneOf("all", "nth: [", "every: ", "share: ", "flows: "))
 	}
 	completeFields(cmd, "match")
 	testbedFlag(cmd, &name)
@@ -115,6 +133,11 @@ func (a *app) addFault(ctx context.Context, name, text string) error {
 	if f.Match != "" {
 		if _, err := display.CompileBytes(f.Match); err != nil {
 			return usage("--match: %w", err)
+		}
+	}
+	if r := f.Rewrite; r != nil {
+		if _, err := display.CompileRewrite(r.Field, r.To); err != nil {
+			return usage("--rewrite: %w", err)
 		}
 	}
 	tb, err := openTestbed(ctx, name)

@@ -58,6 +58,45 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 	return places
 }
 
+// FaultTarget returns the NIC that gets the copies of a mirror, or the switch's port that sends the packets
+// of a misroute. For other faults it returns the zero End. The error says what names nothing in the plan.
+func (p *Plan) FaultTarget(f *spec.Fault) (End, error) {
+	switch {
+	case f.Mirror != nil:
+		node, nic, _ := strings.Cut(f.Mirror.To, ":")
+		for _, n := range p.Nodes {
+			for _, i := range n.NICs {
+				if n.Name == node && (nic == "" || nic == i.Name) {
+					return End{Node: node, Port: i.Name}, nil
+				}
+			}
+		}
+		return End{}, fmt.Errorf("%q is no NIC of a node; want one such as %s", f.Mirror.To, p.Nodes[0].Name)
+	case f.Misroute != nil:
+		places := p.FaultPlaces(f)
+		if len(places) == 0 {
+			return End{}, fmt.Errorf("no port is at %q; want a switch or its ports", f.Where)
+		}
+		for i, at := range places {
+			if p.Switch(at.Node) == nil || at.Node != places[0].Node {
+				return End{}, fmt.Errorf("the fault acts at %s and at %s; want ports of one switch as where",
+					places[0].Node, places[i].Node)
+			}
+		}
+		for _, l := range p.Links {
+			for _, end := range []End{l.A, l.B} {
+				named := l.Name == f.Misroute.To || end.Node+":"+end.Port == f.Misroute.To
+				if named && end.Node == places[0].Node {
+					return end, nil
+				}
+			}
+		}
+		return End{}, fmt.Errorf("%q is no port and no link of the fault's switch; want a port such as %s:%s",
+			f.Misroute.To, places[0].Node, places[0].Port)
+	}
+	return End{}, nil
+}
+
 // parted returns the nodes of each of a partition's sets.
 func (p *Plan) parted(f *spec.Fault) (sets [][]*Node) {
 	for _, patterns := range f.Partition {
@@ -170,9 +209,22 @@ func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
 			of[n.Name] = i
 		}
 	}
+	if f.Reboot && len(problems) == 0 {
+		for _, end := range p.FaultPlaces(f) {
+			if p.Switch(end.Node) == nil {
+				return append(problems, faultProblem{"reboot", end.Node + " is a node, and switches reboot",
+					"want a switch or a glob of switches, such as " + p.Switches[0].Name})
+			}
+		}
+	}
 	if len(problems) == 0 && !f.OfNodes() && len(p.FaultPlaces(f)) == 0 {
 		problems = append(problems, faultProblem{"where", fmt.Sprintf("no port is at %q", f.Where),
 			`want a link such as "` + p.Links[0].Name + `", node:port, a node, a switch or "all"`})
+	}
+	if _, err := p.FaultTarget(f); err != nil && len(problems) == 0 {
+		key, _ := f.Action()
+		what, want, _ := strings.Cut(err.Error(), "; ")
+		problems = append(problems, faultProblem{key + ".to", what, want})
 	}
 	return problems
 }

@@ -68,6 +68,14 @@ var wrongSoftFiles = []wrongFile{
 			`f:7:48: "h9" is no node; want names of nodes, such as h0`}},
 	{"crash of a switch", softFile("alpha: 1", "steps:", "  - fault: {where: leaf1, crash: true}"), []string{
 		`f:7:20: "leaf1" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
+	{"targets of faults", softFile("alpha: 1", "steps:", "  - fault: {where: leaf1, mirror: {to: leaf2}}",
+		"  - fault: {where: leaf1, misroute: {to: leaf2--spine1}}",
+		"  - fault: {where: switches, misroute: {to: leaf1--spine1}}",
+		"  - fault: {where: h0, reboot: true, for: 1s}"), []string{
+		`f:7:40: "leaf2" is no NIC of a node; want one such as h0`,
+		`f:8:42: "leaf2--spine1" is no port and no link of the fault's switch; want a port such as leaf1:p0`,
+		`f:9:45: the fault acts at leaf1 and at leaf2; want ports of one switch as where`,
+		`f:10:32: h0 is a node, and switches reboot; want a switch or a glob of switches, such as leaf1`}},
 	{"fault at routers",
 		leafSpineFile("  switch: {kind: router}", "steps:", "  - fault: {where: all, drop: {}}"), []string{
 			`f:7:5: a fault of packets needs soft switches; take fabric: {switch: {kind: soft}}`}},

@@ -10,16 +10,16 @@ type kind uint8
 
 // Events.
 const (
-	nodeSends kind = iota // a frame leaves a node
-	arrives               // a frame arrives at a port
-	lineFree              // a port may send again
-	// pauses or rates from the far end expire, or GFC's rates must be repeated: one event per port,
-	// planned by alarm
-	pauseEnds
-	pauseRefresh // a pause that the port requested must be renewed
-	reports      // a switch signals rates to its senders
-	looks        // for deadlocks
-	shrinks      // the buffer that a port reserves for an earlier link is released
+	nodeSends    kind = iota // A frame leaves a node.
+	arrives                  // A frame arrives at a port.
+	lineFree                 // A port may send again.
+	pauseEnds                // A pause, a rate from the far end, or GFC's own rate expires.
+	pauseRefresh             // A requested pause must be renewed.
+	reports                  // A switch signals rates to its senders.
+	looks                    // A switch looks for deadlocks.
+	shrinks                  // The buffer that a port reserves for an earlier link is released.
+	overdue                  // A packet that a fault holds back was not overtaken in time.
+	boots                    // A reboot of a switch ends.
 )
 
 // event is an event at a time.

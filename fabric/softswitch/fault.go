@@ -2,6 +2,7 @@ package softswitch
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,8 +10,8 @@ import (
 	"railbed/capture/display"
 	"railbed/capture/pcapng"
 	"railbed/fabric/softswitch/draw"
+	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/packet"
-	"railbed/fabric/softswitch/queue"
 	"railbed/internal/clock"
 	"railbed/internal/wire"
 	"railbed/plan"
@@ -33,13 +34,15 @@ type faults struct {
 // fault is a fault in force.
 type fault struct {
 	spec.Fault
-	number uint8
-	filter *display.Filter // nil matches all packets
-	pick   spec.Pick
-	chance draw.Chance
-	until  clock.Time // clock.Never without an end
-	began  clock.Time
-	places []*faultPlace
+	number        uint8
+	filter        *display.Filter // nil matches all packets
+	effect        effect          // nil for a reboot
+	pick          spec.Pick
+	chance, flows draw.Chance
+	flowSeed      uint64     // the same at all ports
+	until         clock.Time // clock.Never without an end
+	began         clock.Time
+	places        []*faultPlace
 }
 
 // faultPlace is a fault at a port.
@@ -48,13 +51,15 @@ type faultPlace struct {
 	port         *port
 	seed         uint64
 	matched, hit uint64
+	downed       bool // a reboot has taken the port's link down
 }
 
-// harm is the effect of faults on a packet on a link, apart from changes to its bytes.
-type harm struct {
-	dropped bool // the packet's memory is free again
-	copies  int  // that arrive besides the packet
-	delay   time.Duration
+// of returns the port's faults that act where this one does.
+func (at *faultPlace) of() *[]*faultPlace {
+	if _, before := at.effect.(misrouted); before {
+		return &at.port.detours
+	}
+	return &at.port.faults
 }
 
 // AddFault begins a fault at the ports that send the packets. The fault's time (spec.Fault.For) starts now.
@@ -66,28 +71,10 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 		return fmt.Errorf("add fault %s: the testbed has had %d faults, and can have no more", f.Name,
 			maxFaults)
 	}
-	made := &fault{Fault: f, began: e.now, until: clock.Never}
-	if f.For > 0 {
-		made.until = e.now.Add(time.Duration(f.For))
+	made, err := e.newFault(f)
+	if err != nil {
+		return fmt.Errorf("add fault %s: %w", f.Name, err)
 	}
-	match := f.Match
-	if f.Partition != nil {
-		if match = e.plan.PartitionMatch(&f); match == "" {
-			return fmt.Errorf("add fault %s: the partition has nodes in less than two sets", f.Name)
-		}
-		if f.Match != "" {
-			match = "(" + match + ") && (" + f.Match + ")"
-		}
-	}
-	if match != "" {
-		filter, err := display.CompileBytes(match)
-		if err != nil {
-			return fmt.Errorf("add fault %s: match: %w", f.Name, err)
-		}
-		made.filter = filter
-	}
-	_, made.pick = f.Action()
-	made.chance = draw.NewChance(made.pick.Share)
 	for _, end := range places {
 		one := e.byPort[end]
 		if one == nil {
@@ -100,10 +87,44 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 	e.faults.names = append(e.faults.names, f.Name)
 	made.number = uint8(len(e.faults.names))
 	e.faults.inForce = append(e.faults.inForce, made)
+	if f.Reboot {
+		return e.reboot(made)
+	}
 	for _, at := range made.places {
-		at.port.faults = append(at.port.faults, at)
+		list := at.of()
+		*list = append(*list, at)
 	}
 	return nil
+}
+
+// newFault returns a fault without places.
+func (e *Engine) newFault(f spec.Fault) (*fault, error) {
+	made := &fault{Fault: f, began: e.now, until: clock.Never,
+		flowSeed: draw.Seed(e.plan.Seed, "fault", f.Name)}
+	if f.For > 0 {
+		made.until = e.now.Add(time.Duration(f.For))
+	}
+	_, made.pick = f.Action()
+	made.chance, made.flows = draw.NewChance(made.pick.Share), draw.NewChance(made.pick.Flows)
+	match := f.Match
+	if f.Partition != nil {
+		if match = e.plan.PartitionMatch(&f); match == "" {
+			return nil, errors.New("the partition has nodes in less than two sets")
+		}
+		if f.Match != "" {
+			match = "(" + match + ") && (" + f.Match + ")"
+		}
+	}
+	var err error
+	if match != "" {
+		if made.filter, err = display.CompileBytes(match); err != nil {
+			return nil, fmt.Errorf("match: %w", err)
+		}
+	}
+	if !f.Reboot {
+		made.effect, err = e.effectOf(&f)
+	}
+	return made, err
 }
 
 // ClearFaults ends the faults with the given names, or all faults if there are no names. It returns the final
@@ -119,9 +140,10 @@ func (e *Engine) ClearFaults(names ...string) ([]FaultState, error) {
 	for _, f := range e.faults.inForce {
 		if goes(f) {
 			ended = append(ended, f.state(e.now))
+			e.boot(f)
 			for _, at := range f.places {
-				of := at.port
-				of.faults = slices.DeleteFunc(of.faults, func(p *faultPlace) bool { return p == at })
+				list := at.of()
+				*list = slices.DeleteFunc(*list, func(p *faultPlace) bool { return p == at })
 			}
 		}
 	}
@@ -171,46 +193,28 @@ func (f *fault) state(now clock.Time) FaultState {
 }
 
 // harm applies the port's faults to a packet on the line. Drops and changes of bytes happen at once. The
-// caller makes the delay and the duplicate that harm returns.
+// caller does what harm returns.
 func (p *port) harm(one *packet.Packet) (h harm) {
-	e := p.engine
 	for _, at := range p.faults {
-		if e.now >= at.until || !e.faults.matches(at.filter, one) {
-			continue
-		}
-		at.matched++
-		if !at.picks(one) || !at.can(one) {
-			continue
-		}
-		at.hit++
-		verdict := Nothing
-		switch {
-		case at.Drop != nil || at.Partition != nil:
-			e.hitting = at.number
-			e.drop(p, one, FromFault, 0)
-			e.hitting = 0
-			h.dropped = true
+		if at.hits(one, &h) && h.dropped {
 			return h
-		case at.Delay != nil:
-			verdict = Delayed
-			h.delay += time.Duration(at.Delay.By)
-		case at.Duplicate != nil:
-			verdict = Duplicated
-			h.copies++
-		case at.Corrupt != nil:
-			verdict = Corrupted
-		case at.Truncate != nil:
-			verdict = Truncated
-		case at.Mark != nil:
-			verdict = Marked
 		}
-		if p.observed {
-			e.observe(Observation{Port: p.index, Kind: Harmed, Time: e.now, Packet: one, Verdict: verdict,
-				Reason: FromFault, Queue: one.Priority, Fault: at.number})
-		}
-		at.change(one)
 	}
 	return h
+}
+
+// hits counts a packet that matches, and acts on it if the fault picks it. It reports whether it acted.
+func (at *faultPlace) hits(one *packet.Packet, h *harm) bool {
+	e := at.port.engine
+	if e.now >= at.until || !e.faults.matches(at.filter, one) {
+		return false
+	}
+	at.matched++
+	if !at.picks(one) || !at.effect.on(at, one, h) {
+		return false
+	}
+	at.hit++
+	return true
 }
 
 // matches reports whether a filter matches a packet. A nil filter matches all packets.
@@ -219,10 +223,15 @@ func (f *faults) matches(filter *display.Filter, one *packet.Packet) bool {
 		// Pauses come at times that no file knows. A filter such as macc chooses them.
 		return one.Headers.EtherType != wire.EtherTypeMACControl
 	}
+	return filter.Match(f.show(one))
+}
+
+// show returns a packet as display filters see it. It is valid until the next call.
+func (f *faults) show(one *packet.Packet) *display.Packet {
 	f.from.LinkType = pcapng.LinkEthernet
 	f.raw.Data, f.raw.Length = one.Data, len(one.Data)
 	f.shown.Set(&f.raw, &f.from, 1, 0)
-	return filter.Match(&f.shown)
+	return &f.shown
 }
 
 // picks reports whether the fault picks a packet that matched. The packet is already counted in matched.
@@ -235,14 +244,17 @@ func (at *faultPlace) picks(one *packet.Packet) bool {
 		return at.matched%uint64(at.pick.Every) == 0
 	case !at.pick.Share.IsZero():
 		return at.chance.Happens(at.drawn(one, forFault))
+	case !at.pick.Flows.IsZero():
+		return at.flows.Happens(draw.Nth(draw.Pair(at.flowSeed, one.Flow), forFaultFlow))
 	}
 	return true
 }
 
 // Purposes of a fault's draws. The numbers are part of the meaning of a seed.
 const (
-	forFault    = 1
-	forFaultBit = 2
+	forFault     = 1
+	forFaultBit  = 2
+	forFaultFlow = 3
 )
 
 // drawn returns a random number for a packet. It depends on the packet's flow and on the packet's number in
@@ -252,36 +264,53 @@ func (at *faultPlace) drawn(one *packet.Packet, purpose uint64) uint64 {
 	return draw.Nth(draw.Nth(draw.Pair(at.seed, one.Flow), cmp.Or(one.Ordinal, at.matched)), purpose)
 }
 
-// can reports whether the action has an effect on the packet.
-func (at *faultPlace) can(one *packet.Packet) bool {
-	switch {
-	case at.Corrupt != nil:
-		return uint64(len(one.Data)) > max(ethernetHeader, uint64(at.Corrupt.At))
-	case at.Truncate != nil:
-		return uint64(len(one.Data)) > uint64(at.Truncate.To)
-	case at.Mark != nil:
-		return one.Headers.ECN == wire.ECT0 || one.Headers.ECN == wire.ECT1
-	}
-	return true
-}
-
 // ethernetHeader is the length of the Ethernet header. A randomly drawn bit is after it.
 const ethernetHeader = 14
 
-// change changes the bytes of a packet, if the fault's action does.
-func (at *faultPlace) change(one *packet.Packet) {
-	switch {
-	case at.Corrupt != nil && at.Corrupt.At > 0:
-		one.Data[at.Corrupt.At] ^= byte(at.Corrupt.Bits)
-		one.Parse()
-	case at.Corrupt != nil:
-		bit := draw.Within(at.drawn(one, forFaultBit), uint64(len(one.Data)-ethernetHeader)*8)
-		one.Data[ethernetHeader+bit/8] ^= 1 << (bit % 8)
-		one.Parse()
-	case at.Truncate != nil:
-		one.Data = one.Data[:at.Truncate.To]
-		one.Parse()
-	case at.Mark != nil:
-		queue.MarkCE(one)
+// reboot takes the links of the fault's switches down and empties the switches' tables. What waits in their
+// queues is lost on the links that are down.
+func (e *Engine) reboot(f *fault) error {
+	for _, at := range f.places {
+		p := at.port
+		at.matched = 1
+		if !p.link.up {
+			continue
+		}
+		at.hit, at.downed = 1, true
+		e.setState(p.link, false)
+		e.events.push(event{at: f.until, kind: boots, port: int32(p.index)})
+	}
+	for _, sw := range e.switches {
+		if !slices.ContainsFunc(f.places, func(at *faultPlace) bool { return at.port.station == sw }) {
+			continue
+		}
+		table, err := forward.New(e.plan, &e.plan.Switches[sw.index], e.pool, sw)
+		if err != nil {
+			return err
+		}
+		for i, p := range sw.ports {
+			table.SetPortUp(i, p.link.up)
+		}
+		sw.table = table
+	}
+	return nil
+}
+
+// bootDue ends the reboots whose time is over.
+func (e *Engine) bootDue() {
+	for _, f := range e.faults.inForce {
+		if e.now >= f.until {
+			e.boot(f)
+		}
+	}
+}
+
+// boot takes those links up that a reboot has taken down.
+func (e *Engine) boot(f *fault) {
+	for _, at := range f.places {
+		if at.downed {
+			at.downed = false
+			e.setState(at.port.link, true)
+		}
 	}
 }

@@ -70,6 +70,11 @@ func TestFaultsPickPackets(t *testing.T) {
 		{"match: ip.id > 6, drop: {}, for: 7500us", []int{1, 2, 3, 4, 5, 6, 8}, 1, 1},
 		{"delay: {by: 2500us, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
 		{"duplicate: {nth: [8]}", []int{1, 2, 3, 4, 5, 6, 7, 8, 8}, 8, 1},
+		{"reorder: {by: 2, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
+		{"reorder: {by: 5, within: 2500us, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
+		{"reorder: {by: 1, nth: [2, 8]}", []int{1, 3, 2, 4, 5, 6, 7, 8}, 8, 2},
+		// A datagram takes 4 ms at this rate, and two can wait in part.
+		{"limit: {rate: 1mbit, queue: 1200B}", []int{1, 2, 4, 8}, 8, 8},
 	} {
 		t.Run(test.fault, func(t *testing.T) {
 			r := faulty(t, 8, nil, test.fault)
@@ -120,6 +125,21 @@ func TestFaultsChangeBytes(t *testing.T) {
 		{"truncate: {to: 64B, nth: [2]}", func(changed, whole []byte) bool {
 			return slices.Equal(changed, whole[:64])
 		}, 0},
+		{"trim: {size: 80B, nth: [2]}", func(changed, whole []byte) bool {
+			whole = whole[:80]
+			ip := wire.IPv4(whole[14:])
+			ip.RewriteTotalLength(66)
+			ip.RewriteDSCP(59)
+			wire.UDP(whole[34:]).SetLength(46)
+			return slices.Equal(changed, whole)
+		}, 0},
+		{"rewrite: {field: ip.id, to: 0x1234, nth: [2]}", func(changed, whole []byte) bool {
+			copy(whole[18:], []byte{0x12, 0x34})
+			wire.IPv4(whole[14:34]).FillChecksum()
+			return slices.Equal(changed, whole)
+		}, 0},
+		{"rewrite: {field: udp.dstport, to: 5001, checksums: keep, nth: [2]}",
+			func(changed, whole []byte) bool { return changed[37] == whole[37]^1 }, 1},
 		{"mark: {nth: [2]}", func(changed, whole []byte) bool {
 			wire.IPv4(whole[14:]).RewriteECN(wire.CE)
 			return slices.Equal(changed, whole)
@@ -213,6 +233,141 @@ func TestFaultsShare(t *testing.T) {
 	}
 }
 
+// TestFaultsOfFlows: a flow is hit with all its packets or not at all, and at all ports alike.
+func TestFaultsOfFlows(t *testing.T) {
+	r := newRig(t, single(3, "  switch: {kind: soft}\n"))
+	f, err := spec.ParseFault("fault", "{name: grey, where: s1, drop: {flows: 40%}}")
+	if err == nil {
+		f.Where = r.plan.Switches[0].Name
+		err = r.engine.AddFault(f, r.plan.FaultPlaces(&f))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flows, each = 100, 5
+	for range each {
+		for i := range flows {
+			r.send(r.engine.Now(), flow{from: 0, to: 1 + i%2, port: uint16(i)}, 100)
+		}
+		r.drain(time.Second)
+	}
+	got := map[int]int{} // by flow
+	for _, a := range r.got {
+		got[int(a.id-1)%flows]++
+	}
+	for of, count := range got {
+		if count != each {
+			t.Errorf("%d of %d packets of flow %d arrived", count, each, of)
+		}
+	}
+	if len(got) < flows*45/100 || len(got) > flows*75/100 {
+		t.Errorf("%d of %d flows arrived, want about 60", len(got), flows)
+	}
+}
+
+// TestFaultsOfOtherPorts: a copy goes to another NIC, a packet leaves by another port, and the receiver
+// sends a pause.
+func TestFaultsOfOtherPorts(t *testing.T) {
+	for _, test := range []struct {
+		fault   string
+		nics    []int // by arrival
+		paused  uint64
+		hit     uint64
+		another string // target that does not exist
+	}{
+		{"mirror: {to: h2, nth: [2]}", []int{1, 2, 1, 1}, 0, 1, "h9"},
+		{"misroute: {to: PORT, nth: [2, 3]}", []int{1, 2, 2}, 0, 2, "h0:eth0"},
+		{"pause: {priorities: [0], quanta: 65535, nth: [2]}", []int{1, 1}, 1, 1, ""},
+	} {
+		t.Run(test.fault, func(t *testing.T) {
+			r := newRig(t, single(3, "  switch: {kind: soft}\n  links: {default: {rate: 10mbit}}\n"))
+			ends := make([]plan.End, 3) // of the switch, by node
+			for i := range ends {
+				l, _, _ := r.towards(i)
+				if ends[i] = l.A; l.A.Node == r.plan.Nodes[i].Name {
+					ends[i] = l.B
+				}
+			}
+			text := strings.ReplaceAll(test.fault, "PORT", ends[2].Node+":"+ends[2].Port)
+			add := func(text string) error {
+				where := ends[1].Node + ":" + ends[1].Port
+				f, err := spec.ParseFault("fault", "{name: f, where: "+where+", "+text+"}")
+				if err == nil {
+					err = r.engine.AddFault(f, ends[1:2])
+				}
+				return err
+			}
+			to := strings.ReplaceAll(strings.ReplaceAll(test.fault, "PORT", test.another), "to: h2", "to: h9")
+			if err := add(to); test.another != "" && (err == nil || len(r.engine.Faults()) > 0) {
+				t.Errorf("a fault with a wrong target is added: %v", err)
+			}
+			if test.another != "" {
+				if err := add(text); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 3 {
+				r.send(r.engine.Now(), flow{from: 0, to: 1}, 500)
+				r.engine.Advance(r.engine.Now().Add(2 * time.Millisecond))
+			}
+			var nics []int
+			for _, a := range r.got {
+				nics = append(nics, a.nic)
+			}
+			if !slices.Equal(nics, test.nics) {
+				t.Errorf("frames arrived at NICs %v, want %v", nics, test.nics)
+			}
+			if f := r.engine.Faults()[0]; f.Matched != 3-test.paused || f.Hit != test.hit {
+				t.Errorf("%+v", f)
+			}
+			one := r.engine.byPort[ends[1]]
+			if one.count.PausesReceived[0] != test.paused {
+				t.Errorf("the port received %d pauses, want %d", one.count.PausesReceived[0], test.paused)
+			}
+			r.drain(5 * time.Second)
+			r.balance()
+		})
+	}
+}
+
+// TestFaultsReboot: a switch that reboots loses what waits and what it has learned, and forwards again after
+// its time.
+func TestFaultsReboot(t *testing.T) {
+	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 10mbit}}\n"))
+	f, err := spec.ParseFault("fault", "{name: f, where: s, reboot: true, for: 10ms}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Where = r.plan.Switches[0].Name
+	send := func(count int) {
+		for range count {
+			r.send(r.engine.Now(), flow{from: 0, to: 1}, 500)
+		}
+	}
+	send(10) // they take 4 ms on each link
+	r.engine.Advance(r.engine.Now().Add(2 * time.Millisecond))
+	before := len(r.got)
+	if err := r.engine.AddFault(f, r.plan.FaultPlaces(&f)); err != nil {
+		t.Fatal(err)
+	}
+	r.engine.Advance(r.engine.Now().Add(9 * time.Millisecond))
+	send(1)
+	r.engine.Advance(r.engine.Now().Add(999 * time.Microsecond))
+	if len(r.got) != before || before == 0 {
+		t.Errorf("%d frames arrived before the reboot and %d until its end", before, len(r.got))
+	}
+	r.engine.Advance(r.engine.Now().Add(time.Microsecond))
+	send(1)
+	r.drain(time.Second)
+	r.balance()
+	if len(r.got) != before+1 || r.dropped(LinkDown) != uint64(11-before) {
+		t.Errorf("%d frames arrived, %v dropped", len(r.got), r.drops())
+	}
+	if s := r.engine.Faults()[0]; s.Hit != 2 || !s.Over {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestFaultsAreRefused says what is wrong with a fault, and adds none.
 func TestFaultsAreRefused(t *testing.T) {
 	r := faulty(t, 0, nil, "drop: {}")
@@ -223,7 +378,10 @@ func TestFaultsAreRefused(t *testing.T) {
 	}{
 		{spec.Fault{Name: "f1"}, plan.End{}, "in force"},
 		{spec.Fault{Name: "f2", Match: "railbed.depth > 3"}, plan.End{}, "column 1: railbed.depth"},
-		{spec.Fault{Name: "f2"}, plan.End{Node: "h9", Port: "p0"}, "h9:p0"},
+		{spec.Fault{Name: "f2", Drop: &spec.Pick{}}, plan.End{Node: "h9", Port: "p0"}, "h9:p0"},
+		{spec.Fault{Name: "f2", Rewrite: &spec.FaultRewrite{Field: "ip.tll", To: "1"}}, plan.End{}, "ip.ttl"},
+		{spec.Fault{Name: "f2", Rewrite: &spec.FaultRewrite{Field: "ip.ttl", To: "256"}}, plan.End{},
+			"at most 255"},
 	} {
 		if err := r.engine.AddFault(test.fault, []plan.End{test.at}); err == nil ||
 			!strings.Contains(err.Error(), test.want) || len(r.engine.Faults()) != 1 {

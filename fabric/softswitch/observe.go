@@ -40,6 +40,10 @@ const (
 	Duplicated
 	Corrupted
 	Truncated
+	Rewritten
+	Mirrored
+	Misrouted
+	PauseRequested // its receiver sends a pause
 )
 
 // Observation is an event of a packet at a port.

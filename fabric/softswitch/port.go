@@ -42,6 +42,8 @@ type port struct {
 	use      use  // of the line, if the switch writes telemetry
 	kept     kept // buffer that it reserves in its switch
 	faults   []*faultPlace
+	detours  []*faultPlace // faults that misroute
+	held     []heldBack
 }
 
 // join connects the port to a link.
@@ -154,7 +156,20 @@ func (p *port) send(one *packet.Packet) {
 			return
 		}
 	}
-	transit := p.medium.Send(p.free, one)
+	if harm.overtaken > 0 {
+		p.holdBack(one, harm)
+		return
+	}
+	p.transmit(one, p.free, harm)
+	if len(p.held) > 0 {
+		p.release()
+	}
+}
+
+// transmit puts a packet on the medium at the end of its serialisation.
+func (p *port) transmit(one *packet.Packet, at clock.Time, harm harm) {
+	e := p.engine
+	transit := p.medium.Send(at, one)
 	if transit.Reason != medium.Arrives {
 		e.drop(p, one, ofMedium[transit.Reason], 0)
 		return
@@ -167,7 +182,7 @@ func (p *port) send(one *packet.Packet) {
 	if transit.Again != clock.Never {
 		harm.copies++
 	}
-	at := transit.At.Add(harm.delay)
+	at = transit.At.Add(harm.delay)
 	for range harm.copies {
 		if twin := p.copied(one); twin != nil {
 			p.count.Duplicated++
@@ -256,7 +271,11 @@ func (p *port) finish(one *packet.Packet, why forward.Reason) {
 // enqueue puts a packet into the queue of the switch's port.
 func (s *station) enqueue(one *packet.Packet, out int) {
 	one.Priority = s.priorityOf(one)
-	s.ports[out].offer(one)
+	to := s.ports[out]
+	if len(to.detours) > 0 {
+		to = to.detour(one)
+	}
+	to.offer(one)
 }
 
 // flood sends a packet out of every port except the one by which it arrived.

@@ -309,6 +309,10 @@ func (e *Engine) handle(due *event) {
 		one.shrink()
 	case looks:
 		e.look()
+	case overdue:
+		one.releaseOverdue()
+	case boots:
+		e.bootDue()
 	}
 	e.settle()
 }
@@ -387,7 +391,7 @@ func (e *Engine) Totals() Totals {
 // Held returns the number of packets in queues and on links, counted there.
 func (e *Engine) Held() (total int) {
 	for _, one := range e.ports {
-		total += one.egress.Packets()
+		total += one.egress.Packets() + len(one.held)
 	}
 	return total + e.events.packets()
 }

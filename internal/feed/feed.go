@@ -49,10 +49,14 @@ const (
 	Duplicate
 	Corrupt
 	Truncate
+	Rewrite
+	Mirror
+	Misroute
+	RequestPause // its receiver sends a pause
 )
 
 var verdicts = [...]string{"", "mark", "trim", "pause", "resume", "slow", "delay", "duplicate", "corrupt",
-	"truncate"}
+	"truncate", "rewrite", "mirror", "misroute", "request-pause"}
 
 // String returns the verdict's name.
 func (v Verdict) String() string {

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -28,7 +29,8 @@ type Fault struct {
 	//   - a node or a switch, for all its ports.
 	//   - "all", "nics" or "switches".
 	//
-	// For crash and hang it is the name of a node, or a glob of names. A partition has no place.
+	// For crash and hang it is the name of a node, or a glob of names, and for reboot that of a soft switch.
+	// A partition has no place.
 	Where string `yaml:"where,omitempty" json:"where,omitempty"`
 	// Match is a display filter for the packets, as for `railbed decode -Y`. It can use only fields of the
 	// packet's own bytes. Default: all packets.
@@ -45,6 +47,24 @@ type Fault struct {
 	Truncate *FaultTruncate `yaml:"truncate,omitempty" json:"truncate,omitempty"`
 	// Mark sets Congestion Experienced in packets of ECN-capable transports. It hits no other packets.
 	Mark *Pick `yaml:"mark,omitempty" json:"mark,omitempty"`
+	// Reorder lets later packets overtake the packet.
+	Reorder *FaultReorder `yaml:"reorder,omitempty" json:"reorder,omitempty"`
+	// Rewrite changes a field of a header.
+	Rewrite *FaultRewrite `yaml:"rewrite,omitempty" json:"rewrite,omitempty"`
+	// Trim cuts the payload away as a switch with packet trimming does. It hits only packets that such a
+	// switch would trim.
+	Trim *FaultTrim `yaml:"trim,omitempty" json:"trim,omitempty"`
+	// Limit lets the packets pass at a lower rate.
+	Limit *FaultLimit `yaml:"limit,omitempty" json:"limit,omitempty"`
+	// Mirror sends a copy of the packet to a node's NIC.
+	Mirror *FaultMirror `yaml:"mirror,omitempty" json:"mirror,omitempty"`
+	// Misroute makes a switch send the packet by another of its ports.
+	Misroute *FaultMisroute `yaml:"misroute,omitempty" json:"misroute,omitempty"`
+	// Pause makes the receiver of the packet answer with a PFC pause frame.
+	Pause *FaultPause `yaml:"pause,omitempty" json:"pause,omitempty"`
+	// Reboot takes the links of switches down, and empties their buffers and learned tables. After for, the
+	// links come up again. It needs for.
+	Reboot bool `yaml:"reboot,omitempty" json:"reboot,omitempty"`
 	// Partition lists sets of nodes, by names or globs. IP packets between nodes of different sets are lost.
 	Partition [][]string `yaml:"partition,omitempty" json:"partition,omitempty"`
 	// Crash takes the links of nodes down and kills the programs of the nodes. After for, the links come up
@@ -56,41 +76,6 @@ type Fault struct {
 	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`
 }
 
-// Pick selects some of the packets that match. At most one key is set. Without a key, all packets that match
-// are hit. Each port counts the packets that match, from 1.
-type Pick struct {
-	// Nth lists the packets to hit, in ascending order.
-	Nth []int `yaml:"nth,omitempty" json:"nth,omitempty"`
-	// Every hits each n-th packet: n, 2n, 3n and so on.
-	Every int `yaml:"every,omitempty" json:"every,omitempty" jsonschema:"minimum=1"`
-	// Share is the probability with which a packet is hit. The draws depend on the file's seed.
-	Share units.Ratio `yaml:"share,omitempty" json:"share,omitzero"`
-}
-
-// FaultDelay delays packets.
-type FaultDelay struct {
-	// By is the additional delay.
-	By   units.Duration `yaml:"by" json:"by"`
-	Pick `yaml:",inline"`
-}
-
-// FaultCorrupt flips bits of packets.
-type FaultCorrupt struct {
-	// At is the offset of the byte that changes, from the first byte of the Ethernet header. Default: one bit
-	// after the Ethernet header flips, drawn with the file's seed.
-	At units.Bytes `yaml:"at,omitempty" json:"at,omitempty"`
-	// Bits is a mask of the bits that flip in this byte, from 1 to 255. Default 1.
-	Bits int `yaml:"bits,omitempty" json:"bits,omitempty" jsonschema:"minimum=1,maximum=255"`
-	Pick `yaml:",inline"`
-}
-
-// FaultTruncate truncates packets.
-type FaultTruncate struct {
-	// To is the length of the truncated frame, with the Ethernet header.
-	To   units.Bytes `yaml:"to" json:"to"`
-	Pick `yaml:",inline"`
-}
-
 // The keys of the actions of faults.
 const (
 	FaultDrops      = "drop"
@@ -99,6 +84,14 @@ const (
 	FaultCorrupts   = "corrupt"
 	FaultTruncates  = "truncate"
 	FaultMarks      = "mark"
+	FaultReorders   = "reorder"
+	FaultRewrites   = "rewrite"
+	FaultTrims      = "trim"
+	FaultLimits     = "limit"
+	FaultMirrors    = "mirror"
+	FaultMisroutes  = "misroute"
+	FaultPauses     = "pause"
+	FaultReboots    = "reboot"
 	FaultPartitions = "partition"
 	FaultCrashes    = "crash"
 	FaultHangs      = "hang"
@@ -106,81 +99,76 @@ const (
 
 // FaultActions are the keys of all actions.
 var FaultActions = []string{FaultDrops, FaultDelays, FaultDuplicates, FaultCorrupts, FaultTruncates,
-	FaultMarks, FaultPartitions, FaultCrashes, FaultHangs}
+	FaultMarks, FaultReorders, FaultRewrites, FaultTrims, FaultLimits, FaultMirrors, FaultMisroutes,
+	FaultPauses, FaultPartitions, FaultReboots, FaultCrashes, FaultHangs}
 
-// Limits of faults.
-const (
-	// MaxFaultName is the length of the longest name.
-	MaxFaultName = 24
-	// ethernetLen is the length of an Ethernet header, which a frame keeps.
-	ethernetLen = 14
-	// maxFaultDelay bounds a delay, and so the number of packets under way.
-	maxFaultDelay = units.Duration(60e9)
-	// maxFrame bounds places in frames, in bytes.
-	maxFrame = 65535
-	// maxNth bounds the length of the list nth.
-	maxNth = 10_000
-)
+// MaxFaultName is the length of the longest name of a fault.
+const MaxFaultName = 24
 
 // Action returns the key of the fault's action, and the packets that it picks. A fault of a file that was
 // decoded without problems has exactly one action.
 func (f *Fault) Action() (key string, pick Pick) {
-	switch {
-	case f.Drop != nil:
-		return FaultDrops, *f.Drop
-	case f.Delay != nil:
-		return FaultDelays, f.Delay.Pick
-	case f.Duplicate != nil:
-		return FaultDuplicates, *f.Duplicate
-	case f.Corrupt != nil:
-		return FaultCorrupts, f.Corrupt.Pick
-	case f.Truncate != nil:
-		return FaultTruncates, f.Truncate.Pick
-	case f.Mark != nil:
-		return FaultMarks, *f.Mark
-	case f.Partition != nil:
-		return FaultPartitions, Pick{}
-	case f.Crash:
-		return FaultCrashes, Pick{}
-	case f.Hang:
-		return FaultHangs, Pick{}
+	key, action := f.action()
+	if action != nil {
+		pick = action.picked()
 	}
-	return "", Pick{}
+	return key, pick
+}
+
+// action returns the key of the fault's action, and the action if it is one of packets.
+func (f *Fault) action() (string, faultAction) {
+	for _, one := range []struct {
+		given  bool
+		key    string
+		action faultAction
+	}{
+		{f.Drop != nil, FaultDrops, f.Drop},
+		{f.Delay != nil, FaultDelays, f.Delay},
+		{f.Duplicate != nil, FaultDuplicates, f.Duplicate},
+		{f.Corrupt != nil, FaultCorrupts, f.Corrupt},
+		{f.Truncate != nil, FaultTruncates, f.Truncate},
+		{f.Mark != nil, FaultMarks, f.Mark},
+		{f.Reorder != nil, FaultReorders, f.Reorder},
+		{f.Rewrite != nil, FaultRewrites, f.Rewrite},
+		{f.Trim != nil, FaultTrims, f.Trim},
+		{f.Limit != nil, FaultLimits, f.Limit},
+		{f.Mirror != nil, FaultMirrors, f.Mirror},
+		{f.Misroute != nil, FaultMisroutes, f.Misroute},
+		{f.Pause != nil, FaultPauses, f.Pause},
+		{f.Partition != nil, FaultPartitions, nil},
+		{f.Reboot, FaultReboots, nil},
+		{f.Crash, FaultCrashes, nil},
+		{f.Hang, FaultHangs, nil},
+	} {
+		if one.given {
+			return one.key, one.action
+		}
+	}
+	return "", nil
 }
 
 // OfNodes reports whether the fault is a crash or a hang of nodes.
 func (f *Fault) OfNodes() bool { return f.Crash || f.Hang }
 
+// whole reports whether the fault is one of whole nodes or switches.
+func (f *Fault) whole() bool { return f.OfNodes() || f.Reboot }
+
 // String describes what the fault does: "drop nth 5, 6 of tcp".
 func (f *Fault) String() string {
-	key, pick := f.Action()
+	key, action := f.action()
 	words := []string{key}
-	switch {
-	case f.Delay != nil:
-		words = append(words, "by "+f.Delay.By.String())
-	case f.Corrupt != nil && f.Corrupt.At > 0:
-		words = append(words, fmt.Sprintf("at %s bits %d", f.Corrupt.At, max(f.Corrupt.Bits, 1)))
-	case f.Truncate != nil:
-		words = append(words, "to "+f.Truncate.To.String())
-	case f.Partition != nil:
-		var sets []string
-		for _, set := range f.Partition {
-			sets = append(sets, strings.Join(set, ", "))
-		}
-		words = append(words, strings.Join(sets, " | "))
+	if action != nil {
+		words = append(words, action.words(), action.picked().words())
 	}
-	switch {
-	case len(pick.Nth) > 0:
-		words = append(words, "nth "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pick.Nth), "[]"), " ", ", "))
-	case pick.Every > 0:
-		words = append(words, fmt.Sprintf("every %d", pick.Every))
-	case !pick.Share.IsZero():
-		words = append(words, "share "+pick.Share.String())
+	var sets []string
+	for _, set := range f.Partition {
+		sets = append(sets, strings.Join(set, ", "))
 	}
+	words = append(words, strings.Join(sets, " | "))
 	if f.Match != "" {
 		words = append(words, "of "+f.Match)
 	}
-	return strings.Join(words, " ")
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 }
 
 // Place splits Where into a name or glob and a direction: "a-to-b", "b-to-a", or empty.
@@ -190,8 +178,23 @@ func (f *Fault) Place() (name, direction string) { return splitWhere(f.Where) }
 func (f *Fault) Traits() Traits { return Traits{} }
 
 func (f *Fault) setDefaults() {
-	if f.Corrupt != nil && f.Corrupt.At > 0 && f.Corrupt.Bits == 0 {
-		f.Corrupt.Bits = 1
+	if f.Corrupt != nil && f.Corrupt.At > 0 {
+		f.Corrupt.Bits = cmp.Or(f.Corrupt.Bits, 1)
+	}
+	if f.Reorder != nil {
+		f.Reorder.Within = cmp.Or(f.Reorder.Within, defaultWithin)
+	}
+	if f.Rewrite != nil {
+		f.Rewrite.Checksums = cmp.Or(f.Rewrite.Checksums, UpdateChecksums)
+	}
+	if f.Limit != nil {
+		f.Limit.Queue = cmp.Or(f.Limit.Queue, defaultLimitQueue)
+	}
+	if f.Trim != nil {
+		f.Trim.Size = cmp.Or(f.Trim.Size, defaultTrimSize)
+	}
+	if f.Pause != nil {
+		f.Pause.Quanta = cmp.Or(f.Pause.Quanta, maxQuanta)
 	}
 }
 
@@ -210,25 +213,12 @@ func (f *Fault) check(c *checker, at string, index int) {
 	}
 	f.checkPlace(c, at)
 	c.exactlyOne(at, *f, FaultActions...)
-	if f.Delay != nil {
-		c.atMost(at+".delay.by", uint64(f.Delay.By), uint64(maxFaultDelay), f.Delay.By, "want at most 60s")
+	if key, action := f.action(); action != nil {
+		action.check(c, at+"."+key)
+		c.pick(at+"."+key, action.picked())
 	}
-	if k := f.Corrupt; k != nil && k.At == 0 && k.Bits != 0 {
-		c.report(at+".corrupt.bits", "bits without a place",
-			"add at: with the place of the byte, such as 60B")
-	}
-	if f.Truncate != nil {
-		c.atMost(at+".truncate.to", uint64(f.Truncate.To), maxFrame, f.Truncate.To, "want at most 65535B")
-	}
-	if f.Corrupt != nil {
-		c.atMost(at+".corrupt.at", uint64(f.Corrupt.At), maxFrame, f.Corrupt.At, "want at most 65535B")
-	}
-	if f.Truncate != nil && f.Truncate.To < ethernetLen && f.Truncate.To > 0 {
-		c.report(at+".truncate.to", fmt.Sprintf("a frame of %s", f.Truncate.To),
-			"want at least 14B, the length of the Ethernet header")
-	}
-	if key, pick := f.Action(); key != "" {
-		c.pick(at+"."+key, pick)
+	if f.Reboot && f.For == 0 && !c.known(at+".for") {
+		c.report(at, "a reboot without for", "add for: with the time that the switch is down, such as 200ms")
 	}
 	c.positive(at+".for", uint64(f.For), "for is 0", "want a duration such as 200ms, or remove the key")
 }
@@ -252,43 +242,18 @@ func (f *Fault) checkPlace(c *checker, at string) {
 		}
 	case f.Where == "" && !c.known(at+".where"):
 		c.report(at, at+` lacks the key "where"`, "add where: with a link, a port, a node or a switch")
-	case f.OfNodes() && direction != "":
-		c.report(at+".where", fmt.Sprintf("%q is no node", clipped(f.Where)), "want the name of a node")
-	case f.OfNodes():
+	case f.whole() && direction != "":
+		c.report(at+".where", fmt.Sprintf("%q has a direction", clipped(f.Where)),
+			"want the name of a node, or of a switch for reboot")
+	case f.whole():
 		c.pattern(c.report, at+".where", name, "node", nodeName, nodeNameForm)
 	case name != "":
 		c.pattern(c.report, at+".where", name, "place", faultPlace,
 			`the name of a link, a node:port, a node, a switch or "all"; a link may have " a-to-b" or `+
 				`" b-to-a" after it`)
 	}
-	if f.OfNodes() && f.Match != "" {
-		c.report(at+".match", "a crash or hang with a match", "remove match:")
-	}
-}
-
-// pick checks which packets a fault hits.
-func (c *checker) pick(at string, p Pick) {
-	if given := set(p, []string{"nth", "every", "share"}); len(given) > 1 {
-		c.reportKey(joined(at, given[1]), fmt.Sprintf("%s has %s", at, strings.Join(given, " and ")),
-			"want at most one of nth, every and share")
-	}
-	if len(p.Nth) > maxNth {
-		c.report(at+".nth", fmt.Sprintf("%d packets", len(p.Nth)), fmt.Sprintf("want at most %d", maxNth))
-	}
-	for i, n := range p.Nth {
-		switch {
-		case n < 1:
-			c.report(fmt.Sprintf("%s.nth[%d]", at, i), fmt.Sprintf("packet %d", n), "count packets from 1")
-			return
-		case i > 0 && n <= p.Nth[i-1]:
-			c.report(fmt.Sprintf("%s.nth[%d]", at, i),
-				fmt.Sprintf("packet %d after packet %d", n, p.Nth[i-1]),
-				"list the packets in ascending order, each once")
-			return
-		}
-	}
-	if p.Share.Num > p.Share.Den {
-		c.report(at+".share", "a share above 100%", "want at most 100%")
+	if f.whole() && f.Match != "" {
+		c.report(at+".match", "a fault of a whole node or switch with a match", "remove match:")
 	}
 }
 

@@ -32,6 +32,11 @@ func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 			p.wrong(ErrWord, f.at+".match", err)
 		}
 	}
+	if r := a.Rewrite; r != nil {
+		if _, err := display.CompileRewrite(r.Field, r.To); err != nil {
+			p.wrong(ErrWord, f.at+".rewrite.field", err)
+		}
+	}
 	return &faultStep{stepFrame: f, spec: a}
 }
 

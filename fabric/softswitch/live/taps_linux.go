@@ -47,7 +47,9 @@ var verdicts = [...]feed.Verdict{
 	softswitch.Paused:  feed.Pause,
 	softswitch.Resumed: feed.Resume, softswitch.Slowed: feed.Slow, softswitch.Delayed: feed.Delay,
 	softswitch.Duplicated: feed.Duplicate, softswitch.Corrupted: feed.Corrupt,
-	softswitch.Truncated: feed.Truncate,
+	softswitch.Truncated: feed.Truncate, softswitch.Rewritten: feed.Rewrite,
+	softswitch.Mirrored: feed.Mirror, softswitch.Misrouted: feed.Misroute,
+	softswitch.PauseRequested: feed.RequestPause,
 }
 
 // Observe implements softswitch.Observer. An action on a packet in a queue is recorded when the

@@ -54,13 +54,8 @@ func newTrimmer(c *plan.Trim) trimmer {
 // is dropped unchanged.
 func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 	o.Dropped = true
-	h := &one.Headers
-	if one.Trimmed || !p.trim.priorities.Has(q) || h.Verdict != wire.WellFormed ||
-		h.Flags&(wire.IsIPv4|wire.IsIPv6) == 0 || h.DSCP == p.trim.dscp {
-		return q
-	}
-	size := max(p.trim.size, headersEnd(one))
-	if size >= int(h.End) {
+	size, can := TrimmedLen(one, p.trim.size, p.trim.dscp)
+	if !can || !p.trim.priorities.Has(q) {
 		return q
 	}
 	express := p.trim.queue
@@ -68,21 +63,40 @@ func (p *Port) cut(one *packet.Packet, q uint8, o *Outcome) uint8 {
 		o.Reason = Express
 		return q
 	}
-	shorten(one, size)
-	if ip := one.Data[h.L3:]; h.Has(wire.IsIPv4) {
-		wire.IPv4(ip).RewriteDSCP(p.trim.dscp)
-	} else {
-		wire.IPv6(ip).SetDSCP(p.trim.dscp)
-	}
-	h.DSCP, h.End = p.trim.dscp, uint32(size)
+	Trim(one, size, p.trim.dscp)
+	h := &one.Headers
 	if h.PriorityTagged() { // the next switch checks the tag first
 		tag := wire.Tag(one.Data[wire.EthernetLen-2:])
 		tag.SetPriority(express)
 		h.TCI = tag.TCI()
 	}
-	one.Trimmed, one.Priority = true, express
+	one.Priority = express
 	o.Dropped, o.Queue = false, express
 	return express
+}
+
+// TrimmedLen returns the length of a packet that is trimmed to at least size bytes, and whether it can be
+// trimmed. Packets with this DSCP were trimmed before.
+func TrimmedLen(one *packet.Packet, size int, dscp uint8) (length int, can bool) {
+	h := &one.Headers
+	ip := h.Verdict == wire.WellFormed && h.Flags&(wire.IsIPv4|wire.IsIPv6) != 0
+	if one.Trimmed || !ip || h.DSCP == dscp {
+		return 0, false
+	}
+	length = max(size, headersEnd(one))
+	return length, length < int(h.End)
+}
+
+// Trim trims a packet to the length that TrimmedLen has returned, and sets its DSCP.
+func Trim(one *packet.Packet, length int, dscp uint8) {
+	shorten(one, length)
+	h := &one.Headers
+	if ip := one.Data[h.L3:]; h.Has(wire.IsIPv4) {
+		wire.IPv4(ip).RewriteDSCP(dscp)
+	} else {
+		wire.IPv6(ip).SetDSCP(dscp)
+	}
+	h.DSCP, h.End, one.Trimmed = dscp, uint32(length), true
 }
 
 // headersEnd returns the end of the headers that must be kept, or the packet's end.
