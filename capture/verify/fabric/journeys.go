@@ -40,6 +40,8 @@ type journeys struct {
 	// underWay counts packets that left so late that they may still arrive. untold counts packets
 	// that are equal to others: it is not known whether they left so late.
 	underWay, untold, lost uint64
+	// excused counts packets that a fault changed, held or misrouted, and that did not arrive as they left.
+	excused uint64
 	// acausal counts packets that arrived before they left, by the times of the two ports.
 	acausal uint64
 	// strays counts packets that arrived and were not seen to leave.
@@ -65,7 +67,18 @@ type journey struct {
 	next             int64  // number of the next equal packet, 0 for none
 	// apart reports whether the packet is followed and not counted.
 	apart, over bool
+	excuse      excuse
 }
+
+// excuse says how a fault can keep a packet from arriving.
+type excuse uint8
+
+// Excuses.
+const (
+	none    excuse = iota
+	held           // The fault may hold the packet until the end of the run.
+	changed        // Switches or the receiver may refuse the packet, or it arrives at another NIC.
+)
 
 // strangers are equal packets that arrived and were not seen to leave: their count, and the time of
 // the latest arrival.
@@ -112,7 +125,7 @@ func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys
 }
 
 // left returns how many packets are counted.
-func (s *journeys) left() uint64 { return s.arrived + s.lost + s.underWay + s.untold }
+func (s *journeys) left() uint64 { return s.arrived + s.lost + s.excused + s.underWay + s.untold }
 
 // start adds a packet that leaves. A packet that has already arrived is matched at once.
 func (s *journeys) start(p *evidence.Packet, j journey) (arrivedBefore bool) {
@@ -233,9 +246,21 @@ func (s *journeys) own(id uint64) (j journey, known bool) {
 	return j, known
 }
 
+// harm takes the record of a fault's effect on a packet.
+func (s *journeys) harm(p *evidence.Packet, by excuse) {
+	if number, under := s.numbers[p.ID]; under && s.numbered {
+		s.at(number).excuse = max(s.at(number).excuse, by)
+	}
+}
+
 // arrive ends the journey of an arriving packet, if the packet was seen to leave.
 func (s *journeys) arrive(p *evidence.Packet) (j journey, known bool) {
 	identity := p.Identity()
+	if number, under := s.numbers[p.ID]; under && s.at(number).excuse == changed &&
+		s.at(number).identity != identity {
+		s.lose(s.remove(number), unexplained)
+		return journey{}, false
+	}
 	j, known = s.take(p.ID, identity)
 	switch {
 	case known && !j.apart:
@@ -296,7 +321,7 @@ func (s *journeys) missing(j journey, now int64, since uint32) {
 	}
 	switch late := now-j.left < s.linger; {
 	case !late:
-		s.lose(j, "no record of a drop")
+		s.lose(j, unexplained)
 	case j.apart:
 	case since > 1:
 		s.untold++
@@ -305,9 +330,16 @@ func (s *journeys) missing(j journey, now int64, since uint32) {
 	}
 }
 
+// unexplained is the reason of packets that did not arrive, if no record tells why.
+const unexplained = "no record of a drop"
+
 // lose counts a lost packet.
 func (s *journeys) lose(j journey, reason string) {
-	if j.apart {
+	switch {
+	case j.apart:
+		return
+	case j.excuse == changed, j.excuse == held && reason == unexplained:
+		s.excused++
 		return
 	}
 	j.reason = reason

@@ -105,6 +105,17 @@ func (k *lossless) Packet(p *evidence.Packet) {
 	}
 }
 
+// harms are the effects of faults that may keep a packet from arriving as it left.
+var harms = map[string]excuse{"delay": held, "corrupt": changed, "truncate": changed, "trim": changed,
+	"rewrite": changed, "misroute": changed}
+
+// Event implements Watcher.
+func (k *lossless) Event(p *evidence.Packet) {
+	if by := harms[p.Verdict]; p.Fault != "" && by != none {
+		k.travel.harm(p, by)
+	}
+}
+
 // drop takes a drop record of a packet that will not arrive.
 func (k *lossless) drop(p *evidence.Packet) {
 	switch p.Drop {
@@ -142,7 +153,7 @@ func (k *lossless) Result() evidence.Result {
 		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost),
 		"again":       float64(t.strays),
 		"nic-overrun": float64(k.overrun), "refused": float64(k.refused),
-		"under-way": float64(t.underWay + t.untold), "by-fault": float64(k.harmed),
+		"under-way": float64(t.underWay + t.untold), "by-fault": float64(k.harmed + t.excused),
 	}}
 	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
 	if t.strays > 0 && k.priority < 0 {
@@ -169,6 +180,10 @@ func (k *lossless) Result() evidence.Result {
 		sent, t.arrived, t.lost, k.overrun, k.refused, t.underWay)
 	if k.harmed > 0 {
 		r.Summary += fmt.Sprintf(", %d were dropped by faults", k.harmed)
+	}
+	if t.excused > 0 {
+		r.Summary += fmt.Sprintf(", %d did not arrive as they left because a fault changed, held or "+
+			"misrouted them", t.excused)
 	}
 	if t.untold > 0 {
 		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)
