@@ -309,6 +309,7 @@ func (f *Follower) finish() {
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(f.windows), connection.compare) {
 		f.endWait(f.windows[of])
+		f.endFlight(&f.windows[of].flight)
 	}
 	f.numberMessages()
 	r.account()

@@ -101,6 +101,7 @@ type why struct {
 	passing map[int][]passage // by tap
 	causes  map[cause]*Cause
 	offers  map[string]*offer // by receiver
+	flights map[string]uint32 // the most bytes that senders had in flight
 }
 
 func (w *why) answer(sum Sum, messages []int) Answer {
@@ -366,6 +367,8 @@ func (w *why) explain(c *Cause) {
 			c.What += w.r.restraint(c.Where)
 		case fullWindow:
 			c.What += w.waiters(c.Where)
+		case fewInFlight:
+			c.What += w.limits(c.Where)
 		}
 		c.What += w.r.throttled(c.Where)
 	case Queue:

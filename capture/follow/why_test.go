@@ -156,6 +156,69 @@ func TestWhyNamesAReceiveWindow(t *testing.T) {
 	}
 }
 
+// TestWhyNamesFewBytesInFlight: a sender with two segments in flight waits for each acknowledgement, although
+// the receiver's window has room for 65. That is a cause if the bytes in flight do not grow, if the sender
+// goes on at once after the acknowledgement, and, after a retransmission, if it lasts.
+func TestWhyNamesFewBytesInFlight(t *testing.T) {
+	const few = "host at h0: TCP kept few bytes in flight (at most 1.89KB) and waited for acknowledgements" +
+		": its send buffer or its congestion window is small\n"
+	for what, c := range map[string]struct {
+		grows   uint32 // segments in flight, from one burst to the next
+		late    int64
+		repeats bool
+		bursts  int
+		cause   bool
+	}{
+		"small":      {bursts: 10, cause: true},
+		"too short":  {bursts: 7},
+		"it grows":   {bursts: 10, grows: 1},
+		"program":    {bursts: 10, late: 3000},
+		"after loss": {bursts: 10, repeats: true},
+		"lasting":    {bursts: 70, repeats: true, cause: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := pair(t)
+			const window = 65 * 946 / 4
+			pass(s, true, unhindered(0), golayers.TCP{Seq: 1, SYN: true, ACK: true, Ack: 1, Window: 65535,
+				Options: []golayers.TCPOption{{OptionType: golayers.TCPOptionKindWindowScale, OptionLength: 3,
+					OptionData: []byte{2}}}}, false)
+			pass(s, true, unhindered(1000), golayers.TCP{Seq: 2, ACK: true, Ack: 1, Window: window}, false)
+			at, seq := int64(2000), uint32(1)
+			for burst := range c.bursts {
+				last := unhindered(at)
+				for i := range 2 + c.grows*uint32(burst) {
+					last = unhindered(at + 80*int64(i))
+					segment := golayers.TCP{Seq: seq, ACK: true, PSH: burst == c.bursts-1}
+					pass(s, false, last, segment, true)
+					if seq += 946; c.repeats && burst == 0 {
+						pass(s, false, last, golayers.TCP{Seq: seq - 946, ACK: true}, true)
+					}
+				}
+				answer := last[3] + 2000
+				pass(s, true, stamps{answer - 30, answer - 20, answer - 20, answer - 10},
+					golayers.TCP{Seq: 2, ACK: true, Ack: seq, Window: window}, false)
+				at = answer + c.late
+			}
+			for i := range int64(20) { // writes of one segment
+				write := golayers.TCP{Seq: seq, ACK: true, PSH: true}
+				pass(s, false, unhindered(at+10_000+5_000*i), write, true)
+				seq += 946
+				pass(s, true, unhindered(at+11_000+5_000*i), golayers.TCP{Seq: 2, ACK: true, Ack: seq,
+					Window: window}, false)
+			}
+			answer, texts := causes(t, s)
+			if strings.Contains(texts, "few bytes") != c.cause || c.cause && !strings.Contains(texts, few) {
+				t.Fatalf("the causes are\n%s", texts)
+			}
+			for _, of := range answer.Causes {
+				if strings.Contains(few, of.What) && of.Extra.Microseconds() != int64(c.bursts-1)*1990 {
+					t.Errorf("the causes are\n%s%+v", texts, answer)
+				}
+			}
+		})
+	}
+}
+
 // TestWhyNamesThePortThatFilled: a port sends a fifth of its rate, and its switch stops the sender.
 func TestWhyNamesThePortThatFilled(t *testing.T) {
 	s := pair(t)

@@ -36,18 +36,29 @@ type window struct {
 	filler       int32  // the packet that filled it
 	free         uint32 // the largest window that the receiver offered
 	wait         *closure
+	flight       flight
 }
 
-// closure is the time for which a full receive window blocked a sender during one write. It does not include
-// the time until the packet that filled the window arrived: a larger window would only have let more packets
-// queue behind that packet.
+// closure is the time for which a window blocked a sender during one write. It does not include the time
+// until the last packet of the window arrived: a larger window would only have let more packets queue behind
+// that packet.
 type closure struct {
+	what     string // fullWindow or fewInFlight
 	from, to string // nodes
 	waited   int64
-	offered  uint32 // the largest window that the receiver offered until then
+	within   int64  // of this, between two packets of the message
+	offered  uint32 // the largest window until then
 	longest  int64
 	message  int // of the segment after the longest wait
 	record   int // the record of this segment
+}
+
+// take adds a wait for a window that ended with a segment.
+func (c *closure) take(waited int64, offered uint32, message, record int) {
+	c.waited, c.offered = c.waited+waited, max(c.offered, offered)
+	if waited > c.longest {
+		c.longest, c.message, c.record = waited, message, record
+	}
 }
 
 // resumes is a bound on the time from the opening of a window to the sender's next segment. Half of the time
@@ -68,6 +79,7 @@ func (f *Follower) window(p *evidence.Packet, packet int32) {
 	}
 	if out && p.SYN { // another connection with the same ports
 		f.endWait(w)
+		f.endFlight(&w.flight)
 		*w = window{scale: w.scale}
 	}
 	if out {
@@ -84,6 +96,7 @@ func (f *Follower) window(p *evidence.Packet, packet int32) {
 	}
 	offered := uint32(p.Window) << w.scale
 	right := p.Ack + offered
+	w.flight.acknowledged(p)
 	if !w.known || int32(right-w.right) > 0 {
 		w.known, w.right = true, right
 	}
@@ -97,23 +110,22 @@ func (f *Follower) window(p *evidence.Packet, packet int32) {
 func (f *Follower) sent(w *window, p *evidence.Packet, packet int32) {
 	end := p.Seq + uint32(p.Payload)
 	if w.began && int32(end-w.next) <= 0 {
-		return // a retransmission
+		w.flight.slow() // a retransmission
+		return
 	}
+	f.flies(w, p, packet)
 	q := &f.r.Packets[packet]
 	flow := &f.r.Flows[q.Flow]
 	if waited := w.opened - f.r.Packets[w.filler].Arrived; w.full > 0 && waited > 0 && waited < w.opened &&
 		p.Time-w.opened <= resumes+waited/2 && flow.From != "" {
 		c := w.wait
 		if c == nil {
-			c = &closure{from: flow.From, to: flow.To}
+			c = &closure{what: fullWindow, from: flow.From, to: flow.To}
 			w.wait = c
 		}
-		c.waited, c.offered = c.waited+waited, max(c.offered, w.free)
+		c.take(waited, w.free, q.Message, p.Number)
 		if m := &f.r.Messages[q.Message]; len(m.Packets) > 1 {
 			m.held += waited
-		}
-		if waited > c.longest {
-			c.longest, c.message, c.record = waited, q.Message, p.Number
 		}
 	}
 	w.began, w.next, w.large = true, end, max(w.large, uint32(p.Payload))
@@ -142,15 +154,21 @@ type offer struct {
 	most    uint32           // the largest window that the receiver offered
 }
 
-// windows adds a cause for each receiver whose full windows blocked senders.
+// windows adds a cause for each receiver whose full windows blocked senders, and for each sender with few
+// bytes in flight.
 func (w *why) windows(messages []int) {
 	chosen := map[int]bool{}
 	for _, i := range messages {
 		chosen[i] = true
 	}
-	w.offers = map[string]*offer{}
+	w.offers, w.flights = map[string]*offer{}, map[string]uint32{}
 	for _, c := range w.r.closed {
 		if !chosen[c.message] {
+			continue
+		}
+		if c.what == fewInFlight {
+			w.add(cause{part: Host, tap: -1, node: c.from, what: c.what}, c.message, c.waited, c.record)
+			w.flights[c.from] = max(w.flights[c.from], c.offered)
 			continue
 		}
 		to := cmp.Or(c.to, w.r.Flows[w.r.Messages[c.message].Flow].Dst.Addr().String())
