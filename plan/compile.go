@@ -70,7 +70,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.address},
 		{c.addRouting},
 		{c.addRDMA, c.addManagement, c.addRanks, c.addRequirements},
-		{c.addJobs},
+		{c.addJobs, c.checkFaultRanks},
 		{c.checkInNetwork},
 	}
 	for _, phase := range phases {

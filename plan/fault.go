@@ -156,10 +156,12 @@ func (p *Plan) PartitionMatch(f *spec.Fault) string {
 func (c *compiler) checkFault(path string, f *spec.Fault) {
 	w := c.words()
 	if f.OfNodes() {
-		w.name(path+".where", f.Where, "node", w.nodes)
+		if f.Where != "" {
+			w.name(path+".where", f.Where, "node", w.nodes)
+		}
 		c.problems = append(c.problems, w.problems...)
 		for i := range c.plan.Nodes {
-			if n := &c.plan.Nodes[i]; n.Runtime == spec.CNI && spec.Match(f.Where, n.Name) {
+			if n := &c.plan.Nodes[i]; n.Runtime == spec.CNI && c.plan.FaultNode(f, n.Name) {
 				c.wrong(path+".where", "want nodes of another runtime",
 					"%s has no programs of its own: its containers are of another runtime", n.Name)
 			}
@@ -181,6 +183,38 @@ func (c *compiler) checkFault(path string, f *spec.Fault) {
 	if len(problems) == 0 && !c.plan.Soft() {
 		c.wrong(path, "take fabric: {switch: {kind: soft}}", "a fault of packets needs soft switches")
 	}
+}
+
+// checkFaultRanks reports faults of ranks that do not exist, or that are at another node.
+func (c *compiler) checkFaultRanks() {
+	for i, step := range c.t.Steps {
+		if step.Fault != nil && step.Fault.Rank != nil {
+			c.checkFaultRank(fmt.Sprintf("steps[%d].fault", i), step.Fault)
+		}
+	}
+}
+
+func (c *compiler) checkFaultRank(path string, f *spec.Fault) {
+	at := slices.IndexFunc(c.plan.Ranks, func(r Rank) bool { return r.Rank == *f.Rank })
+	switch {
+	case len(c.plan.Ranks) == 0:
+		c.wrong(path+".rank", "want nodes: {default: {ranks: 1}}, or program: instead", "the nodes have no ranks")
+	case at < 0:
+		c.wrong(path+".rank", fmt.Sprintf("want 0 to %d", len(c.plan.Ranks)-1), "there is no rank %d", *f.Rank)
+	case f.Where != "" && !spec.Match(f.Where, c.plan.Ranks[at].Node):
+		c.wrong(path+".rank", "remove where:, or name "+c.plan.Ranks[at].Node, "rank %d is on %s", *f.Rank,
+			c.plan.Ranks[at].Node)
+	}
+}
+
+// FaultNode reports whether a crash or hang is one of a node.
+func (p *Plan) FaultNode(f *spec.Fault, node string) bool {
+	if f.Rank != nil && !slices.ContainsFunc(p.Ranks, func(r Rank) bool {
+		return r.Rank == *f.Rank && r.Node == node
+	}) {
+		return false
+	}
+	return f.Where == "" || spec.Match(f.Where, node)
 }
 
 // faultProblem is a part of a fault that names nothing in the plan. Key is its path below the fault.

@@ -68,6 +68,9 @@ var wrongSoftFiles = []wrongFile{
 			`f:7:48: "h9" is no node; want names of nodes, such as h0`}},
 	{"crash of a switch", softFile("alpha: 1", "steps:", "  - fault: {where: leaf1, crash: true}"), []string{
 		`f:7:20: "leaf1" is no node; want the name of a node or a pattern that matches one, such as "h0"`}},
+	{"ranks of faults", softFile("alpha: 1", "nodes: {default: {ranks: 1}}", "steps:",
+		"  - fault: {rank: 9, crash: true}", "  - fault: {where: h1, rank: 0, hang: true}"), []string{
+		`f:8:19: there is no rank 9; want 0 to 3`, `f:9:30: rank 0 is on h0; remove where:, or name h0`}},
 	{"targets of faults", softFile("alpha: 1", "steps:", "  - fault: {where: leaf1, mirror: {to: leaf2}}",
 		"  - fault: {where: leaf1, misroute: {to: leaf2--spine1}}",
 		"  - fault: {where: switches, misroute: {to: leaf1--spine1}}",

@@ -6,34 +6,45 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"railbed/plan/spec"
 )
 
-// KillPrograms kills all programs of a node, and returns the number of their processes. Their kernel still
-// tells their peers, unless the node's links are down.
-func (t *Testbed) KillPrograms(ctx context.Context, node string) (processes int, err error) {
-	return t.signalAll(ctx, node, syscall.SIGKILL)
+// Programs selects processes of a node. The zero Programs selects all.
+type Programs struct {
+	// Name is a glob of the names of programs: the base name of the command's first word. Default: all.
+	Name string
+	// Rank selects the processes of a rank: of a workload of Railbed, or with the rank in OMPI_COMM_WORLD_RANK,
+	// PMI_RANK or RANK of their environment. Nil selects all.
+	Rank *int
 }
 
-// Hang stops all programs of a node with SIGSTOP. It returns the number of their processes. The node's kernel
+// KillPrograms kills programs of a node, and returns the number of their processes. Their kernel still tells
+// their peers, unless the node's links are down.
+func (t *Testbed) KillPrograms(ctx context.Context, node string, which Programs) (processes int, err error) {
+	return t.signal(ctx, node, which, syscall.SIGKILL)
+}
+
+// Hang stops programs of a node with SIGSTOP. It returns the number of their processes. The node's kernel
 // still answers.
-func (t *Testbed) Hang(ctx context.Context, node string) (processes int, err error) {
-	return t.signalAll(ctx, node, syscall.SIGSTOP)
+func (t *Testbed) Hang(ctx context.Context, node string, which Programs) (processes int, err error) {
+	return t.signal(ctx, node, which, syscall.SIGSTOP)
 }
 
-// Resume continues the programs of a node after Hang.
-func (t *Testbed) Resume(ctx context.Context, node string) error {
-	_, err := t.signalAll(ctx, node, syscall.SIGCONT)
+// Resume continues programs of a node after Hang.
+func (t *Testbed) Resume(ctx context.Context, node string, which Programs) error {
+	_, err := t.signal(ctx, node, which, syscall.SIGCONT)
 	return err
 }
 
-// signalAll signals all processes of a node and returns their number. A process inside the node sends the
-// signals.
-func (t *Testbed) signalAll(ctx context.Context, node string, signal syscall.Signal) (processes int,
-	err error) {
+// signal signals processes of a node and returns their number. A process inside the node sends the signals.
+func (t *Testbed) signal(ctx context.Context, node string, which Programs, signal syscall.Signal) (
+	processes int, err error) {
 	n := t.Node(node)
 	if n.Plan() == nil {
 		return 0, fmt.Errorf("node %q: %w", node, ErrNoSuchObject)
@@ -45,7 +56,11 @@ func (t *Testbed) signalAll(ctx context.Context, node string, signal syscall.Sig
 		}
 	}
 	var printed bytes.Buffer
-	cmd := n.Part(ctx, signalPart, strconv.Itoa(int(signal)), outside)
+	rank := ""
+	if which.Rank != nil {
+		rank = strconv.Itoa(*which.Rank)
+	}
+	cmd := n.Part(ctx, signalPart, strconv.Itoa(int(signal)), outside, which.Name, rank)
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	if err := cmd.Run(); err != nil {
 		return 0, fmt.Errorf("signal the programs of %s: %w: %s", node, err, bytes.TrimSpace(printed.Bytes()))
@@ -53,21 +68,22 @@ func (t *Testbed) signalAll(ctx context.Context, node string, signal syscall.Sig
 	return strconv.Atoi(string(bytes.TrimSpace(printed.Bytes())))
 }
 
-// signalPart is the name of the part of the executable that signals all processes of a node but itself.
+// signalPart is the name of the part of the executable that signals processes of a node.
 const signalPart = "signal"
 
 // pidNamespace identifies the PID namespace of this process.
 func pidNamespace() (string, error) { return os.Readlink("/proc/self/ns/pid") }
 
-// signalMain is the main function of the part. Its arguments are the signal and the PID namespace of the
-// caller. If the part runs in that namespace, it sends no signal: it would reach processes outside the node.
+// signalMain is the main function of the part. Its arguments are the signal, the PID namespace of the caller,
+// and the name and rank of Programs. If the part runs in that namespace, it sends no signal: it would reach
+// processes outside the node.
 func signalMain(args []string) int {
 	fail := func(text string, values ...any) int {
 		fmt.Printf(text+"\n", values...)
 		return 1
 	}
-	if len(args) != 2 {
-		return fail("%d arguments, want a signal and a PID namespace", len(args))
+	if len(args) != 4 {
+		return fail("%d arguments, want a signal, a PID namespace, a name and a rank", len(args))
 	}
 	number, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -84,21 +100,48 @@ func signalMain(args []string) int {
 	if err != nil {
 		return fail("%v", err)
 	}
-	processes := 0
+	name, rank := args[2], args[3]
+	var processes []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid <= 1 || pid == os.Getpid() {
 			continue
 		}
-		// Threads of a kernel, and processes that have ended, have no command line.
-		if line, err := os.ReadFile("/proc/" + entry.Name() + "/cmdline"); err == nil && len(line) > 0 {
-			processes++
+		if selected(entry.Name(), name, rank) {
+			processes = append(processes, pid)
 		}
 	}
-	// -1 signals all processes of the namespace except PID 1 and the caller (kill(2)).
-	if err := syscall.Kill(-1, syscall.Signal(number)); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fail("%v", err)
+	targets := processes
+	if name == "" && rank == "" {
+		targets = []int{-1} // all processes of the namespace except PID 1 and the caller (kill(2))
 	}
-	fmt.Println(processes)
+	for _, pid := range targets {
+		if err := syscall.Kill(pid, syscall.Signal(number)); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fail("%v", err)
+		}
+	}
+	fmt.Println(len(processes))
 	return 0
+}
+
+// rankWords are the names under which launchers tell a process its rank.
+var rankWords = []string{"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK="}
+
+// selected reports whether a process has a name and a rank. Threads of a kernel, and processes that have
+// ended, have no command line, and are never selected.
+func selected(pid, name, rank string) bool {
+	line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+	if err != nil || len(line) == 0 {
+		return false
+	}
+	words := strings.Split(string(line), "\x00")
+	if name != "" && !spec.Match(name, path.Base(words[0])) {
+		return false
+	}
+	if rank == "" {
+		return true
+	}
+	environment, _ := os.ReadFile("/proc/" + pid + "/environ") // it may have ended
+	words = append(words, strings.Split(string(environment), "\x00")...)
+	return slices.ContainsFunc(rankWords, func(word string) bool { return slices.Contains(words, word+rank) })
 }

@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,7 +31,7 @@ type Fault struct {
 	//   - "all", "nics" or "switches".
 	//
 	// For crash and hang it is the name of a node, or a glob of names, and for reboot that of a soft switch.
-	// A partition has no place.
+	// A partition has no place. With rank it may be missing.
 	Where string `yaml:"where,omitempty" json:"where,omitempty"`
 	// Match is a display filter for the packets, as for `railbed decode -Y`. It can use only fields of the
 	// packet's own bytes. Default: all packets.
@@ -67,8 +68,14 @@ type Fault struct {
 	Reboot bool `yaml:"reboot,omitempty" json:"reboot,omitempty"`
 	// Partition lists sets of nodes, by names or globs. IP packets between nodes of different sets are lost.
 	Partition [][]string `yaml:"partition,omitempty" json:"partition,omitempty"`
+	// Program selects the programs that crash or hang, by their name or a glob: the base name of the command's
+	// first word. The links of the node then stay up. Default: all programs of the node.
+	Program string `yaml:"program,omitempty" json:"program,omitempty"`
+	// Rank selects the processes of a rank, of a workload or of a stack that tells its processes their rank.
+	// Default: all.
+	Rank *int `yaml:"rank,omitempty" json:"rank,omitempty" jsonschema:"minimum=0"`
 	// Crash takes the links of nodes down and kills the programs of the nodes. After for, the links come up
-	// again. The programs stay dead.
+	// again. The programs stay dead. With program or rank, only these programs are killed.
 	Crash bool `yaml:"crash,omitempty" json:"crash,omitempty"`
 	// Hang stops all programs of nodes with SIGSTOP. After for, the programs continue.
 	Hang bool `yaml:"hang,omitempty" json:"hang,omitempty"`
@@ -147,8 +154,11 @@ func (f *Fault) action() (string, faultAction) {
 	return "", nil
 }
 
-// OfNodes reports whether the fault is a crash or a hang of nodes.
+// OfNodes reports whether the fault is a crash or a hang, of nodes or of some of their programs.
 func (f *Fault) OfNodes() bool { return f.Crash || f.Hang }
+
+// OfPrograms reports whether the fault is a crash or a hang of some programs.
+func (f *Fault) OfPrograms() bool { return f.Program != "" || f.Rank != nil }
 
 // whole reports whether the fault is one of whole nodes or switches.
 func (f *Fault) whole() bool { return f.OfNodes() || f.Reboot }
@@ -164,7 +174,10 @@ func (f *Fault) String() string {
 	for _, set := range f.Partition {
 		sets = append(sets, strings.Join(set, ", "))
 	}
-	words = append(words, strings.Join(sets, " | "))
+	words = append(words, strings.Join(sets, " | "), f.Program)
+	if f.Rank != nil {
+		words = append(words, fmt.Sprintf("rank %d", *f.Rank))
+	}
 	if f.Match != "" {
 		words = append(words, "of "+f.Match)
 	}
@@ -240,6 +253,7 @@ func (f *Fault) checkPlace(c *checker, at string) {
 					nodeNameForm)
 			}
 		}
+	case f.Where == "" && f.Rank != nil && f.OfNodes():
 	case f.Where == "" && !c.known(at+".where"):
 		c.report(at, at+` lacks the key "where"`, "add where: with a link, a port, a node or a switch")
 	case f.whole() && direction != "":
@@ -251,6 +265,18 @@ func (f *Fault) checkPlace(c *checker, at string) {
 		c.pattern(c.report, at+".where", name, "place", faultPlace,
 			`the name of a link, a node:port, a node, a switch or "all"; a link may have " a-to-b" or `+
 				`" b-to-a" after it`)
+	}
+	for _, key := range []struct {
+		name  string
+		given bool
+	}{{"program", f.Program != ""}, {"rank", f.Rank != nil}} {
+		if key.given && !f.OfNodes() {
+			c.report(at+"."+key.name, "only crash and hang are faults of programs", "remove "+key.name+":")
+		}
+	}
+	if _, err := path.Match(f.Program, ""); err != nil {
+		c.report(at+".program", fmt.Sprintf("invalid pattern %q", clipped(f.Program)),
+			`want a name, or a pattern such as "redis-*"`)
 	}
 	if f.whole() && f.Match != "" {
 		c.report(at+".match", "a fault of a whole node or switch with a match", "remove match:")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 }
 
 func (f *faultStep) object() string {
-	return strings.TrimSpace(f.spec.Name + " " + f.spec.Where + " " + f.spec.String())
+	return strings.Join(strings.Fields(f.spec.Name+" "+f.spec.Where+" "+f.spec.String()), " ")
 }
 
 func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout }
@@ -54,7 +55,7 @@ func (f *faultStep) do(ctx context.Context, s *session) error {
 	row := report.Fault{Name: f.spec.Name, Where: f.spec.Where, Does: f.spec.String(),
 		Places: []report.FaultPlace{}}
 	for _, n := range s.plan.Nodes {
-		if !spec.Match(f.spec.Where, n.Name) {
+		if !s.plan.FaultNode(f.spec, n.Name) {
 			continue
 		}
 		f.nodes = append(f.nodes, n.Name)
@@ -75,10 +76,10 @@ func (f *faultStep) do(ctx context.Context, s *session) error {
 // harm crashes a node or stops its programs, and returns the number of its processes.
 func (f *faultStep) harm(ctx context.Context, s *session, node string) (processes int, err error) {
 	if f.spec.Hang {
-		return s.testbed.Hang(ctx, node)
+		return s.testbed.Hang(ctx, node, f.programs())
 	}
 	for _, l := range s.plan.Links {
-		if l.A.Node != node && l.B.Node != node {
+		if f.spec.OfPrograms() || l.A.Node != node && l.B.Node != node {
 			continue
 		}
 		undo, err := s.links.apply(ctx, &spec.LinkChange{Where: l.Name, State: down})
@@ -87,7 +88,12 @@ func (f *faultStep) harm(ctx context.Context, s *session, node string) (processe
 		}
 		f.restore = append(f.restore, undo)
 	}
-	return s.testbed.KillPrograms(ctx, node)
+	return s.testbed.KillPrograms(ctx, node, f.programs())
+}
+
+// programs are the programs that the fault hits.
+func (f *faultStep) programs() testbed.Programs {
+	return testbed.Programs{Name: f.spec.Program, Rank: f.spec.Rank}
 }
 
 // lasts implements temporary, so that the run goes on until the fault ends.
@@ -101,7 +107,7 @@ func (f *faultStep) undo(ctx context.Context) error {
 	}
 	for _, node := range f.nodes {
 		if f.spec.Hang {
-			failures = append(failures, f.testbed.Resume(ctx, node))
+			failures = append(failures, f.testbed.Resume(ctx, node, f.programs()))
 		}
 	}
 	return errors.Join(failures...)
@@ -145,8 +151,8 @@ func idleFault(faults []report.Fault) string {
 	for _, f := range faults {
 		switch {
 		case f.Hit > 0:
-		case f.Does == spec.FaultCrashes || f.Does == spec.FaultHangs:
-			return fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where)
+		case slices.Contains([]string{spec.FaultCrashes, spec.FaultHangs}, strings.Fields(f.Does)[0]):
+			return strings.Replace(fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where), " at  ", " ", 1)
 		default:
 			return fmt.Sprintf("fault %s at %s hit no packet: %d packets matched", f.Name, f.Where, f.Matched)
 		}

@@ -224,6 +224,43 @@ func TestCrashNamesWhoIsMissing(t *testing.T) {
 	}
 }
 
+// TestFaultsOfPrograms: one rank of a node stops while others go on, and a program is killed by its name.
+func TestFaultsOfPrograms(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	o := options(t, `
+fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, links: {default: {rate: 200mbit}}}
+nodes: {default: {ranks: 2}}
+steps:
+  - exec: {name: long, nodes: ["*"], command: [sh, -c, "sleep 600; echo ended"], background: true}
+  - sleep: 200ms
+  - fault: {name: ended, where: h1, program: "sle*", crash: true}
+  - fault: {name: still, rank: 2, hang: true, for: 600ms}
+  - workload: {name: ar, kind: all-reduce, algorithm: ring, size: 1MiB, iterations: 20, background: true}
+  - sleep: 700ms
+  - fault: {name: later, rank: 3, hang: true, for: 500ms}
+checks:
+  - workload: {name: ar, correct: true}
+`)
+	r := runAll(t, t.Context(), o)
+	carried(t, r)
+	hits := map[string]uint64{}
+	for _, f := range r.Faults {
+		hits[f.Name] = f.Hit
+	}
+	// The sleep of h1 ended, and not that of h0. Rank 2 did not run when the fault began.
+	if hits["ended"] != 1 || hits["still"] != 0 || hits["later"] != 1 {
+		t.Errorf("hits %v", hits)
+	}
+	if !strings.Contains(r.Reason, "fault still found no program") || r.Checks[0].Verdict != verdict.Pass {
+		t.Errorf("%s: %s, %+v", r.Verdict, r.Reason, r.Checks)
+	}
+	// Logs without a word are not kept.
+	if printed := readOut(t, o, "logs/h1/long.out"); printed != "ended\n" ||
+		exists(filepath.Join(o.Out, "logs/h0/long.out")) {
+		t.Errorf("h1 printed %q", printed)
+	}
+}
+
 // TestHangEnds: ranks that stand still for a while go on, and the result is right.
 func TestHangEnds(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -118,7 +119,7 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 	group.SetLimit(launchesAtOnce)
 	for i, rank := range c.job.Ranks {
 		group.Go(func() error {
-			process, err := l.Launch(ctx, rank.Node, Args())
+			process, err := l.Launch(ctx, rank.Node, append(Args(), "RANK="+strconv.Itoa(rank.Rank)))
 			if err != nil {
 				return c.rankError(i, fmt.Errorf("start worker: %w", err))
 			}
