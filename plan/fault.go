@@ -198,9 +198,11 @@ func (c *compiler) checkFaultRank(path string, f *spec.Fault) {
 	at := slices.IndexFunc(c.plan.Ranks, func(r Rank) bool { return r.Rank == *f.Rank })
 	switch {
 	case len(c.plan.Ranks) == 0:
-		c.wrong(path+".rank", "want nodes: {default: {ranks: 1}}, or program: instead", "the nodes have no ranks")
+		c.wrong(path+".rank", "want nodes: {default: {ranks: 1}}, or program: instead",
+			"the nodes have no ranks")
 	case at < 0:
-		c.wrong(path+".rank", fmt.Sprintf("want 0 to %d", len(c.plan.Ranks)-1), "there is no rank %d", *f.Rank)
+		c.wrong(path+".rank", fmt.Sprintf("want 0 to %d", len(c.plan.Ranks)-1), "there is no rank %d",
+			*f.Rank)
 	case f.Where != "" && !spec.Match(f.Where, c.plan.Ranks[at].Node):
 		c.wrong(path+".rank", "remove where:, or name "+c.plan.Ranks[at].Node, "rank %d is on %s", *f.Rank,
 			c.plan.Ranks[at].Node)

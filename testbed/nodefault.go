@@ -19,8 +19,8 @@ import (
 type Programs struct {
 	// Name is a glob of the names of programs: the base name of the command's first word. Default: all.
 	Name string
-	// Rank selects the processes of a rank: of a workload of Railbed, or with the rank in OMPI_COMM_WORLD_RANK,
-	// PMI_RANK or RANK of their environment. Nil selects all.
+	// Rank selects the processes of a rank: of a workload of Railbed, or with the rank in
+	// OMPI_COMM_WORLD_RANK, PMI_RANK or RANK of their environment. Nil selects all.
 	Rank *int
 }
 

@@ -100,7 +100,7 @@ var notCompared = []struct{ paths, reason string }{
 		"sentences and places, behind a verdict that is compared"},
 	{`Charts\..*`, "data of the page's charts"},
 	{`Checks\.Commands`, "command lines that show evidence"},
-	{`Steps\.(Start|End|Background)`, "steps of workloads have times of their own"},
+	{`Steps\.(Start|End|Background|Times)`, "steps of workloads have times of their own"},
 	{`.*\.Straggler\.(Worked|Others)|.*\.Slow\.(Median|Others|Trip)|.*\.Held\.(Got|Others|Stopped|Looks)`,
 		"the rank is compared"},
 	{`.*\.HeldUp\..*|.*\.Overruns\..*|.*\.Undilated\..*`, "reasons for the fidelity"},

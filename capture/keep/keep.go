@@ -39,6 +39,8 @@ type Options struct {
 	Rotate int64
 	// Always writes a file without packets if none is kept.
 	Always bool
+	// Began is called once at the event of Start. It may be nil.
+	Began func()
 	// Stopped is called once when keeping has ended before the input. It may be nil. The rest of the input
 	// is read for its counts.
 	Stopped func()
@@ -67,7 +69,10 @@ func Copy(in io.Reader, next func(number int) (io.WriteCloser, error), o Options
 	if o.Stopped == nil {
 		o.Stopped = func() {}
 	}
-	o.Stopped = sync.OnceFunc(o.Stopped)
+	if o.Began == nil {
+		o.Began = func() {}
+	}
+	o.Began, o.Stopped = sync.OnceFunc(o.Began), sync.OnceFunc(o.Stopped)
 	k := &keeper{Options: o, source: source, next: next}
 	watch := k.watch()
 	if err := errors.Join(k.copy(), watch()); err != nil {
@@ -169,6 +174,7 @@ func (k *keeper) take(p *display.Packet) error {
 		k.evict(raw.Time)
 		k.phase, k.kept.Started = keeping, true
 		k.begun.Store(true)
+		k.Began()
 		if err := k.drain(); err != nil {
 			return err
 		}
@@ -229,6 +235,7 @@ func (k *keeper) readCounters(ended <-chan struct{}) error {
 		}
 		if start {
 			k.startGrown.Store(true)
+			k.Began()
 		}
 		if stop && (k.Start == nil || k.begun.Load()) {
 			k.stopGrown.Store(true)

@@ -146,6 +146,8 @@ type Step struct {
 	// when it is made.
 	Start float64 `json:"start"`
 	End   float64 `json:"end"`
+	// Times is how often a step with every or retry was done. 0 for other steps.
+	Times int `json:"times,omitempty"`
 	// Background is set if the next step did not wait for this one.
 	Background bool `json:"background,omitempty"`
 	// Logs are paths below the report's directory.

@@ -150,8 +150,11 @@ func (t *textWriter) steps(steps []Step) {
 			rows.AppendRow(table.Row{s.Name, "", "", t.paint(string(s.State))})
 			continue
 		}
-		rows.AppendRow(table.Row{s.Name, seconds(s.Start), seconds(s.End - s.Start),
-			t.paint(string(s.State))})
+		state := t.paint(string(s.State))
+		if s.Times > 0 {
+			state += fmt.Sprintf(", done %d times", s.Times)
+		}
+		rows.AppendRow(table.Row{s.Name, seconds(s.Start), seconds(s.End - s.Start), state})
 	}
 	t.table(rows)
 	for _, s := range steps {

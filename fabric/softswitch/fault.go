@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -51,7 +52,8 @@ type faultPlace struct {
 	port         *port
 	seed         uint64
 	matched, hit uint64
-	downed       bool // a reboot has taken the port's link down
+	earlier      struct{ matched, hit uint64 } // when the fault was in force before
+	downed       bool                          // a reboot has taken the port's link down
 }
 
 // of returns the port's faults that act where this one does.
@@ -62,9 +64,14 @@ func (at *faultPlace) of() *[]*faultPlace {
 	return &at.port.faults
 }
 
-// AddFault begins a fault at the ports that send the packets. The fault's time (spec.Fault.For) starts now.
+// AddFault begins a fault at the ports that send the packets. The fault's time (spec.Fault.For) starts now. A
+// fault that is over begins again if its name and settings are the same. It then counts packets from 1 again,
+// and its state has the sums.
 func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
-	if slices.ContainsFunc(e.faults.inForce, func(of *fault) bool { return of.Name == f.Name }) {
+	if at := slices.IndexFunc(e.faults.inForce, func(of *fault) bool { return of.Name == f.Name }); at >= 0 {
+		if old := e.faults.inForce[at]; e.now >= old.until && reflect.DeepEqual(old.Fault, f) {
+			return e.again(old)
+		}
 		return fmt.Errorf("add fault %s: a fault of this name is in force; clear it first", f.Name)
 	}
 	if len(e.faults.names) == maxFaults {
@@ -93,6 +100,19 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 	for _, at := range made.places {
 		list := at.of()
 		*list = append(*list, at)
+	}
+	return nil
+}
+
+// again lets a fault that is over begin again.
+func (e *Engine) again(f *fault) error {
+	f.began, f.until = e.now, e.now.Add(time.Duration(f.For))
+	for _, at := range f.places {
+		at.earlier.matched, at.earlier.hit = at.earlier.matched+at.matched, at.earlier.hit+at.hit
+		at.matched, at.hit = 0, 0
+	}
+	if f.Reboot {
+		return e.reboot(f)
 	}
 	return nil
 }
@@ -183,10 +203,11 @@ func (e *Engine) FaultNames() []string { return e.faults.names }
 func (f *fault) state(now clock.Time) FaultState {
 	s := FaultState{Fault: f.Fault, Over: now >= f.until, Places: []FaultPlaceState{}}
 	for _, at := range f.places {
-		s.Matched += at.matched
-		s.Hit += at.hit
-		if at.matched > 0 {
-			s.Places = append(s.Places, FaultPlaceState{at.port.name, at.matched, at.hit})
+		matched, hit := at.earlier.matched+at.matched, at.earlier.hit+at.hit
+		s.Matched += matched
+		s.Hit += hit
+		if matched > 0 {
+			s.Places = append(s.Places, FaultPlaceState{at.port.name, matched, hit})
 		}
 	}
 	return s

@@ -62,6 +62,7 @@ func (c *checker) steps() {
 			}
 			last = max(last, *step.At)
 		}
+		c.timeline(at, step, i)
 		for _, row := range actions {
 			if a := row.of(step); a != nil {
 				a.check(c, at+"."+row.key, i)

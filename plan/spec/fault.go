@@ -68,8 +68,8 @@ type Fault struct {
 	Reboot bool `yaml:"reboot,omitempty" json:"reboot,omitempty"`
 	// Partition lists sets of nodes, by names or globs. IP packets between nodes of different sets are lost.
 	Partition [][]string `yaml:"partition,omitempty" json:"partition,omitempty"`
-	// Program selects the programs that crash or hang, by their name or a glob: the base name of the command's
-	// first word. The links of the node then stay up. Default: all programs of the node.
+	// Program selects the programs that crash or hang, by their name or a glob: the base name of the
+	// command's first word. The links of the node then stay up. Default: all programs of the node.
 	Program string `yaml:"program,omitempty" json:"program,omitempty"`
 	// Rank selects the processes of a rank, of a workload or of a stack that tells its processes their rank.
 	// Default: all.
@@ -168,7 +168,7 @@ func (f *Fault) String() string {
 	key, action := f.action()
 	words := []string{key}
 	if action != nil {
-		words = append(words, action.words(), action.picked().words())
+		words = append(words, action.words(), action.picked().selection())
 	}
 	var sets []string
 	for _, set := range f.Partition {

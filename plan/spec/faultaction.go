@@ -144,7 +144,10 @@ const (
 
 func (p Pick) picked() Pick { return p }
 
-func (p Pick) words() string {
+func (Pick) words() string { return "" }
+
+// selection are the packets that are picked, for people.
+func (p Pick) selection() string {
 	switch {
 	case len(p.Nth) > 0:
 		return "nth " + strings.ReplaceAll(strings.Trim(fmt.Sprint(p.Nth), "[]"), " ", ", ")

@@ -199,6 +199,20 @@ type Step struct {
 	// At is the time at which the step starts, counted from the start of the first step. Without at
 	// the step starts when the step before it has ended.
 	At *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
+	// When is an event with which the step starts, as in the key start of captures, or never. A run in which
+	// the event does not happen is INCONCLUSIVE.
+	When string `yaml:"when,omitempty" json:"when,omitempty"`
+	// After lists earlier steps by name. The step starts when all of them have ended.
+	After []string `yaml:"after,omitempty" json:"after,omitempty"`
+	// Every repeats a link change or fault with for, or a command, with this time between two starts. The
+	// next step does not wait for the repetitions.
+	Every units.Duration `yaml:"every,omitempty" json:"every,omitzero"`
+	// Times is how often the step is done with every. Default: until all steps without every have ended.
+	Times int `yaml:"times,omitempty" json:"times,omitempty" jsonschema:"minimum=1"`
+	// Until is the time, from the start of the first step, after which every does not start the step again.
+	Until units.Duration `yaml:"until,omitempty" json:"until,omitzero"`
+	// Retry repeats a command that fails.
+	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
 	// Capture starts recording packets.
 	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
 	// Workload runs a collective on every rank.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"reflect"
 
 	"railbed/internal/units"
@@ -123,6 +124,9 @@ func (s *Step) Lasts() string {
 }
 
 func (s *Step) setDefaults() {
+	if s.Retry != nil {
+		s.Retry.Every = cmp.Or(s.Retry.Every, defaultRetryEvery)
+	}
 	for _, row := range actions {
 		if a := row.of(s); a != nil {
 			a.setDefaults()

@@ -67,11 +67,15 @@ var wrongFaultFiles = []struct {
 		"a reboot without for", "add for:"},
 	{"reboot of packets", head + "steps: [{fault: {where: leaf1, match: " + here +
 		"tcp, reboot: true, for: 1s}}]\n", "a fault of a whole node or switch with a match", "remove match:"},
-	{"program of packets", fault("program: " + here + "sshd, drop: {}"), "only crash and hang", "remove program:"},
-	{"rank of a reboot", head + "steps: [{fault: {where: leaf1, rank: " + here + "1, reboot: true, for: 1s}}]\n",
+	{"program of packets", fault("program: " + here + "sshd, drop: {}"), "only crash and hang",
+		"remove program:"},
+	{"rank of a reboot", head + "steps: [{fault: {where: leaf1, rank: " + here +
+		"1, reboot: true, for: 1s}}]\n",
 		"only crash and hang", "remove rank:"},
-	{"program by a broken pattern", head + "steps: [{fault: {where: h0, program: " + here + "\"[\", crash: true}}]\n",
+	{"program by a broken pattern", head + "steps: [{fault: {where: h0, program: " + here +
+		"\"[\", crash: true}}]\n",
 		"invalid pattern", "redis-*"},
-	{"rank below 0", head + "steps: [{fault: {rank: " + here + "-1, crash: true}}]\n", "rank is the number -1", "from 0"},
+	{"rank below 0", head + "steps: [{fault: {rank: " + here + "-1, crash: true}}]\n",
+		"rank is the number -1", "from 0"},
 	{"fault for no time", fault("drop: {}, for: " + here + "0s"), "for is 0", "such as 200ms"},
 }

@@ -657,7 +657,8 @@ func numbered(format string, count int) string {
 }
 
 func TestWrongFiles(t *testing.T) {
-	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles, wrongJobFiles, wrongFaultFiles) {
+	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles, wrongJobFiles, wrongFaultFiles,
+		wrongTimelineFiles) {
 		t.Run(file.name, func(t *testing.T) {
 			before, after, marked := strings.Cut(file.text, here)
 			if !marked {

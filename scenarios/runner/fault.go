@@ -152,7 +152,8 @@ func idleFault(faults []report.Fault) string {
 		switch {
 		case f.Hit > 0:
 		case slices.Contains([]string{spec.FaultCrashes, spec.FaultHangs}, strings.Fields(f.Does)[0]):
-			return strings.Replace(fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where), " at  ", " ", 1)
+			return strings.Replace(fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where), " at  ",
+				" ", 1)
 		default:
 			return fmt.Sprintf("fault %s at %s hit no packet: %d packets matched", f.Name, f.Where, f.Matched)
 		}

@@ -372,7 +372,7 @@ func (r *run) conclude(ctx context.Context, err error) {
 		failed = overload(rep.Checks, r.File.Checks)
 	}
 	verdicts := []verdict.Verdict{stepVerdict(err)}
-	if idleFault(rep.Faults) != "" {
+	if r.idle() != "" {
 		verdicts = append(verdicts, verdict.Inconclusive)
 	}
 	for _, check := range rep.Checks {
@@ -434,7 +434,7 @@ func (r *run) reason(ctx context.Context, err error) string {
 			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
 		}
 	}
-	if idle := idleFault(rep.Faults); idle != "" && rep.Verdict == verdict.Inconclusive {
+	if idle := r.idle(); idle != "" && rep.Verdict == verdict.Inconclusive {
 		reasons = slices.Insert(reasons, 0, idle)
 	}
 	switch {

@@ -62,6 +62,7 @@ func (p *preparation) steps() []step {
 			p.wrong(ErrJob, fmt.Sprintf("steps[%d]", i), errors.New("does nothing"))
 			continue
 		}
+		p.event(i)
 		f := stepFrame{action.Traits(), i, key, fmt.Sprintf("steps[%d].%s", i, key)}
 		all = append(all, p.step(f, action))
 	}

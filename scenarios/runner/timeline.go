@@ -36,14 +36,16 @@ func (e *stepError) Unwrap() error { return e.err }
 
 // timeline runs steps.
 //
-// A step without "at" starts when the step before it in the file has ended. A step with "at" starts
-// that long after the first step, whatever runs then, and begins a new sequence: the steps after it
-// follow it. So a file may contain several sequences in parallel.
+// A step starts when the step before it in the file has ended, unless it has "at", "when" or "after". A step
+// with "at" starts that long after the first step, whatever runs then, one with "when" at an event, and one
+// with "after" when other steps have ended. Each begins a new sequence: the steps after it follow it. So a
+// file may contain several sequences in parallel.
 //
 // For the next step, a background step has "ended" as soon as it has started, and a capture or a
 // link change as soon as it is in force. The timeline itself ends when every step has ended,
 // including background workloads and the undoing of link changes with "for". It then ends the
-// background commands that still run, which is no failure: they are the servers of a scenario.
+// background commands that still run, which is no failure: they are the servers of a scenario. It also
+// ends the repetitions of steps with "every", and does not start steps whose event did not happen.
 type timeline struct {
 	steps   []step
 	file    *spec.Testbed
@@ -54,9 +56,11 @@ type timeline struct {
 	clock *clock.Clock // its epoch is the start of the first step
 	fail  context.CancelCauseFunc
 	// sequences are the steps' own goroutines. lasting are the goroutines that last longer than a
-	// step of a sequence: background workloads, and link changes that are to be undone.
-	sequences, lasting sync.WaitGroup
-	// servants are background commands. Their context ends with the run.
+	// step of a sequence: background workloads, and link changes that are to be undone. waiting are the
+	// sequences that wait for an event or for other steps.
+	sequences, lasting, waiting sync.WaitGroup
+	turns                       turns
+	// servants are background commands and repeated steps. Their context ends with the run.
 	servants   sync.WaitGroup
 	servantCtx context.Context
 
@@ -69,7 +73,7 @@ func newTimeline(file *spec.Testbed, steps []step, s *session, changed func(int,
 	t := &timeline{steps: steps, file: file, session: s, changed: changed, records: records(file, steps)}
 	s.ended = map[string]chan struct{}{}
 	for i := range file.Steps {
-		if name := file.Steps[i].Lasts(); name != "" {
+		if name := file.Steps[i].Traits().Name; name != "" {
 			s.ended[name] = make(chan struct{})
 		}
 	}
@@ -93,23 +97,72 @@ func (t *timeline) run(ctx context.Context) error {
 	ctx, t.fail = context.WithCancelCause(ctx)
 	defer t.fail(nil)
 	servantCtx, endServants := context.WithCancelCause(ctx)
+	defer endServants(nil)
 	t.servantCtx = servantCtx
+	waitCtx, endWaits := context.WithCancel(ctx)
+	defer endWaits()
+	t.turns = turns{active: 1, quiet: endWaits}
+	events, err := t.events(waitCtx)
+	if err != nil {
+		return err
+	}
 	t.clock = clock.New(t.file.Dilation)
 	for _, sequence := range sequences(t.file.Steps) {
-		t.sequences.Go(func() { t.runSequence(ctx, sequence) })
+		first := sequence[0]
+		if t.file.Steps[first].Waits() {
+			waiter := t.waits(first, events[first])
+			t.waiting.Go(func() {
+				if t.await(waitCtx, waiter) {
+					defer t.leave()
+					t.runSequence(ctx, sequence)
+				}
+			})
+			continue
+		}
+		t.enter()
+		t.sequences.Go(func() {
+			defer t.leave()
+			t.runSequence(ctx, sequence)
+		})
 	}
+	t.leave()
 	t.sequences.Wait()
+	t.waiting.Wait()
 	t.lasting.Wait()
 	endServants(errRunEnded)
 	t.servants.Wait()
 	return context.Cause(ctx)
 }
 
-// sequences splits the indices of steps before each step with "at".
+// events starts to watch for the events with which steps start, by the steps' indices.
+func (t *timeline) events(ctx context.Context) (map[int]<-chan struct{}, error) {
+	all := map[int]<-chan struct{}{}
+	for i := range t.file.Steps {
+		if event := t.file.Steps[i].When; event != "" {
+			happened, err := t.session.watch(ctx, event)
+			if err != nil {
+				return nil, &stepError{index: i, err: err}
+			}
+			all[i] = happened
+		}
+	}
+	return all, nil
+}
+
+// last runs a goroutine that may last longer than its sequence.
+func (t *timeline) last(do func()) {
+	t.enter()
+	t.lasting.Go(func() {
+		defer t.leave()
+		do()
+	})
+}
+
+// sequences splits the indices of steps before each step that begins a sequence.
 func sequences(steps []spec.Step) [][]int {
 	var found [][]int
 	for i, step := range steps {
-		if i == 0 || step.At != nil {
+		if i == 0 || step.Begins() {
 			found = append(found, nil)
 		}
 		last := &found[len(found)-1]
@@ -135,14 +188,14 @@ func (t *timeline) runSequence(ctx context.Context, indices []int) {
 func (t *timeline) runStep(ctx context.Context, i int) bool {
 	t.update(i, func(s *report.Step) { s.State, s.Start = running, t.now() })
 	switch f := t.steps[i].frame(); {
+	case t.file.Steps[i].Every > 0:
+		t.servants.Go(func() { t.repeat(ctx, i) })
+		return true
 	case f.Serves:
 		t.servants.Go(func() { t.serve(ctx, i) })
 		return true
 	case f.Background:
-		t.lasting.Go(func() {
-			t.complete(ctx, i)
-			close(t.session.ended[f.Name])
-		})
+		t.last(func() { t.complete(ctx, i) })
 		return true
 	}
 	return t.complete(ctx, i)
@@ -157,12 +210,12 @@ func (t *timeline) do(ctx context.Context, s step) error {
 
 // complete does a step, and undoes what is temporary later.
 func (t *timeline) complete(ctx context.Context, i int) bool {
-	err := t.do(ctx, t.steps[i])
+	err := t.attempts(ctx, i)
 	effect, is := t.steps[i].(temporary)
 	if err != nil || !is || effect.lasts() == 0 {
 		return t.end(ctx, i, err)
 	}
-	t.lasting.Go(func() {
+	t.last(func() {
 		// A run that ends early takes the testbed down, so there is nothing to undo.
 		if !sleep(ctx, t.clock.Wait(effect.lasts())) {
 			t.end(ctx, i, context.Cause(ctx))
@@ -214,6 +267,9 @@ func (t *timeline) end(ctx context.Context, i int, err error) bool {
 	t.update(i, func(s *report.Step) { s.State, s.Error, s.End = state, text, t.now() })
 	if state == report.Failed {
 		t.fail(&stepError{index: i, err: err})
+	}
+	if name := t.steps[i].frame().Name; name != "" && state == report.Passed {
+		close(t.session.ended[name])
 	}
 	return state == report.Passed
 }

@@ -30,6 +30,8 @@ type script struct {
 	// entry ends at once. fails is its error.
 	takes map[string]time.Duration
 	fails map[string]error
+	// failures is how many of the first workloads and commands may fail. 0 is no bound. done counts them.
+	failures, done int
 	// stopped is the command whose process a signal has stopped when it is ended.
 	stopped string
 }
@@ -50,6 +52,10 @@ func (s *script) play(ctx context.Context, name string) error {
 		return context.Cause(ctx)
 	}
 	s.note("%s ends", name)
+	s.done++
+	if s.failures > 0 && s.done > s.failures {
+		return nil
+	}
 	return s.fails[name]
 }
 
@@ -255,6 +261,81 @@ func TestFailingUndoFailsItsStep(t *testing.T) {
 			t.Errorf("error %v, step %+v, want the undo's failure", err, steps[0])
 		}
 	})
+}
+
+// TestStepsThatRepeat: a change is made and undone as often as the file says, or in each period until a
+// time, or until the other steps have ended.
+func TestStepsThatRepeat(t *testing.T) {
+	flap := func(times int, until time.Duration) spec.Step {
+		return spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)},
+			Every: units.Duration(4 * time.Second), Times: times, Until: units.Duration(until)}
+	}
+	for name, step := range map[string]spec.Step{"times": flap(2, 0), "until": flap(0, 5*time.Second),
+		"the end": flap(0, 0)} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &script{takes: map[string]time.Duration{"w": 7 * time.Second}}
+			events, steps, err := play(t, s, t.Context(), step, work("w"))
+			if err != nil || states(steps) != "passed passed" || steps[0].Times != 2 {
+				t.Fatalf("%s: %v, %+v", name, err, steps)
+			}
+			want := []string{"0s l down", "0s w starts", "1s l undone", "4s l down", "5s l undone",
+				"7s w ends"}
+			slices.Sort(events)
+			if diff := cmp.Diff(want, events); diff != "" {
+				t.Error(name, diff)
+			}
+		})
+	}
+}
+
+// TestRepetitionEndsWithItsEffectUndone: the run ends within the effect's time.
+func TestRepetitionEndsWithItsEffectUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"w": 4500 * time.Millisecond}}
+		events, steps, err := play(t, s, t.Context(),
+			spec.Step{Link: &spec.LinkChange{Where: "l", State: "down", For: units.Duration(time.Second)},
+				Every: units.Duration(4 * time.Second)}, work("w"))
+		want := []string{"0s l down", "0s w starts", "1s l undone", "4.5s l undone", "4.5s w ends",
+			"4s l down"}
+		slices.Sort(events)
+		if diff := cmp.Diff(want, events); diff != "" || err != nil || states(steps) != "passed passed" {
+			t.Error(diff, err, steps)
+		}
+	})
+}
+
+// TestStepsAfterOthers: a step starts when all that it names have ended, and the steps after it follow it.
+func TestStepsAfterOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{takes: map[string]time.Duration{"short": time.Second, "long": 3 * time.Second}}
+		long, both := work("long"), work("both")
+		long.Workload.Background, both.After = true, []string{"short", "long"}
+		events, steps, err := play(t, s, t.Context(), long, work("short"), both, work("last"))
+		want := []string{"0s long starts", "0s short starts", "1s short ends", "3s both ends",
+			"3s both starts", "3s last ends", "3s last starts", "3s long ends"}
+		slices.Sort(events)
+		if diff := cmp.Diff(want, events); diff != "" || err != nil ||
+			states(steps) != "passed passed passed passed" {
+			t.Error(diff, err, steps)
+		}
+	})
+}
+
+// TestRetry: a command that fails is repeated, and the step fails after its last attempt.
+func TestRetry(t *testing.T) {
+	for tries, want := range map[int]string{2: "failed", 3: "passed"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &script{fails: map[string]error{"probe": errors.New("no answer")}, failures: 3}
+			_, steps, err := play(t, s, t.Context(), spec.Step{Exec: &spec.Exec{Name: "probe"},
+				Retry: &spec.Retry{Times: tries}})
+			if states(steps) != want || steps[0].Times != tries+1 || steps[0].End != float64(tries) {
+				t.Errorf("%d tries: %v, %+v", tries, err, steps)
+			}
+			if want == "failed" && steps[0].Error != "after 3 attempts: no answer" {
+				t.Errorf("%+v", steps[0])
+			}
+		})
+	}
 }
 
 func TestStepTimesOut(t *testing.T) {

@@ -1,0 +1,97 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+
+	"railbed/internal/units"
+)
+
+// Retry repeats a command that fails.
+type Retry struct {
+	// Times is the maximum number of further attempts.
+	Times int `yaml:"times" json:"times" jsonschema:"minimum=1,maximum=1000"`
+	// Every is the time between the end of an attempt and the start of the next one. Default 1s.
+	Every units.Duration `yaml:"every,omitempty" json:"every,omitzero"`
+}
+
+const defaultRetryEvery = units.Duration(1e9)
+
+// Begins reports whether the step starts at a time, at an event or after other steps. It then does not follow
+// the step before it in the file, and the steps after it follow it.
+func (s *Step) Begins() bool { return s.At != nil || s.Waits() }
+
+// Waits reports whether the step starts at an event or after other steps.
+func (s *Step) Waits() bool { return s.When != "" || len(s.After) > 0 }
+
+// timeline checks when a step starts, and how often.
+func (c *checker) timeline(at string, step *Step, index int) {
+	var starts []string
+	for _, start := range []struct {
+		key   string
+		given bool
+	}{{"at", step.At != nil}, {"when", step.When != ""}, {"after", len(step.After) > 0}} {
+		if start.given {
+			starts = append(starts, start.key)
+		}
+	}
+	if len(starts) > 1 {
+		c.reportKey(at+"."+starts[1], fmt.Sprintf("%s has %s and %s", at, starts[0], starts[1]),
+			"want one of at, when and after")
+	}
+	if len(step.When) > 4096 {
+		c.report(at+".when", fmt.Sprintf("an event of %d characters", len(step.When)), "want at most 4096")
+	}
+	for i, name := range step.After {
+		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool {
+			t := s.Traits()
+			return t.Name == name && !t.Serves
+		}) && !c.broken("steps") {
+			c.report(fmt.Sprintf("%s.after[%d]", at, i), fmt.Sprintf("no step above that ends is named %q",
+				clipped(name)), "name an earlier step, which is not a command with background: true")
+		}
+	}
+	c.repetition(at, step)
+}
+
+// repetition checks how often a step is done.
+func (c *checker) repetition(at string, step *Step) {
+	key, action := step.Action()
+	traits := step.Traits()
+	if step.Retry != nil && (step.Exec == nil || traits.Background) && action != nil {
+		c.reportKey(at+".retry", "retry of a "+key,
+			"take it for exec without background: true, or remove retry:")
+	}
+	if step.Every == 0 {
+		for _, key := range []struct {
+			name  string
+			given bool
+		}{{"times", step.Times != 0}, {"until", step.Until != 0}} {
+			if key.given && !c.known(at+".every") {
+				c.reportKey(at+"."+key.name, key.name+" without every",
+					"add every: with the time between two starts")
+			}
+		}
+		c.positive(at+".every", uint64(step.Every), "every is 0", "want a duration such as 100ms")
+		return
+	}
+	var lasts *units.Duration
+	switch {
+	case action == nil:
+		return
+	case step.Link != nil:
+		lasts = &step.Link.For
+	case step.Fault != nil:
+		lasts = &step.Fault.For
+	case step.Exec == nil || traits.Background:
+		c.reportKey(at+".every", "every of a "+key,
+			"take it for link, fault, or exec without background: true")
+	}
+	if step.Times != 0 && step.Until != 0 {
+		c.reportKey(at+".until", at+" has times and until", "want at most one of them")
+	}
+	if lasts != nil && (*lasts == 0 || *lasts >= step.Every) {
+		c.reportKey(at+".every", fmt.Sprintf("every is %s, and for is %s", step.Every, *lasts),
+			"want a for: that is shorter than every:")
+	}
+}
