@@ -70,8 +70,8 @@ fails if it finds no proof. --max N finds N ports that see as many flows as poss
 		"choose only ports at `WHERE`, as for fault add; may be repeated (default all)")
 	flags.IntVar(&o.Max, "max", 0, "choose at most `N` ports (default as many as see all flows)")
 	flags.BoolVar(&o.Exact, "exact", false, "search longer, and fail unless the choice is proven to be the best")
-	completeFlag(cmd, "cover", ofFile(a, func(file *spec.Testbed, _ *plan.Plan) []string {
-		return runner.FlowWords(file)
+	completeFlag(cmd, "cover", ofFile(a, func(file *spec.Testbed, p *plan.Plan) []string {
+		return runner.FlowWords(runner.Options{File: file, Plan: p})
 	}))
 	completeFlag(cmd, "at", ofFile(a, func(_ *spec.Testbed, p *plan.Plan) []string { return faultPlaces(p) }))
 	return cmd

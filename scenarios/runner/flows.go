@@ -34,15 +34,23 @@ const AllFlows = "all"
 var transports = []string{worker.TCP, worker.RD, worker.RoCE, worker.QUIC}
 
 // FlowWords returns the words that Flows takes for a file, except pairs.
-func FlowWords(file *spec.Testbed) []string {
-	words := append([]string{AllFlows}, transports...)
-	for i := range file.Steps {
-		step := &file.Steps[i]
-		if step.Work() != "" || step.Traffic != nil || step.Probe != nil {
-			words = append(words, step.Traits().Name)
+func FlowWords(o Options) []string {
+	p := &preparation{findings: &findings{o: &o}}
+	return flowWords(p.steps())
+}
+
+func flowWords(steps []step) []string {
+	words := []string{AllFlows}
+	for _, s := range steps {
+		switch _, is := s.(ranked); {
+		case is && slices.Contains(transports, s.frame().Transport):
+			words = append(words, s.frame().Transport, s.frame().Name)
+		case s.frame().key == "traffic" || s.frame().key == "probe":
+			words = append(words, s.frame().Name)
 		}
 	}
-	return words
+	slices.Sort(words)
+	return slices.Compact(words)
 }
 
 // arrow separates the sender of a flow from its receiver.
@@ -96,7 +104,7 @@ func flowsOf(o *Options, steps []step, word string) (flows []Flow, err error) {
 		named = over
 	default:
 		return nil, fmt.Errorf("want 'SRC%sDST' in quotation marks, a transport, a step or %s: %s", arrow, AllFlows,
-			strings.Join(FlowWords(o.File), ", "))
+			strings.Join(flowWords(steps), ", "))
 	}
 	for _, s := range named {
 		found, err := flowsOfStep(o, s)
