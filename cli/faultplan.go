@@ -35,7 +35,7 @@ are taken to be up.
 
 On small graphs the answer is the fewest ports. If the search for them takes long, plan
 prints a greedy choice and how far it may be from the fewest. --exact searches longer, and
-fails if it finds no proof. --max N finds N ports that see as many flows as possible.`,
+fails if it finds no proof. --max NUMBER finds so many ports that see as many flows as possible.`,
 		Example: `  railbed fault plan scenarios/ecmp-seeded.yaml --cover flows --at switches
   railbed fault plan scenarios/ecmp-seeded.yaml --cover 'h0->h1[2-5]' --cover 'h12->h0'
   railbed fault plan scenarios/quickstart.yaml --cover rd --max 3 --at 'spine*'
@@ -68,8 +68,9 @@ fails if it finds no proof. --max N finds N ports that see as many flows as poss
 	flags.StringArrayVar(&o.Flows, "cover", nil, "see these `FLOWS`; may be repeated")
 	flags.StringArrayVar(&o.At, "at", nil,
 		"choose only ports at `WHERE`, as for fault add; may be repeated (default all)")
-	flags.IntVar(&o.Max, "max", 0, "choose at most `N` ports (default as many as see all flows)")
-	flags.BoolVar(&o.Exact, "exact", false, "search longer, and fail unless the choice is proven to be the best")
+	flags.IntVar(&o.Max, "max", 0, "choose at most `NUMBER` ports (default as many as see all flows)")
+	flags.BoolVar(&o.Exact, "exact", false,
+		"search longer, and fail unless the choice is proven to be the best")
 	completeFlag(cmd, "cover", ofFile(a, func(file *spec.Testbed, p *plan.Plan) []string {
 		return runner.FlowWords(runner.Options{File: file, Plan: p})
 	}))
@@ -142,8 +143,8 @@ func quality(c *runner.Coverage, limit int) string {
 	case len(c.NotSeen) > 0:
 		return text + "; other choices may see more: --exact searches longer"
 	case c.AtLeast < len(c.Points):
-		return fmt.Sprintf("%s: at most %.2f times the fewest, which are at least %d; --exact searches longer", text,
-			float64(len(c.Points))/float64(c.AtLeast), c.AtLeast)
+		return fmt.Sprintf("%s: at most %.2f times the fewest, which are at least %d; "+
+			"--exact searches longer", text, c.Ratio, c.AtLeast)
 	case c.Greedy > len(c.Points):
 		return fmt.Sprintf("%s; these are the fewest, and the greedy method takes %d", text, c.Greedy)
 	}

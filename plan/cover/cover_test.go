@@ -70,7 +70,8 @@ func TestAgainstBruteForce(t *testing.T) {
 		}
 		cut := Fewest(flows, 0)
 		if cut.AtLeast > fewest || len(cut.Points) > cut.Greedy ||
-			float64(len(cut.Points)) > cut.Ratio*float64(fewest)+1e-9 || cut.Optimal && len(cut.Points) != fewest {
+			float64(len(cut.Points)) > cut.Ratio*float64(fewest)+1e-9 ||
+			cut.Optimal && len(cut.Points) != fewest {
 			t.Fatalf("problem %d, %v: without a search %+v, the fewest are %d", n, flows, cut, fewest)
 		}
 		if cut.Greedy > fewest {
@@ -83,13 +84,15 @@ func TestAgainstBruteForce(t *testing.T) {
 		}
 		for limit := 1; limit <= 4; limit++ {
 			got, cut := Most(flows, limit, plenty), Most(flows, limit, 0)
-			if seen := sees(flows, got.Points); len(got.Points) > limit || seen != most[limit] || !got.Optimal {
+			if seen := sees(flows, got.Points); len(got.Points) > limit || seen != most[limit] ||
+				!got.Optimal {
 				t.Fatalf("problem %d, %v: %d points %+v see %d flows, want %d", n, flows, limit, got, seen,
 					most[limit])
 			}
-			if seen := sees(flows, cut.Points); len(cut.Points) > limit || cut.Optimal && seen != most[limit] {
-				t.Fatalf("problem %d, %v: without a search %d points %+v see %d flows, and %d could", n, flows,
-					limit, cut, seen, most[limit])
+			if seen := sees(flows, cut.Points); len(cut.Points) > limit ||
+				cut.Optimal && seen != most[limit] {
+				t.Fatalf("problem %d, %v: without a search %d points %+v see %d flows, and %d could", n,
+					flows, limit, cut, seen, most[limit])
 			}
 		}
 	}

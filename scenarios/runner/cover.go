@@ -12,7 +12,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// CoverOptions are what Cover is asked for.
+// CoverOptions are the options of Cover.
 type CoverOptions struct {
 	// Flows are words for flows, as Flows takes them.
 	Flows []string
@@ -70,8 +70,8 @@ var ErrCover = errors.New("cover")
 // Cover chooses the fewest points that see flows of a file, by the plan's paths with all links up.
 func Cover(o Options, c CoverOptions) (*Coverage, error) {
 	if !o.Plan.Soft() {
-		return nil, fmt.Errorf("%w: faults of packets need soft switches; take fabric: {switch: {kind: soft}}",
-			ErrCover)
+		return nil, fmt.Errorf("%w: faults of packets need soft switches; take fabric: "+
+			"{switch: {kind: soft}}", ErrCover)
 	}
 	flows, err := Flows(o, c.Flows)
 	if err != nil {
@@ -85,8 +85,8 @@ func Cover(o Options, c CoverOptions) (*Coverage, error) {
 		return nil, err
 	}
 	if len(m.blind) > 0 && c.Max == 0 {
-		return nil, fmt.Errorf("%w: no port at these places sends all packets of %s; allow more places, or take "+
-			"a limit of points", ErrCover, several(m.blind))
+		return nil, fmt.Errorf("%w: no port at these places sends all packets of %s; allow more places, or "+
+			"take a limit of points", ErrCover, several(m.blind))
 	}
 	work := quick
 	if c.Exact {
@@ -99,8 +99,8 @@ func Cover(o Options, c CoverOptions) (*Coverage, error) {
 		chosen = cover.Most(m.flows, c.Max, work)
 	}
 	if c.Exact && !chosen.Optimal {
-		return nil, fmt.Errorf("%w: the best choice of points was not found within the bounds of the search; "+
-			"without exact, %d points are known, and at least %d are needed for all flows", ErrCover,
+		return nil, fmt.Errorf("%w: the best choice of points was not found within the bounds of the "+
+			"search; without exact, %d points are known, and at least %d are needed for all flows", ErrCover,
 			len(chosen.Points), chosen.AtLeast)
 	}
 	return m.coverage(o.Plan, chosen), nil

@@ -45,7 +45,7 @@ func decoded(t *testing.T, text string) Options {
 // TestFlows: the words for flows, and the flows that they name.
 func TestFlows(t *testing.T) {
 	ring := func(step string) (names []string) { // in both directions
-		for _, pair := range []string{"h0->h1", "h0->h3", "h1->h0", "h1->h2", "h2->h1", "h2->h3", "h3->h0", "h3->h2"} {
+		for _, pair := range strings.Fields("h0->h1 h0->h3 h1->h0 h1->h2 h2->h1 h2->h3 h3->h0 h3->h2") {
 			names = append(names, step+" "+pair)
 		}
 		return names
@@ -60,8 +60,8 @@ func TestFlows(t *testing.T) {
 		{[]string{"tcp"}, ring("reduce")},
 		{[]string{"datagrams"}, ring("datagrams")},
 		{[]string{"udp"}, []string{"udp h0->h2 port 20000 to 17000", "udp h0->h2 port 20002 to 17000",
-			"udp h0->h2 port 20004 to 17000", "udp h0->h3 port 20001 to 17000", "udp h0->h3 port 20003 to 17000",
-			"udp h0->h3 port 20005 to 17000"}},
+			"udp h0->h2 port 20004 to 17000", "udp h0->h3 port 20001 to 17000",
+			"udp h0->h3 port 20003 to 17000", "udp h0->h3 port 20005 to 17000"}},
 	} {
 		flows, err := Flows(o, c.words)
 		if err != nil {
@@ -92,7 +92,8 @@ func TestFlows(t *testing.T) {
 func TestWordsThatNameNoFlows(t *testing.T) {
 	adding := strings.Replace(covered, "kind: soft", "kind: soft, aggregation: {}", 1)
 	o := decoded(t, adding+"  - exec: {name: program, nodes: [h0], command: [true]}\n"+
-		"  - workload: {name: adds, kind: all-reduce, algorithm: in-network, transport: in-switch, size: 4KiB}\n")
+		"  - workload: {name: adds, kind: all-reduce, algorithm: in-network, "+
+		"transport: in-switch, size: 4KiB}\n")
 	for word, want := range map[string]string{
 		"h9->h0":      `no node or NIC is named "h9", want a name such as h0 or h0:eth0`,
 		"h0->h1:eth7": `no node or NIC is named "h1:eth7"`,
@@ -129,7 +130,8 @@ func TestCover(t *testing.T) {
 		"limit": {CoverOptions{Flows: []string{"h0->*", "h1->h2"}, At: []string{"nics"}, Max: 1},
 			[]string{"h0:eth0"}, 1, ""},
 		"within the limit": {CoverOptions{Flows: []string{"h0->*"}, Max: 3}, []string{"h0:eth0"}, 0, ""},
-		"blind":            {CoverOptions{Flows: []string{"h0->h2"}, At: []string{"spine1"}}, nil, 0, "allow more places"},
+		"blind": {CoverOptions{Flows: []string{"h0->h2"}, At: []string{"spine1"}}, nil, 0,
+			"allow more places"},
 		"blind, a limit": {CoverOptions{Flows: []string{"h0->h*"}, At: []string{"leaf1"}, Max: 1},
 			[]string{"leaf1:p1"}, 2, ""},
 		"nowhere":  {CoverOptions{Flows: []string{"h0->h2"}, At: []string{"h9"}}, nil, 0, `no port is at "h9"`},
@@ -153,7 +155,8 @@ func TestCover(t *testing.T) {
 				t.Errorf("%s: the fault at %s is %s", name, p.Point, text)
 			}
 		}
-		if slices.Sort(points); !slices.Equal(points, c.points) || len(got.NotSeen) != c.notSeen || !got.Optimal {
+		if slices.Sort(points); !slices.Equal(points, c.points) || len(got.NotSeen) != c.notSeen ||
+			!got.Optimal {
 			t.Errorf("%s: %+v, want %q, and %d flows not seen", name, got, c.points, c.notSeen)
 		}
 	}
@@ -169,7 +172,8 @@ func TestCover(t *testing.T) {
 // faults of both match the same number of packets.
 func TestCoverSeesThePackets(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	head, steps, _ := strings.Cut(strings.Replace(covered, "hosts-per-leaf: 2", "hosts-per-leaf: 1", 1), "steps:\n")
+	head, steps, _ := strings.Cut(
+		strings.Replace(covered, "hosts-per-leaf: 2", "hosts-per-leaf: 1", 1), "steps:\n")
 	steps = strings.Replace(steps, "to: [h2, h3]", "to: [h1]", 1)
 	plain := options(t, head+"steps:\n"+steps) // as below, because hashes depend on the testbed's name
 	var faults strings.Builder
@@ -193,14 +197,14 @@ func TestCoverSeesThePackets(t *testing.T) {
 			for _, p := range c.Points {
 				name := step + "-" + kind
 				points[name]++
-				fmt.Fprintf(&faults, "  - fault: {name: %s-%d, where: %q, match: %q, delay: {by: 1us}}\n", name,
-					points[name], p.Point, match)
+				fmt.Fprintf(&faults, "  - fault: {name: %s-%d, where: %q, match: %q, delay: {by: 1us}}\n",
+					name, points[name], p.Point, match)
 			}
 		}
 	}
 	if known, unknown := points["reduce-spines"], points["datagrams-spines"]; known != 2 || unknown != 8 {
-		t.Errorf("%d and %d ports of spines see two flows with known and with unknown ports, want 2 and 8", known,
-			unknown)
+		t.Errorf("%d and %d ports of spines see two flows with known and with unknown ports, want 2 and 8",
+			known, unknown)
 	}
 	r := runAll(t, t.Context(), options(t, head+"steps:\n"+faults.String()+steps+
 		"checks:\n  - workload: {name: reduce, correct: true}\n"))

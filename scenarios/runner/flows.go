@@ -103,8 +103,8 @@ func flowsOf(o *Options, steps []step, word string) (flows []Flow, err error) {
 	case len(over) > 0:
 		named = over
 	default:
-		return nil, fmt.Errorf("want 'SRC%sDST' in quotation marks, a transport, a step or %s: %s", arrow, AllFlows,
-			strings.Join(flowWords(steps), ", "))
+		return nil, fmt.Errorf("want 'SRC%sDST' in quotation marks, a transport, a step or %s: %s", arrow,
+			AllFlows, strings.Join(flowWords(steps), ", "))
 	}
 	for _, s := range named {
 		found, err := flowsOfStep(o, s)
@@ -186,8 +186,9 @@ func flowsOfStep(o *Options, s step) (flows []Flow, err error) {
 		connections, err := job.Connections()
 		for _, c := range connections {
 			if c.From.Node != c.To.Node {
-				flows = append(flows, Flow{name + " " + rankName(o.Plan, &c.From) + arrow + rankName(o.Plan, &c.To),
-					c.From.Node, forward.Flow{Src: c.Src.Addr(), Dst: c.Dst.Addr(), Protocol: c.Protocol,
+				pair := rankName(o.Plan, &c.From) + arrow + rankName(o.Plan, &c.To)
+				flows = append(flows, Flow{name + " " + pair, c.From.Node,
+					forward.Flow{Src: c.Src.Addr(), Dst: c.Dst.Addr(), Protocol: c.Protocol,
 						SrcPort: c.Src.Port(), DstPort: c.Dst.Port()}})
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Connection is what one end of a job sends to another. The ends are the ranks or, if the job has channels,
+// Connection is the stream of data from one end of a job to another. The ends are the ranks or, if the job has channels,
 // the channels of ranks.
 type Connection struct {
 	From, To plan.Rank

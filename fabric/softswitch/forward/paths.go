@@ -11,7 +11,7 @@ import (
 	"railbed/plan/spec"
 )
 
-// Flow is what switches hash of a packet, except for the IPv6 flow label.
+// Flow has the fields of a packet that switches hash, except for the IPv6 flow label.
 type Flow struct {
 	// Src is the source address. If it is invalid, the sender's socket is not bound, and the sender may use
 	// every NIC that leads to the destination.

@@ -138,13 +138,13 @@ func TestPathsWithoutAChoice(t *testing.T) {
 		bound        bool
 		want         []string
 	}{
-		{"bridges", "{topology: explicit, hosts: [a, b], connect: [a -- s, s -- t, b -- t], switches: {s: {}, " +
-			"t: {}}, switch: {kind: soft, forwarding: l2}}", false, []string{"a:eth0 s:p1 t:p1"}},
-		{"spray", "{topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: {kind: soft, " +
-			"load-balance: spray}}", true,
+		{"bridges", "{topology: explicit, hosts: [a, b], connect: [a -- s, s -- t, b -- t], " +
+			"switches: {s: {}, t: {}}, switch: {kind: soft, forwarding: l2}}", false, []string{"a:eth0 s:p1 t:p1"}},
+		{"spray", "{topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: " +
+			"{kind: soft, load-balance: spray}}", true,
 			[]string{"h0:eth0 leaf1:p1 spine1:p1 leaf2:p0", "h0:eth0 leaf1:p2 spine2:p1 leaf2:p0"}},
-		{"two NICs", "{topology: explicit, hosts: [a, b], connect: [a -- s, a -- t, b -- s, b -- t], switches: " +
-			"{s: {}, t: {}}, switch: {kind: soft}}", false, []string{"a:eth0 s:p1", "a:eth1 t:p1"}},
+		{"two NICs", "{topology: explicit, hosts: [a, b], connect: [a -- s, a -- t, b -- s, b -- t], " +
+			"switches: {s: {}, t: {}}, switch: {kind: soft}}", false, []string{"a:eth0 s:p1", "a:eth1 t:p1"}},
 	} {
 		p := plantest.Compile(t, fmt.Sprintf("name: t\nfabric: %s\n", c.fabric))
 		paths, err := NewPaths(p)
@@ -181,7 +181,8 @@ func TestPathsThatEndElsewhere(t *testing.T) {
 		want     string
 	}{
 		{"h9", own[0].Addrs[0].Addr(), other[0].Addrs[0].Addr(), "no node is named h9"},
-		{p.Nodes[0].Name, own[0].Addrs[0].Addr(), own[1].Addrs[0].Addr(), "is an address of " + p.Nodes[0].Name},
+		{p.Nodes[0].Name, own[0].Addrs[0].Addr(), own[1].Addrs[0].Addr(),
+			"is an address of " + p.Nodes[0].Name},
 		{p.Nodes[0].Name, own[0].Addrs[0].Addr(), other[1].Addrs[0].Addr(), "no path leads from"},
 		{p.Nodes[0].Name, own[0].Addrs[0].Addr(), p.Switches[0].Loopbacks[0].Addr(), "no path leads from"},
 	} {
