@@ -49,10 +49,11 @@ type Work int
 const mostPaths = 5000
 
 // Fewest returns the fewest points that see all flows, found by branch and bound, if the search ends
-// within work. Otherwise it returns the smallest choice that it found. The first choice is greedy: the
-// point with the most paths that no chosen point has, again and again. If d is the largest number of paths
-// of a point, this choice has at most 1 + 1/2 + ... + 1/d times the fewest points (Chvátal, "A Greedy
-// Heuristic for the Set-Covering Problem", 1979).
+// within work. Otherwise it returns the smallest choice that it found.
+//
+// The first choice is greedy: the point with the most paths that no chosen point has, again and again. It
+// has at most 1 + 1/2 + ... + 1/d times the fewest points, where d is the largest number of paths of a
+// point (Chvátal, "A Greedy Heuristic for the Set-Covering Problem", 1979).
 func Fewest(flows []Flow, work Work) Result {
 	p := newProblem(flows)
 	greedy := p.greedy()
@@ -177,9 +178,10 @@ func (p *problem) packing() (paths int) {
 }
 
 // Most returns at most limit points that see as many flows as possible. It takes the points that see all
-// flows, if these are not more. Otherwise it searches within work, and starts with a greedy choice: the
-// point that adds the largest share of flows, where each path of a flow is an equal share of the flow.
-// Result.Ratio is 0 unless the choice is optimal.
+// flows, if these are not more. Otherwise it searches within work.
+//
+// The search starts with a greedy choice: again and again the point that adds the largest share of flows.
+// Each path of a flow is an equal share of the flow. Result.Ratio is 0 unless the choice is optimal.
 func Most(flows []Flow, limit int, work Work) Result {
 	all := Fewest(flows, work)
 	if len(all.Points) <= limit {

@@ -9,8 +9,8 @@ import (
 	"railbed/workloads/collective"
 )
 
-// Connection is the stream of data from one end of a job to another. The ends are the ranks or, if the job has channels,
-// the channels of ranks.
+// Connection is the stream of data from one end of a job to another. The ends are the ranks or, if the job
+// has channels, the channels of ranks.
 type Connection struct {
 	From, To plan.Rank
 	Src, Dst netip.AddrPort

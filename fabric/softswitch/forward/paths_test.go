@@ -139,7 +139,8 @@ func TestPathsWithoutAChoice(t *testing.T) {
 		want         []string
 	}{
 		{"bridges", "{topology: explicit, hosts: [a, b], connect: [a -- s, s -- t, b -- t], " +
-			"switches: {s: {}, t: {}}, switch: {kind: soft, forwarding: l2}}", false, []string{"a:eth0 s:p1 t:p1"}},
+			"switches: {s: {}, t: {}}, switch: {kind: soft, forwarding: l2}}", false,
+			[]string{"a:eth0 s:p1 t:p1"}},
 		{"spray", "{topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: " +
 			"{kind: soft, load-balance: spray}}", true,
 			[]string{"h0:eth0 leaf1:p1 spine1:p1 leaf2:p0", "h0:eth0 leaf1:p2 spine2:p1 leaf2:p0"}},
