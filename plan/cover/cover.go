@@ -51,9 +51,9 @@ const mostPaths = 5000
 // Fewest returns the fewest points that see all flows, found by branch and bound, if the search ends
 // within work. Otherwise it returns the smallest choice that it found.
 //
-// The first choice is greedy: the point with the most paths that no chosen point has, again and again. It
-// has at most 1 + 1/2 + ... + 1/d times the fewest points, where d is the largest number of paths of a
-// point (Chvátal, "A Greedy Heuristic for the Set-Covering Problem", 1979).
+// The first choice is greedy: the point with the most paths that no chosen point has, again and again. If d
+// is the largest number of paths of a point, the size is at most the minimum times the d-th harmonic number
+// (Chvátal, "A Greedy Heuristic for the Set-Covering Problem", 1979).
 func Fewest(flows []Flow, work Work) Result {
 	p := newProblem(flows)
 	greedy := p.greedy()

@@ -223,7 +223,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		write("b.xml", nil):         "want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)",
+		write("b.xml", nil):         "want a file that ends in .txt (SimAI), .et or .json (Chakra), or .cm (htsim)",
 		filepath.Join(dir, "c.txt"): "no such file",
 		write("d.et", nil):          "want the file of rank 0", filepath.Join(dir, "e.0.et"): "no such file",
 	} {
