@@ -52,8 +52,8 @@ const mostPaths = 5000
 // within work. Otherwise it returns the smallest choice that it found.
 //
 // The first choice is greedy: the point with the most paths that no chosen point has, again and again. If d
-// is the largest number of paths of a point, the size is at most the minimum times the d-th harmonic number
-// (Chvátal, "A Greedy Heuristic for the Set-Covering Problem", 1979).
+// is the largest number of paths of a point, its size is at most the d-th harmonic number times the
+// minimum. See Chvátal, "A Greedy Heuristic for the Set-Covering Problem", 1979.
 func Fewest(flows []Flow, work Work) Result {
 	p := newProblem(flows)
 	greedy := p.greedy()

@@ -34,10 +34,10 @@ func (o Options) done(name string, b *training.Builder) (*training.Program, erro
 // maxFile bounds the size of a file in bytes.
 const maxFile = 64 << 20
 
-// Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim, and .et and
-// .json are Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
-// each rank, and so does NAME.0.json. A NAME.json in the same folder, if there is one, has the groups of
-// ranks.
+// Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim, and .et
+// and .json are Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
+// each rank. NAME.0.json stands for NAME.0.json and so on. A NAME.json in the same folder, if there is one,
+// has the groups of ranks.
 func Read(path string, o Options) (*training.Program, error) {
 	switch filepath.Ext(path) {
 	case ".txt":
@@ -55,8 +55,13 @@ func Read(path string, o Options) (*training.Program, error) {
 	case ".et", ".json":
 		return readChakraFiles(path, o)
 	}
-	return nil, fmt.Errorf("%s: want a file that ends in .txt (SimAI), .et or .json (Chakra), or .cm (htsim)", path)
+	return nil, fmt.Errorf("%s: want a file that ends in .txt (SimAI), .et or .json (Chakra), or .cm (htsim)",
+		path)
 }
+
+// AnyWorld reports whether the job of a file can have other numbers of ranks than the file says. Only
+// SimAI's can.
+func AnyWorld(path string) bool { return filepath.Ext(path) == ".txt" }
 
 func load(path string) ([]byte, error) {
 	text, err := spec.ReadRegular(path, maxFile)
