@@ -53,8 +53,8 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 		{"taken", "  - training: {name: a, background: true, trace: good.cm}\n  - training: {name: b, " +
 			"trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, of " +
 			"which other jobs use 2"},
-		{"world", "  - training: {name: a, trace: good.txt}\n", "file.yaml:4:5: training job: place 4 ranks: " +
-			"the testbed has 2; world: sets the number of ranks"},
+		{"world", "  - training: {name: a, trace: good.txt}\n", "file.yaml:4:5: training job: place 4 " +
+			"ranks: the testbed has 2; world: sets the number of ranks"},
 		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: " +
 			"2%}}\n", "file.yaml:4:72: training job: droppable has no effect"},
 		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n",
