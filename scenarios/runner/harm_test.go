@@ -137,8 +137,8 @@ func TestBlame(t *testing.T) {
 	const parted = "; fault c: no packets between h0 and h1, h[2-3]"
 	const killed = "; fault g: rank 0 in h0 crashed"
 	for after, want := range map[time.Duration]string{
-		0: always + "; fault b: h3 hung" + parted + "; fault e: spine1 rebooted; fault f: redis-* in h3 hung" +
-			killed,
+		0: always + "; fault b: h3 hung" + parted + "; fault e: spine1 rebooted" +
+			"; fault f: redis-* in h3 hung" + killed,
 		3 * time.Second: always + parted + killed,
 	} {
 		if err := s.blame(failed, began.Add(after)); err.Error() != want || !errors.Is(err, failed) {
