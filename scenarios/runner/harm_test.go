@@ -52,6 +52,8 @@ func crashed() map[string][2]string {
 		kind, transport, _ := strings.Cut(over, " ")
 		cases[over] = [2]string{cases[kind][0] + ", transport: " + transport, rank}
 	}
+	cases["hang"] = cases["all-reduce roce"]
+	cases["partition"] = [2]string{cases["all-reduce rd"][0], "peer failed"}
 	for _, kind := range []string{spec.OpenMPI, spec.MPICH, spec.UCX, spec.Libfabric, spec.IPerf3,
 		spec.Redis} {
 		long := "iterations: 10000000"
@@ -63,9 +65,15 @@ func crashed() map[string][2]string {
 	return cases
 }
 
-// TestCrashEndsEveryKind crashes a node while a workload, a stack or another step runs. The step ends within
+// harms are the cases with other faults than a crash, and the words for them in errors.
+var harms = map[string][2]string{
+	"hang":      {"where: h1, hang: true", "h1 hung"},
+	"partition": {"partition: [[h1], [h0, h2]]", "no packets between h1 and h0, h2"},
+}
+
+// TestFaultsEndEveryKind crashes a node while a workload, a stack or another step runs. The step ends within
 // the bound, and its error names the node that is missing.
-func TestCrashEndsEveryKind(t *testing.T) {
+func TestFaultsEndEveryKind(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	cases := crashed()
 	for i, name := range slices.Sorted(maps.Keys(cases)) {
@@ -75,6 +83,10 @@ func TestCrashEndsEveryKind(t *testing.T) {
 			}
 			if kind, is := strings.CutPrefix(name, "stack "); is {
 				hosttest.Need(t, stackFeatures[kind])
+			}
+			fault, other := harms[name]
+			if !other {
+				fault = [2]string{"where: h1, crash: true", "h1 crashed"}
 			}
 			t.Parallel()
 			o := options(t, fmt.Sprintf(`
@@ -87,8 +99,8 @@ nodes: {default: {ranks: 1}}
 steps:
   - %s, name: job}
   - at: 1s
-    fault: {name: gone, where: h1, crash: true}
-`, cases[name][0]))
+    fault: {name: gone, %s}
+`, cases[name][0], fault[0]))
 			o.File.Name = fmt.Sprintf("harm-%d-%d", os.Getpid(), i)
 			var err error
 			if o.Plan, err = plan.Compile(o.File); err != nil {
@@ -98,12 +110,12 @@ steps:
 			if err != nil {
 				t.Fatal(err)
 			}
-			job, fault := r.Steps[0], r.Steps[1]
-			took := time.Duration((job.End - fault.Start) * float64(time.Second))
+			job := r.Steps[0]
+			took := time.Duration((job.End - r.Steps[1].Start) * float64(time.Second))
 			if job.State != report.Failed || took > crashBound || r.Verdict == verdict.Unsupported ||
 				!strings.Contains(job.Error, cases[name][1]) ||
-				!strings.HasSuffix(job.Error, "; fault gone: h1 crashed") {
-				t.Errorf("%s, %s %v after the crash: %s", r.Verdict, job.State, took, job.Error)
+				!strings.HasSuffix(job.Error, "; fault gone: "+fault[1]) {
+				t.Errorf("%s, %s %v after the fault: %s", r.Verdict, job.State, took, job.Error)
 			}
 		})
 	}
