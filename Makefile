@@ -46,7 +46,7 @@ ROOTLESS := ./testbed ./testbed/ui ./internal/usage ./internal/rundir ./cli ./te
 NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \
 	TestTimesOfMessagesAddUp TestTimesOfSumsAddUp TestWhyNamesTheCause TestWorkloadsInAGuest \
 	TestPageInBrowser TestVerifyJudgesRatesAsTheRunDid TestLeftOutIsTold TestWhatCannotBeProvedDoesNotPass \
-	TestKeyLogOpensRecordings TestEqualPacketsAreToldApart TestEveryCheckCanFail \
+	TestKeyLogOpensRecordings TestEqualPacketsAreToldApart TestFaultsEndEveryKind TestEveryCheckCanFail \
 	TestChecksOfReliableDatagramsCanFail TestWiresharkShowsWhatSwitchesDid
 ROOTLESSFLAGS := -skip '^$(call either,$(NOT_ROOTLESS))'
 

@@ -28,6 +28,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"verify", ""}, "pcapng"},
 		{[]string{"report", "a", "--", ""}, "zip"}, // and directories
 		{[]string{"doctor", ""}, "netns"},
+		{[]string{"fault", "plan", "../scenarios/quickstart.yaml", "--cover", ""}, "rd\n"},
+		{[]string{"fault", "plan", "../scenarios/quickstart.yaml", "--at", ""}, "spine1"},
 		{[]string{"rdma", ""}, "write-bw"},
 		{[]string{"rdma", "atomic-bw", "--atomic_type", ""}, "CMP_AND_SWAP"},
 	} {

@@ -105,7 +105,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			}
 			return soft(func(p *plan.Plan, value string) { p.Switches[0].Kind = value })(value)
 		},
-		"Switch.forwarding": soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
+		"FaultRewrite.checksums": only(spec.UpdateChecksums, spec.KeepChecksums),
+		"Switch.forwarding":      soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
 		"Switch.load-balance": soft(func(p *plan.Plan, value string) {
 			p.Switches[0].Soft.LoadBalance = value
 		}),

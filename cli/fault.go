@@ -22,11 +22,13 @@ func newFaultCommand(a *app) *cobra.Command {
 		Long: `Harm chosen packets of a running testbed where they leave a port: drop, delay, reorder,
 duplicate, corrupt, rewrite, truncate, trim, mark, mirror or misroute them, limit their
 rate, or answer them with pauses. Or partition the nodes, or reboot a switch. This needs
-soft switches. In files, the step fault: does the same, and can also crash or hang nodes.`,
+soft switches. In files, the step fault: does the same, and can also crash or hang nodes.
+fault plan needs no testbed: it finds the places of faults in a file.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFaultAddCommand(a), newFaultListCommand(a), newFaultClearCommand(a))
+	cmd.AddCommand(newFaultAddCommand(a), newFaultListCommand(a), newFaultClearCommand(a),
+		newFaultPlanCommand(a))
 	return cmd
 }
 

@@ -86,6 +86,7 @@ func TestJSON(t *testing.T) {
 		{path: "link set", args: []string{"h0--leaf1", "-t", name, "--rate", "10mbit"}},
 		{path: "fault add", args: []string{"h0", "--drop", "every: 1000", "-t", name}},
 		{path: "fault list", args: []string{"-t", name}},
+		{path: "fault plan", args: []string{file, "--cover", "all"}},
 		{path: "fault clear", args: []string{"--all", "-t", name}},
 		{path: "test", args: []string{scenario, "--out", filepath.Join(dir, "suite")}},
 		{path: "probe", args: []string{"h0", "h1", "-t", name, "--count", "1"}},

@@ -15,10 +15,12 @@ type Training struct {
 	// Model describes the job by its model and its division among ranks.
 	Model *Model `yaml:"model,omitempty" json:"model,omitempty"`
 	// Trace is a file with the job: a workload of SimAI or AICB (.txt), the first of Chakra's
-	// execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). The path is relative to
-	// this file.
+	// execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). Chakra's traces can also be
+	// JSON (NAME.0.json). The path is relative to this file.
 	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
 	// World is the number of ranks of the job of a trace. Default: the number that the trace gives.
+	// The ranks of a traffic matrix of htsim are the nodes that its connections use. If world is the
+	// number after Nodes, all nodes are ranks.
 	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096"`
 	// Ranks lists the testbed's ranks that the job uses, in the order of the job's own ranks. In
 	// that order tensor parallel ranks are neighbours, then data parallel ranks, then stages of the

@@ -50,22 +50,25 @@ func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout 
 func (f *faultStep) do(ctx context.Context, s *session) error {
 	f.testbed = s.testbed
 	if !f.spec.OfNodes() {
+		s.keepHarm(harmOf(f.spec, nil, s.dilation().Wait))
 		return s.testbed.AddFault(ctx, *f.spec)
 	}
 	row := report.Fault{Name: f.spec.Name, Where: f.spec.Where, Does: f.spec.String(),
 		Places: []report.FaultPlace{}}
 	for _, n := range s.plan.Nodes {
-		if !s.plan.FaultNode(f.spec, n.Name) {
-			continue
+		if s.plan.FaultNode(f.spec, n.Name) {
+			f.nodes = append(f.nodes, n.Name)
 		}
-		f.nodes = append(f.nodes, n.Name)
-		processes, err := f.harm(ctx, s, n.Name)
+	}
+	s.keepHarm(harmOf(f.spec, f.nodes, s.dilation().Wait)) // before other steps fail because of it
+	for _, name := range f.nodes {
+		processes, err := f.harm(ctx, s, name)
 		if err != nil {
 			return err
 		}
 		row.Matched++
 		row.Hit += uint64(processes)
-		row.Places = append(row.Places, report.FaultPlace{Port: n.Name, Matched: 1, Hit: uint64(processes)})
+		row.Places = append(row.Places, report.FaultPlace{Port: name, Matched: 1, Hit: uint64(processes)})
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

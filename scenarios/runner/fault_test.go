@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -202,26 +201,6 @@ steps:
 checks:
   - workload: {name: ar, correct: true}
 `
-}
-
-// TestCrashNamesWhoIsMissing: a workload whose node crashes ends within a bounded time, and names the rank
-// that is missing.
-func TestCrashNamesWhoIsMissing(t *testing.T) {
-	hosttest.Need(t, hosttest.Testbed)
-	for _, transport := range []string{"tcp", "rd", "roce"} {
-		t.Run(transport, func(t *testing.T) {
-			file := reducing(transport, "{name: gone, where: h1, crash: true}")
-			r := runAll(t, t.Context(), options(t, file))
-			carried(t, r)
-			if took := r.Finished.Sub(r.Started); r.Verdict != verdict.Fail || took > 40*time.Second ||
-				!strings.Contains(r.Reason, "rank 1 on h1") {
-				t.Errorf("%s after %v: %q", r.Verdict, took, r.Reason)
-			}
-			if len(r.Faults) != 1 || r.Faults[0].Matched != 1 || r.Faults[0].Hit < 1 {
-				t.Errorf("faults %+v", r.Faults)
-			}
-		})
-	}
 }
 
 // TestFaultsOfPrograms: one rank of a node stops while others go on, and a program is killed by its name.

@@ -35,6 +35,8 @@ type session struct {
 	captures  []*recording
 	workloads []finished
 	faults    []report.Fault  // crashes and hangs
+	harms     []*harm         // crashes, hangs and partitions
+	harmed    []func(*harm)   // called for each
 	adding    []uint16        // jobs of the aggregators of running workloads
 	stacks    []stacks.Result // in the order of their end
 	keys      *privacy.KeyLog // of workloads with a key log

@@ -42,6 +42,8 @@ func (k *stackStep) do(ctx context.Context, s *session) error {
 		opened = append(opened, logs)
 		return logs.out, logs.err, nil
 	}
+	ctx, done := s.withPatience(ctx, k.programs(s.plan))
+	defer done()
 	result, err := stacks.Run(ctx, s.testbed, job)
 	for _, logs := range opened {
 		err = errors.Join(err, s.closeLogs(k.index, logs))

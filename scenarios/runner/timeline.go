@@ -203,9 +203,14 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 
 // do does a step within its limit.
 func (t *timeline) do(ctx context.Context, s step) error {
-	return t.bounded(ctx, s.limit(clock.Dilation(t.clock.Dilation())), func(ctx context.Context) error {
+	began := time.Now()
+	err := t.bounded(ctx, s.limit(clock.Dilation(t.clock.Dilation())), func(ctx context.Context) error {
 		return s.do(ctx, t.session)
 	})
+	if err != nil && ctx.Err() == nil {
+		return t.session.blame(err, began)
+	}
+	return err
 }
 
 // complete does a step, and undoes what is temporary later.

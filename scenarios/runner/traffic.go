@@ -52,8 +52,10 @@ func (p *preparation) traffic(f stepFrame, t *spec.Traffic) step {
 
 func (t *trafficStep) object() string { return t.Name }
 
-// port returns the port of the sinks.
+// port returns the port of the sinks, and firstPort the first source port of each node.
 func (t *trafficStep) port() uint16 { return sinkPort + t.ordinal }
+
+func (t *trafficStep) firstPort() uint16 { return sourcePort + t.ordinal*sourceWay%8000 }
 
 func (t *trafficStep) limit(by clock.Dilation) time.Duration {
 	return by.Wait(time.Duration(t.spec.For)) + controlTimeout
@@ -79,8 +81,6 @@ func (t *trafficStep) do(ctx context.Context, s *session) error {
 func (s *session) dilation() clock.Dilation { return clock.Dilation(s.plan.Dilation) }
 
 // matching returns the nodes that match any of some patterns, in the plan's order.
-func (s *session) matching(patterns []string) []*plan.Node { return matching(s.plan, patterns) }
-
 func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
 	for i := range p.Nodes {
 		node := &p.Nodes[i]
@@ -128,8 +128,8 @@ type hand struct {
 
 // fill starts a process in each node, the sinks first.
 func (c *crew) fill(ctx context.Context, step *trafficStep) error {
-	t, from := step.spec, c.session.matching(step.spec.From)
-	targets := c.targets(t, from)
+	t := step.spec
+	from, targets := step.between(c.session.plan)
 	at := map[string]netip.AddrPort{}
 	for _, to := range targets {
 		for _, node := range to {
@@ -156,7 +156,7 @@ func (c *crew) fill(ctx context.Context, step *trafficStep) error {
 			}
 			source := &traffic.Source{
 				From:    addr,
-				Port:    sourcePort + step.ordinal*sourceWay%8000,
+				Port:    step.firstPort(),
 				Flows:   t.Flows,
 				Payload: int(t.Size) - headers,
 				Frame:   int(t.Size),
@@ -183,17 +183,19 @@ func (c *crew) fill(ctx context.Context, step *trafficStep) error {
 	return nil
 }
 
-// targets returns the nodes to which each node sends.
-func (c *crew) targets(t *spec.Traffic, from []*plan.Node) [][]*plan.Node {
-	targets := make([][]*plan.Node, len(from))
+// between returns the nodes that send, and for each of them the nodes to which it sends.
+func (t *trafficStep) between(p *plan.Plan) (from []*plan.Node, targets [][]*plan.Node) {
+	from = matching(p, t.spec.From)
 	for i, node := range from {
-		candidates := c.session.matching(t.To)
-		if t.Shift > 0 {
-			candidates = []*plan.Node{from[(i+t.Shift)%len(from)]}
+		candidates := matching(p, t.spec.To)
+		if t.spec.Shift > 0 {
+			candidates = []*plan.Node{from[(i+t.spec.Shift)%len(from)]}
 		}
-		targets[i] = slices.DeleteFunc(candidates, func(to *plan.Node) bool { return to.Name == node.Name })
+		targets = append(targets, slices.DeleteFunc(candidates, func(to *plan.Node) bool {
+			return to.Name == node.Name
+		}))
 	}
-	return targets
+	return from, targets
 }
 
 // pauser returns the order to pause the switch at a node's first NIC, or nil if the step sends

@@ -43,6 +43,9 @@ func (p *preparation) training(f stepFrame, t *spec.Training) step {
 	chosen := t.Ranks
 	if len(chosen) == 0 {
 		if chosen, err = placement.Choose(p.o.Plan, t.Placement, len(program.Tasks), p.taken); err != nil {
+			if trace.AnyWorld(t.Trace) {
+				err = fmt.Errorf("%w; world: sets the number of ranks", err)
+			}
 			p.wrong(ErrTraining, f.at, err)
 			return made
 		}

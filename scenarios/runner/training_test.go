@@ -53,6 +53,8 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 		{"taken", "  - training: {name: a, background: true, trace: good.cm}\n  - training: {name: b, " +
 			"trace: good.cm}\n", "file.yaml:5:5: training job: place 2 ranks: the testbed has 2, of " +
 			"which other jobs use 2"},
+		{"world", "  - training: {name: a, trace: good.txt}\n", "file.yaml:4:5: training job: place 4 " +
+			"ranks: the testbed has 2; world: sets the number of ranks"},
 		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: " +
 			"2%}}\n", "file.yaml:4:72: training job: droppable has no effect"},
 		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n",
@@ -60,11 +62,12 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 		{"no trace", "  - training: {name: a, trace: none.cm}\n", "file.yaml:4:32: training job: "},
 		{"wrong trace", "  - training: {name: a, trace: wrong.cm}\n", "wrong.cm:3: node 1 sends to itself"},
 		{"too large", "  - training: {name: a, model: {layers: 1, hidden: 65536, sequence: 32, tflops: 1, " +
-			"dp: 2}}\n", "want a multiple of 4 from 4 to"},
+			"dp: 2}}\n", "want at most 1GiB: divide bytes-scale by"},
 	} {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
 			"file.yaml": head + c.steps, "good.cm": "Nodes 2\nConnections 1\n0->1 start 0 size 100\n",
+			"good.txt": "MICRO all_gpus: 4\n1\nl -1 1 ALLREDUCE 64 1 NONE 0 1 NONE 0 1\n",
 			"wrong.cm": "Nodes 2\nConnections 1\n1->1 start 0 size 100\n",
 		} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -352,8 +352,8 @@ func TestCheckBoundsMemory(t *testing.T) {
 		ranks, operations int
 		want              string
 	}{
-		{2, 5, "rank 0 has buffers of 5GiB for exchanges, want at most 4GiB: divide bytes-scale by 2"},
-		{8, 4, "all ranks have buffers of 32GiB for exchanges, want at most 16GiB: divide bytes-scale " +
+		{2, 5, "rank 0 has buffers for exchanges of 5GiB, want at most 4GiB: divide bytes-scale by 2"},
+		{8, 4, "all ranks have buffers for exchanges of 32GiB, want at most 16GiB: divide bytes-scale " +
 			"by 2"},
 	} {
 		b := NewBuilder(c.ranks)

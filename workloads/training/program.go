@@ -365,18 +365,19 @@ func (p *Program) checkMemory() error {
 		}
 	}
 	most := slices.Max(ranks)
-	if err := fits(fmt.Sprintf("rank %d has", slices.Index(ranks, most)), most, maxRankBytes); err != nil {
+	who := fmt.Sprintf("rank %d has", slices.Index(ranks, most))
+	if err := fits(who+" buffers for exchanges of", most, maxRankBytes); err != nil {
 		return err
 	}
-	return fits("all ranks have", all, maxJobBytes)
+	return fits("all ranks have buffers for exchanges of", all, maxJobBytes)
 }
 
-func fits(who string, bytes, most uint64) error {
+func fits(what string, bytes, most uint64) error {
 	if bytes <= most {
 		return nil
 	}
-	return fmt.Errorf("%s buffers of %v for exchanges, want at most %v: divide bytes-scale by %d", who,
-		units.Bytes(bytes), units.Bytes(most), (bytes+most-1)/most)
+	return fmt.Errorf("%s %v, want at most %v: divide bytes-scale by %d", what, units.Bytes(bytes),
+		units.Bytes(most), (bytes+most-1)/most)
 }
 
 func (p *Program) checkOperation(o *Operation) error {
@@ -386,10 +387,12 @@ func (p *Program) checkOperation(o *Operation) error {
 	if len(o.Ranks) < 2 {
 		return fmt.Errorf("%s among %d ranks, want at least 2", o.Kind, len(o.Ranks))
 	}
-	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%elementSize != 0 ||
-		o.Bytes > maxBytes {
-		return fmt.Errorf("%s of %d bytes, want a multiple of %[3]d from %[3]d to %[4]d, or 0 for a barrier",
-			o.Kind, o.Bytes, elementSize, maxBytes)
+	if err := fits(fmt.Sprintf("%s of", o.Kind), o.Bytes, maxBytes); err != nil {
+		return err
+	}
+	if barrier := o.Kind == schedule.Barrier; barrier != (o.Bytes == 0) || o.Bytes%elementSize != 0 {
+		return fmt.Errorf("%s of %d bytes, want a multiple of %d, or 0 for a barrier", o.Kind, o.Bytes,
+			elementSize)
 	}
 	seen := map[int]bool{}
 	for _, rank := range o.Ranks {

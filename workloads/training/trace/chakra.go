@@ -1,9 +1,11 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
 	"container/heap"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -42,7 +44,8 @@ const (
 )
 
 // readChakra reads execution traces of Chakra, one for each rank. A trace is the metadata and then
-// the nodes, each message preceded by its length as a varint. ReadChakra uses a node's id, type,
+// the nodes, each message preceded by its length as a varint. A file whose name ends in .json is JSON, see
+// readJSON. ReadChakra uses a node's id, type,
 // dependencies and duration, and its attributes comm_type, comm_size, comm_src, comm_dst, comm_tag
 // and pg_name.
 //
@@ -53,7 +56,8 @@ const (
 //
 // A message is sent when its sender's node is reached. Its receiver's node is done when it is
 // reached and the message has arrived, as in ASTRA-sim. Messages from one rank to another with the
-// same tag must be in the same order at both ranks. Errors name the byte.
+// same tag must be in the same order at both ranks. Errors name the byte, or the line and the column of
+// JSON.
 func readChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
 	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
 		return nil, fmt.Errorf("%d execution traces, want one for each of %d ranks", len(files), o.Ranks)
@@ -92,12 +96,36 @@ type chakraNode struct {
 	before   []int // nodes that wait for this node
 }
 
+// errorAt returns an error about a byte of the file. For JSON it names the line and the column.
 func (c *chakra) errorAt(offset int, format string, args ...any) error {
-	return fmt.Errorf("%s: byte %d: %s", c.Name, offset, fmt.Sprintf(format, args...))
+	what := fmt.Sprintf(format, args...)
+	if !c.json() {
+		return fmt.Errorf("%s: byte %d: %s", c.Name, offset, what)
+	}
+	before := c.Content[:offset]
+	line := bytes.Count(before, []byte("\n"))
+	return fmt.Errorf("%s:%d:%d: %s", c.Name, line+1, offset-bytes.LastIndexByte(before, '\n'), what)
 }
 
-// read splits the file into messages.
+func (c *chakra) json() bool { return filepath.Ext(c.Name) == ".json" }
+
+// read reads the nodes.
 func (c *chakra) read() error {
+	read := c.readMessages
+	if c.json() {
+		read = c.readJSON
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	if len(c.nodes) == 0 {
+		return c.errorAt(len(c.Content), "the file ends without a node")
+	}
+	return nil
+}
+
+// readMessages splits the file into messages.
+func (c *chakra) readMessages() error {
 	for offset, first := 0, true; offset < len(c.Content); first = false {
 		message, n := protowire.ConsumeBytes(c.Content[offset:])
 		if n < 0 {
@@ -112,17 +140,35 @@ func (c *chakra) read() error {
 		if err := c.node(&node, message); err != nil {
 			return err
 		}
-		if _, twice := c.at[node.id]; twice {
-			return c.errorAt(start, "node %d occurs twice, want each id once", node.id)
+		if err := c.add(node); err != nil {
+			return err
 		}
-		if len(c.nodes) == maxNodes {
-			return c.errorAt(start, "more than the limit of %d nodes", maxNodes)
-		}
-		c.at[node.id] = len(c.nodes)
-		c.nodes = append(c.nodes, node)
 	}
-	if len(c.nodes) == 0 {
-		return c.errorAt(len(c.Content), "the file ends without a node")
+	return nil
+}
+
+func (c *chakra) add(node chakraNode) error {
+	if _, twice := c.at[node.id]; twice {
+		return c.errorAt(node.offset, "node %d occurs twice, want each id once", node.id)
+	}
+	if len(c.nodes) == maxNodes {
+		return c.errorAt(node.offset, "more than the limit of %d nodes", maxNodes)
+	}
+	c.at[node.id] = len(c.nodes)
+	c.nodes = append(c.nodes, node)
+	return nil
+}
+
+func checkKind(kind uint64) error {
+	if kind == 0 || kind >= nodeTypes {
+		return fmt.Errorf("a node of type %d, want 1 to %d", kind, nodeTypes-1)
+	}
+	return nil
+}
+
+func checkDuration(micros uint64) error {
+	if micros > uint64(time.Hour/time.Microsecond) {
+		return fmt.Errorf("a duration of %d us, want at most an hour", micros)
 	}
 	return nil
 }
@@ -173,9 +219,10 @@ func (c *chakra) node(node *chakraNode, message []byte) error {
 			case fieldName:
 				node.name = string(bytes)
 			case fieldType:
-				if node.kind = number; number == 0 || number >= nodeTypes {
-					return c.errorAt(offset, "a node of type %d, want 1 to %d", number, nodeTypes-1)
+				if err := checkKind(number); err != nil {
+					return c.errorAt(offset, "%v", err)
 				}
+				node.kind = number
 			case fieldControl, fieldData:
 				if bytes == nil {
 					node.after = append(node.after, number)
@@ -190,9 +237,10 @@ func (c *chakra) node(node *chakraNode, message []byte) error {
 					node.after, bytes = append(node.after, id), bytes[length:]
 				}
 			case fieldDuration:
-				if node.micros = number; number > uint64(time.Hour/time.Microsecond) {
-					return c.errorAt(offset, "a duration of %d us, want at most an hour", number)
+				if err := checkDuration(number); err != nil {
+					return c.errorAt(offset, "%v", err)
 				}
+				node.micros = number
 			case fieldAttribute:
 				return c.attribute(node, offset, bytes)
 			}

@@ -44,8 +44,8 @@ message_type { name: "Node"
   field { name: "attr" number: 10 type: TYPE_MESSAGE type_name: ".chakra.Attr" label: LABEL_REPEATED } }
 `
 
-// encoded are messages in protobuf's text form, the first one of the metadata, as a file.
-func encoded(t testing.TB, messages ...string) []byte {
+// messages are messages in protobuf's text form, the first one of the metadata.
+func messages(t testing.TB, texts ...string) (all []proto.Message) {
 	t.Helper()
 	var file descriptorpb.FileDescriptorProto
 	if err := prototext.Unmarshal([]byte(et), &file); err != nil {
@@ -55,13 +55,22 @@ func encoded(t testing.TB, messages ...string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var content []byte
-	for i, text := range messages {
+	for i, text := range texts {
 		m := dynamicpb.NewMessage(described.Messages().ByName(
 			map[bool]protoreflect.Name{true: "Metadata", false: "Node"}[i == 0]))
 		if err := prototext.Unmarshal([]byte(text), m); err != nil {
 			t.Fatal(err)
 		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// encoded are messages as a file.
+func encoded(t testing.TB, texts ...string) []byte {
+	t.Helper()
+	var content []byte
+	for _, m := range messages(t, texts...) {
 		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
@@ -78,13 +87,18 @@ const (
 )
 
 // chakraFiles are a send, a computation and an all-reduce of both ranks.
-func chakraFiles(t testing.TB) []File {
-	return []File{
-		{"f.0.et", encoded(t, metadata, reduce, compute,
-			`id: 5 type: 5 ctrl_deps: [9] attr { name: "comm_dst" int32_val: 1 } attr { name: "comm_tag" fixed32_val: 4 } attr { name: "comm_size" uint64_val: 100 }`, `id: 9 type: 1`)},
-		{"f.1.et", encoded(t, metadata, reduce, compute,
-			`id: 5 type: 6 attr { name: "comm_src" int32_val: 0 } attr { name: "comm_tag" int64_val: 4 } attr { name: "comm_size" uint64_val: 100 }`)},
+func chakraFiles(t testing.TB) (files []File) {
+	for rank, nodes := range chakraNodes {
+		files = append(files, File{fmt.Sprintf("f.%d.et", rank), encoded(t, nodes...)})
 	}
+	return files
+}
+
+var chakraNodes = [][]string{
+	{metadata, reduce, compute,
+		`id: 5 type: 5 ctrl_deps: [9] attr { name: "comm_dst" int32_val: 1 } attr { name: "comm_tag" fixed32_val: 4 } attr { name: "comm_size" uint64_val: 100 }`, `id: 9 type: 1`},
+	{metadata, reduce, compute,
+		`id: 5 type: 6 attr { name: "comm_src" int32_val: 0 } attr { name: "comm_tag" int64_val: 4 } attr { name: "comm_size" uint64_val: 100 }`},
 }
 
 func TestChakra(t *testing.T) {

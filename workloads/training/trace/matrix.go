@@ -2,6 +2,7 @@ package trace
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,8 +25,14 @@ import (
 // connections are done, as many as the barrier's count. The sender must know that, so the firing
 // connections must begin or end at its node. If a firing connection ends there, send_done_trigger
 // too fires when the message has arrived. prio has no effect; addon and failures are refused.
+//
+// Ranks are the nodes that connections use, in ascending order. Only if the job has as many ranks as Nodes
+// says, each node is the rank of its number. Connections with msg are messages of the connection with the
+// same id (spcl/HTSIM). Each message is a transfer of its own. The number after msg is optional and has no
+// effect.
 func readMatrix(name string, text []byte, o Options) (*training.Program, error) {
-	m := &matrix{name: name, triggers: map[int]*matrixTrigger{}, flows: map[int]bool{}}
+	m := &matrix{name: name, triggers: map[int]*matrixTrigger{}, flows: map[int]*matrixConnection{},
+		ranks: map[int]int{}}
 	counts := map[string]int{"Nodes": -1, "Connections": -1, "Triggers": 0, "Failures": 0}
 	all := lines(text)
 	for i, words := range all {
@@ -55,25 +62,55 @@ func readMatrix(name string, text []byte, o Options) (*training.Program, error) 
 			return nil, err
 		}
 	}
-	if err := m.checkCounts(counts, len(all), o.Ranks); err != nil {
+	if err := m.checkCounts(counts, len(all)); err != nil {
 		return nil, err
 	}
-	b, err := m.program(counts["Nodes"])
+	ranks, err := m.ranksOf(counts["Nodes"], o.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	b, err := m.program(ranks)
 	if err != nil {
 		return nil, err
 	}
 	return o.done(name, b)
 }
 
-// checkCounts compares the counts that the file states with its lines. ranks is 0 for any number.
-func (m *matrix) checkCounts(counts map[string]int, last, ranks int) error {
-	switch nodes := counts["Nodes"]; {
-	case nodes < 0:
-		return lineError(m.name, last, "the file has no line Nodes, want the job's number of ranks, 1 to %d",
-			training.MaxRanks)
-	case nodes < 1 || nodes > training.MaxRanks || ranks != 0 && ranks != nodes:
-		return lineError(m.name, last, "Nodes is %d, want the job's number of ranks, 1 to %d", nodes,
-			training.MaxRanks)
+// ranksOf numbers the ranks of the nodes, and returns how many ranks there are. asked is the number that
+// the job has to have, or 0 for any.
+func (m *matrix) ranksOf(nodes, asked int) (ranks int, err error) {
+	used := map[int]bool{}
+	for _, c := range m.connections {
+		used[c.from], used[c.to] = true, true
+	}
+	if asked == nodes {
+		for node := range used {
+			m.ranks[node] = node
+		}
+		return nodes, nil
+	}
+	for rank, node := range slices.Sorted(maps.Keys(used)) {
+		m.ranks[node] = rank
+	}
+	switch ranks = len(used); {
+	case ranks > training.MaxRanks || ranks == 0:
+		return 0, lineError(m.name, 1, "connections use %d nodes, want 1 to %d", ranks, training.MaxRanks)
+	case asked != 0 && asked != ranks:
+		all := ""
+		if nodes <= training.MaxRanks {
+			all = fmt.Sprintf(", or world: %d for all Nodes", nodes)
+		}
+		return 0, lineError(m.name, 1, "the job has %d ranks, want world: %d for the nodes that connections "+
+			"use%s", asked, ranks, all)
+	}
+	return ranks, nil
+}
+
+// checkCounts compares the counts that the file states with its lines.
+func (m *matrix) checkCounts(counts map[string]int, last int) error {
+	switch {
+	case counts["Nodes"] < 1:
+		return lineError(m.name, last, "the file has no line Nodes, want the number of nodes")
 	case counts["Connections"] < 0:
 		return lineError(m.name, last, "the file has %d connections and no line Connections, want "+
 			"Connections %d", len(m.connections), len(m.connections))
@@ -93,12 +130,15 @@ type matrix struct {
 	name        string
 	connections []matrixConnection
 	triggers    map[int]*matrixTrigger
-	flows       map[int]bool
+	flows       map[int]*matrixConnection // the first of each id
+	ranks       map[int]int               // by node
 	defined     int
 }
 
 type matrixConnection struct {
-	line, from, to    int
+	line, id          int
+	from, to          int  // nodes
+	message           bool // it has msg
 	size              uint64
 	start             time.Duration
 	started           bool
@@ -123,31 +163,40 @@ func (m *matrix) number(line int, what, word string, most int) (int, error) {
 	return n, nil
 }
 
+const matrixKeys = "start, size, id, msg, trigger, send_done_trigger, recv_done_trigger or prio"
+
 // connection parses a line a->b.
 func (m *matrix) connection(line int, words []string, nodes int) error {
 	c := matrixConnection{line: line}
 	from, to, _ := strings.Cut(words[0], "->")
 	for _, end := range []struct {
 		word string
-		rank *int
+		node *int
 	}{{from, &c.from}, {to, &c.to}} {
 		n, err := m.number(line, "a node", end.word, nodes-1)
 		if err != nil {
 			return err
 		}
-		*end.rank = n
+		*end.node = n
 	}
 	if c.from == c.to {
 		return lineError(m.name, line, "node %d sends to itself", c.from)
 	}
-	keys := map[string]*int{"id": new(int), "size": new(int), "trigger": &c.trigger,
-		"send_done_trigger": &c.sendDone, "recv_done_trigger": &c.recDone, "prio": new(int)}
+	keys := map[string]*int{"id": &c.id, "msg": new(int), "size": new(int),
+		"trigger": &c.trigger, "prio": new(int),
+		"send_done_trigger": &c.sendDone, "recv_done_trigger": &c.recDone}
 	for i := 1; i < len(words); i += 2 {
 		key := words[i]
+		if key == "msg" {
+			c.message = true
+			if i+1 == len(words) || strings.Trim(words[i+1], "0123456789") != "" {
+				i-- // it has no number
+				continue
+			}
+		}
 		if i+1 == len(words) {
-			return lineError(m.name, line,
-				"%s has no value, or is not known; want start, size, id, trigger, send_done_trigger, "+
-					"recv_done_trigger or prio", shown(key))
+			return lineError(m.name, line, "%s has no value, or is not known; want %s", shown(key),
+				matrixKeys)
 		}
 		if key == "start" {
 			ps, err := strconv.ParseFloat(words[i+1], 64)
@@ -160,9 +209,7 @@ func (m *matrix) connection(line int, words []string, nodes int) error {
 		}
 		value, known := keys[key]
 		if !known {
-			return lineError(m.name, line,
-				"%s is not known; want start, size, id, trigger, send_done_trigger, recv_done_trigger or "+
-					"prio", shown(key))
+			return lineError(m.name, line, "%s is not known; want %s", shown(key), matrixKeys)
 		}
 		n, err := m.number(line, key, words[i+1], maxSize)
 		if err != nil {
@@ -172,20 +219,35 @@ func (m *matrix) connection(line int, words []string, nodes int) error {
 			return lineError(m.name, line, "%s is 0, want at least 1", key)
 		}
 	}
-	id := *keys["id"]
-	switch c.size = uint64(*keys["size"]); {
+	c.size = uint64(*keys["size"])
+	return m.addConnection(&c)
+}
+
+// addConnection checks and keeps a connection.
+func (m *matrix) addConnection(c *matrixConnection) error {
+	first := m.flows[c.id]
+	switch {
 	case c.size == 0:
-		return lineError(m.name, line, "the connection has no size, or size 0 (endless): want 1 byte or more")
+		return lineError(m.name, c.line, "the connection has no size, or size 0 (endless): want 1 byte or "+
+			"more")
 	case c.started == (c.trigger != 0):
-		return lineError(m.name, line, "the connection has both start and trigger, or neither: want one of "+
-			"them")
-	case c.trigger != 0 && id == 0:
-		return lineError(m.name, line, "a connection with a trigger has no id, want one")
-	case id != 0 && m.flows[id]:
-		return lineError(m.name, line, "id %d occurs twice, want each id once", id)
+		return lineError(m.name, c.line, "the connection has both start and trigger, or neither: want one "+
+			"of them")
+	case c.trigger != 0 && c.id == 0:
+		return lineError(m.name, c.line, "a connection with a trigger has no id, want one")
+	case c.message && c.id == 0:
+		return lineError(m.name, c.line, "msg without an id, want the id of the message's connection")
+	case first != nil && !c.message:
+		return lineError(m.name, c.line, "id %d occurs twice, want each id once, or msg for another message "+
+			"of the connection", c.id)
+	case first != nil && (first.from != c.from || first.to != c.to):
+		return lineError(m.name, c.line, "a message of connection %d, which leads from %d to %d, want the "+
+			"same nodes", c.id, first.from, first.to)
 	}
-	m.flows[id] = true
-	m.connections = append(m.connections, c)
+	if c.id != 0 && first == nil {
+		m.flows[c.id] = c
+	}
+	m.connections = append(m.connections, *c)
 	return nil
 }
 
@@ -228,7 +290,7 @@ func (m *matrix) trigger(line int, words []string) error {
 }
 
 // program makes the transfers, each after those that fire its trigger.
-func (m *matrix) program(nodes int) (*training.Builder, error) {
+func (m *matrix) program(ranks int) (*training.Builder, error) {
 	for i := range m.connections {
 		c := &m.connections[i]
 		for _, fired := range []int{c.sendDone, c.recDone} {
@@ -248,7 +310,7 @@ func (m *matrix) program(nodes int) (*training.Builder, error) {
 		return nil, lineError(m.name, 1, "%d connections, want at most %d", len(m.connections),
 			training.MaxOperations)
 	}
-	b := training.NewBuilder(nodes)
+	b := training.NewBuilder(ranks)
 	for left := len(m.connections); left > 0; {
 		before := left
 		for i := range m.connections {
@@ -274,6 +336,7 @@ func (m *matrix) add(b *training.Builder, i int) (bool, error) {
 	if c.done {
 		return false, nil
 	}
+	from, to := m.ranks[c.from], m.ranks[c.to]
 	name := fmt.Sprintf("%d->%d", c.from, c.to)
 	var after []int
 	if c.trigger != 0 {
@@ -301,13 +364,13 @@ func (m *matrix) add(b *training.Builder, i int) (bool, error) {
 			return false, nil
 		}
 	} else if c.start > 0 {
-		after = []int{b.Add(c.from, training.Task{Name: name, Kind: training.Delay, Time: c.start})}
+		after = []int{b.Add(from, training.Task{Name: name, Kind: training.Delay, Time: c.start})}
 	}
 	operation := b.Operation(training.Operation{Group: "flow", Channel: i, Kind: training.Transfer,
-		Ranks: []int{c.from, c.to}, Bytes: c.size})
-	c.tasks[0] = b.Add(c.from, training.Task{Name: name, Kind: training.Exchange, Operation: operation,
+		Ranks: []int{from, to}, Bytes: c.size})
+	c.tasks[0] = b.Add(from, training.Task{Name: name, Kind: training.Exchange, Operation: operation,
 		After: after})
-	c.tasks[1] = b.Add(c.to, training.Task{Name: name, Kind: training.Exchange, Operation: operation})
+	c.tasks[1] = b.Add(to, training.Task{Name: name, Kind: training.Exchange, Operation: operation})
 	c.done = true
 	return true, nil
 }

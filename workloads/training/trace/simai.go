@@ -136,8 +136,7 @@ func (s *simai) header(words []string, o Options) error {
 	gpus := 0
 	read := map[string]*int{
 		"model_parallel_NPU_group": &s.tp, "ep": &s.ep, "expert_parallel_npu_group": &s.ep, "pp": &s.pp,
-		"all_gpus": &gpus,
-		"vpp":      &s.virtual, "ga": &s.micros,
+		"vpp": &s.virtual, "ga": &s.micros,
 	}
 	for i := 1; i < len(words); i += 2 {
 		key := strings.TrimSuffix(words[i], ":")
@@ -146,8 +145,10 @@ func (s *simai) header(words []string, o Options) error {
 		}
 		var err error
 		switch value := words[i+1]; key {
-		case "model_parallel_NPU_group", "ep", "expert_parallel_npu_group", "pp", "all_gpus":
+		case "model_parallel_NPU_group", "ep", "expert_parallel_npu_group", "pp":
 			*read[key], err = s.number(1, key, value, 1, training.MaxRanks)
+		case "all_gpus": // world can ask for fewer
+			gpus, err = s.number(1, key, value, 1, 1<<30)
 		case "vpp", "ga":
 			*read[key], err = s.number(1, key, value, 0, 1<<16)
 		case "pp_comm":
@@ -165,16 +166,21 @@ func (s *simai) header(words []string, o Options) error {
 			return err
 		}
 	}
+	from := "world"
 	if s.world == 0 {
-		s.world = gpus
+		s.world, from = gpus, "all_gpus"
 	}
+	product := s.tp * s.ep * s.pp // at most 2^36
 	switch {
+	case product > training.MaxRanks:
+		return lineError(s.name, 1, "model_parallel_NPU_group %d, ep %d and pp %d are for at least %d "+
+			"ranks, want at most %d", s.tp, s.ep, s.pp, product, training.MaxRanks)
 	case s.world == 0:
-		return lineError(s.name, 1, "the file has no all_gpus; give the number of ranks of the job")
-	case s.world > training.MaxRanks || s.world%s.tp != 0 || s.world/s.tp%s.pp != 0 ||
-		s.world/s.tp/s.pp%s.ep != 0:
-		return lineError(s.name, 1, "%d ranks with model_parallel_NPU_group %d, ep %d and pp %d, want a "+
-			"multiple of their product, up to %d", s.world, s.tp, s.ep, s.pp, training.MaxRanks)
+		return lineError(s.name, 1, "the file has no all_gpus, want world: the number of ranks, a multiple "+
+			"of %d up to %d", product, training.MaxRanks)
+	case s.world > training.MaxRanks || s.world%product != 0:
+		return lineError(s.name, 1, "%d ranks (%s) with model_parallel_NPU_group %d, ep %d and pp %d, want "+
+			"world: a multiple of %d up to %d", s.world, from, s.tp, s.ep, s.pp, product, training.MaxRanks)
 	case s.pp > 1 && (s.micros == 0 || s.virtual == 0):
 		return lineError(s.name, 1, "a pipeline of %d stages with ga %d and vpp %d, want both at least 1",
 			s.pp, s.micros, s.virtual)

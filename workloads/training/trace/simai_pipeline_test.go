@@ -101,8 +101,8 @@ func TestSimAIPipelineRanks(t *testing.T) {
 func TestWrongSimAIPipeline(t *testing.T) {
 	good := pipelineFile(1, 2, 2, 2, 2)
 	for _, c := range []struct{ old, new, want string }{
-		{"pp: 2", "pp: 3", "f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 1 and pp 3, want a " +
-			"multiple of their product"},
+		{"pp: 2", "pp: 3", "f.txt:1: 4 ranks (all_gpus) with model_parallel_NPU_group 2, ep 1 and pp 3, " +
+			"want world: a multiple of 6 up to 4096"},
 		{"pp_comm: 8192.0", "pp_comm: 0", "f.txt:1: a pipeline of 2 stages whose pp_comm is 0"},
 		{"pp_comm: 8192.0", "pp_comm: -1", `f.txt:1: pp_comm is "-1", want bytes`},
 		{"pp_comm: 8192.0", "pp_comm: NaN", `f.txt:1: pp_comm is "NaN", want bytes`},

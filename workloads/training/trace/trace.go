@@ -34,9 +34,10 @@ func (o Options) done(name string, b *training.Builder) (*training.Program, erro
 // maxFile bounds the size of a file in bytes.
 const maxFile = 64 << 20
 
-// Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim and
-// .et is Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
-// each rank. A NAME.json in the same folder, if there is one, has the groups of ranks.
+// Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim, and .et
+// and .json are Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
+// each rank. NAME.0.json stands for NAME.0.json and so on. A NAME.json in the same folder, if there is one,
+// has the groups of ranks.
 func Read(path string, o Options) (*training.Program, error) {
 	switch filepath.Ext(path) {
 	case ".txt":
@@ -51,11 +52,16 @@ func Read(path string, o Options) (*training.Program, error) {
 			return nil, err
 		}
 		return readMatrix(path, text, o)
-	case ".et":
+	case ".et", ".json":
 		return readChakraFiles(path, o)
 	}
-	return nil, fmt.Errorf("%s: want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)", path)
+	return nil, fmt.Errorf("%s: want a file that ends in .txt (SimAI), .et or .json (Chakra), or .cm (htsim)",
+		path)
 }
+
+// AnyWorld reports whether the job of a file can have other numbers of ranks than the file says. Only
+// SimAI's can.
+func AnyWorld(path string) bool { return filepath.Ext(path) == ".txt" }
 
 func load(path string) ([]byte, error) {
 	text, err := spec.ReadRegular(path, maxFile)
@@ -66,13 +72,14 @@ func load(path string) ([]byte, error) {
 }
 
 func readChakraFiles(path string, o Options) (*training.Program, error) {
-	prefix, found := strings.CutSuffix(path, ".0.et")
+	form := filepath.Ext(path)
+	prefix, found := strings.CutSuffix(path, ".0"+form)
 	if !found {
-		return nil, fmt.Errorf("%s: want the file of rank 0, whose name ends in .0.et", path)
+		return nil, fmt.Errorf("%s: want the file of rank 0, whose name ends in .0%s", path, form)
 	}
 	var files []File
 	for rank := 0; rank <= training.MaxRanks; rank++ {
-		name := fmt.Sprintf("%s.%d.et", prefix, rank)
+		name := fmt.Sprintf("%s.%d%s", prefix, rank, form)
 		content, err := load(name)
 		if rank > 0 && errors.Is(err, fs.ErrNotExist) {
 			break

@@ -90,11 +90,15 @@ func TestWrongSimAI(t *testing.T) {
 		{strings.Replace(simaiHead, "vpp", "speed", 1) + "1\n" + layer,
 			`f.txt:1: "speed" is not known; want model_parallel_NPU_group`},
 		{strings.Replace(simaiHead, "ep: 1", "ep: 3", 1) + "1\n" + layer,
-			"f.txt:1: 4 ranks with model_parallel_NPU_group 2, ep 3 and pp 1"},
+			"f.txt:1: 4 ranks (all_gpus) with model_parallel_NPU_group 2, ep 3 and pp 1, want world: a " +
+				"multiple of 6 up"},
 		{strings.Replace(simaiHead, "all_gpus: 4", "all_gpus: many", 1) + "1\n" + layer,
-			`f.txt:1: all_gpus is "many", want a whole number from 1 to 4096`},
+			`f.txt:1: all_gpus is "many", want a whole number from 1 to`},
+		{strings.Replace(simaiHead, "all_gpus: 4", "all_gpus: 8192", 1) + "1\n" + layer,
+			"f.txt:1: 8192 ranks (all_gpus) with model_parallel_NPU_group 2, ep 1 and pp 1, want world: a " +
+				"multiple of 2 up to 4096"},
 		{strings.Replace(simaiHead, "all_gpus: 4 ", "", 1) + "1\n" + layer,
-			"f.txt:1: the file has no all_gpus"},
+			"f.txt:1: the file has no all_gpus, want world: the number of ranks, a multiple of 2 up to 4096"},
 		{strings.TrimSuffix(simaiHead, " 0\n") + "\n1\n" + layer, `f.txt:1: "pp_comm" has no value`},
 		{simaiHead + "x\n" + layer, `f.txt:2: number of layers is "x"`},
 		{simaiHead + "2\n" + layer, "f.txt:3: the file ends after 1 layers, want the 2"},
@@ -107,7 +111,8 @@ func TestWrongSimAI(t *testing.T) {
 		{simaiHead + "1\n" + strings.Replace(layer, "-1 1", "-1 1e9", 1),
 			`f.txt:3: a time of "1e9", want ns`},
 		{simaiHead + "1\n" + strings.Replace(layer, "NONE 0", "ALLREDUCE 4000000000", 1),
-			"f.txt: check program: operation 0: all-reduce of 4000000000 bytes"},
+			"f.txt: check program: operation 0: all-reduce of 4GB, want at most 1GiB: divide bytes-scale " +
+				"by 4"},
 	} {
 		if _, err := readSimAI("f.txt", []byte(c.text), Options{}); err == nil ||
 			!strings.HasPrefix(err.Error(), c.want) {
@@ -155,7 +160,7 @@ func TestMatrix(t *testing.T) {
 func TestWrongMatrix(t *testing.T) {
 	replaced := func(old, new string) string { return strings.Replace(matrixFile, old, new, 1) }
 	for _, c := range []struct{ text, want string }{
-		{"", "f.cm:0: the file has no line Nodes, want the job's number of ranks, 1 to "},
+		{"", "f.cm:0: the file has no line Nodes, want the number of nodes"},
 		{"Nodes 2\n0->1 start 0 size 1",
 			"f.cm:2: the file has 1 connections and no line Connections, want Connections 1"},
 		{replaced("Nodes 3\n", ""), `f.cm:5: connection "0->1": want a line Nodes before it`},
@@ -175,6 +180,11 @@ func TestWrongMatrix(t *testing.T) {
 		{replaced("start 0", "start -1"), `f.cm:6: start is "-1", want picoseconds`},
 		{replaced("start 0", "start NaN"), `f.cm:6: start is "NaN", want picoseconds`},
 		{replaced("id 2 trigger 1", "id 1 trigger 1"), "f.cm:7: id 1 occurs twice"},
+		{replaced("id 2 trigger 1", "id 1 msg trigger 1"),
+			"f.cm:7: a message of connection 1, which leads from 0 to 1, want the same nodes"},
+		{replaced("2->0 start", "2->0 msg start"), "f.cm:9: msg without an id"},
+		{replaced("0->1 id 1", "0->1 id 1 msg 0"), "f.cm:6: msg is 0, want at least 1"},
+		{replaced("size 3000 prio 5", "size 3000 prio"), `f.cm:8: "prio" has no value`},
 		{replaced("id 2 trigger 1", "trigger 1"), "f.cm:7: a connection with a trigger has no id"},
 		{replaced("trigger id 1 oneshot", "trigger id 3 oneshot"), "f.cm:6: trigger 1 is not defined"},
 		{replaced("trigger id 1 oneshot", "trigger id 1"), "f.cm:10: want a trigger with an id above 0"},
@@ -193,8 +203,54 @@ func TestWrongMatrix(t *testing.T) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
 	}
-	if _, err := readMatrix("f.cm", []byte(matrixFile), Options{Ranks: 4}); err == nil {
-		t.Error("a matrix of 3 nodes for 4 ranks")
+	const want = "f.cm:1: the job has 4 ranks, want world: 3 for the nodes that connections use, or world: 9 "
+	if _, err := readMatrix("f.cm", []byte(replaced("Nodes 3", "Nodes 9")), Options{Ranks: 4}); err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+}
+
+// TestMatrixCountsUsedNodes: ranks are the nodes that connections use, whatever Nodes says.
+func TestMatrixCountsUsedNodes(t *testing.T) {
+	const large = "Nodes 8192\nConnections 4\n7000->12 start 0 size 100\n12->4095 start 0 size 200\n" +
+		"12->7000 id 3 trigger 1 size 300\n8000->12 id 4 start 0 size 400 recv_done_trigger 1\n" +
+		"Triggers 1\ntrigger id 1 oneshot\n"
+	for _, c := range []struct {
+		text  string
+		ranks int // that the job has to have
+		want  int
+		bytes []uint64 // sent by the first ranks
+	}{
+		{large, 0, 4, []uint64{500, 0, 100, 400}},
+		{large, 4, 4, []uint64{500, 0, 100, 400}},
+		{"Nodes 4\nConnections 1\n1->3 start 0 size 100\n", 0, 2, []uint64{100, 0}},
+		{"Nodes 4\nConnections 1\n1->3 start 0 size 100\n", 4, 4, []uint64{0, 100, 0, 0}},
+	} {
+		p, err := readMatrix("f.cm", []byte(c.text), Options{Ranks: c.ranks})
+		if err != nil || len(p.Tasks) != c.want {
+			t.Errorf("%v, want %d ranks", err, c.want)
+			continue
+		}
+		for rank, want := range c.bytes {
+			if got := p.Sent(rank); got != want {
+				t.Errorf("rank %d of %d sends %d bytes, want %d", rank, c.want, got, want)
+			}
+		}
+	}
+}
+
+// TestMatrixMessages: several lines with msg are messages of one connection, numbered or not.
+func TestMatrixMessages(t *testing.T) {
+	p, err := readMatrix("f.cm", []byte("Nodes 2\nConnections 4\n0->1 id 1 msg start 0 size 100\n"+
+		"0->1 id 1 msg start 0 size 100\n0->1 id 1 msg 7 start 5000 size 200\n"+
+		"1->0 id 2 start 0 size 8 msg\n"),
+		Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Sent(0) != 400 || p.Sent(1) != 8 || len(p.Operations) != 4 {
+		t.Errorf("%d and %d bytes in %d operations, want 400 and 8 in 4", p.Sent(0), p.Sent(1),
+			len(p.Operations))
 	}
 }
 
@@ -223,7 +279,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		write("b.xml", nil):         "want a file that ends in .txt (SimAI), .et (Chakra) or .cm (htsim)",
+		write("b.xml", nil):         "want a file that ends in .txt (SimAI), .et or .json (Chakra), or .cm",
 		filepath.Join(dir, "c.txt"): "no such file",
 		write("d.et", nil):          "want the file of rank 0", filepath.Join(dir, "e.0.et"): "no such file",
 	} {
@@ -246,6 +302,7 @@ func FuzzSimAI(f *testing.F) {
 
 func FuzzMatrix(f *testing.F) {
 	f.Add([]byte(matrixFile))
+	f.Add([]byte("Nodes 2\nConnections 1\n0->1 id 1 msg start 0 size 100\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { checkRead(t)(readMatrix("f.cm", text, Options{})) })
 }
 

@@ -1,0 +1,110 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
+)
+
+// harm is the effect of a fault on nodes.
+type harm struct {
+	fault, does string
+	nodes       []string  // that crashed or hang as a whole
+	until       time.Time // zero for no end
+}
+
+// harmPatience is how long a stack or a probe may go on after one of its nodes crashed, or began to hang for
+// ever. Launchers and clients notice the end of their peers within seconds, or never.
+const harmPatience = 20 * time.Second
+
+// errHarmed ends a step that does not notice the end of a peer.
+var errHarmed = fmt.Errorf("its programs did not end within %v of the fault", harmPatience)
+
+// harmOf describes a fault of nodes or programs, a partition or a reboot. It returns nil for other faults.
+func harmOf(f *spec.Fault, nodes []string, by func(time.Duration) time.Duration) *harm {
+	h := &harm{fault: f.Name, nodes: nodes}
+	who := strings.Join(nodes, ", ")
+	if f.OfPrograms() { // the node's other programs may do without them
+		h.nodes = nil
+		if who = f.Program + " in " + who; f.Rank != nil {
+			who = fmt.Sprintf("rank %d in %s", *f.Rank, strings.Join(nodes, ", "))
+		}
+	}
+	switch {
+	case f.Crash:
+		h.does = who + " crashed"
+		return h // the programs stay dead
+	case f.Hang:
+		h.does = who + " hung"
+	case f.Reboot:
+		h.does = f.Where + " rebooted"
+	case len(f.Partition) > 0:
+		var sets []string
+		for _, set := range f.Partition {
+			sets = append(sets, strings.Join(set, ", "))
+		}
+		h.does = "no packets between " + strings.Join(sets, " and ")
+	default:
+		return nil
+	}
+	if f.For > 0 {
+		h.until = time.Now().Add(by(time.Duration(f.For)))
+	}
+	return h
+}
+
+// keepHarm keeps what a fault did, and limits the steps that wait for its nodes.
+func (s *session) keepHarm(h *harm) {
+	if h == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.harms = append(s.harms, h)
+	for _, limit := range s.harmed {
+		limit(h)
+	}
+}
+
+// withPatience returns a context that ends some time after one of the nodes has crashed or hangs for ever.
+func (s *session) withPatience(ctx context.Context, nodes []string) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	limit := func(h *harm) {
+		met := slices.ContainsFunc(h.nodes, func(n string) bool { return slices.Contains(nodes, n) })
+		if met && h.until.IsZero() {
+			timer := time.AfterFunc(harmPatience, func() { cancel(errHarmed) })
+			context.AfterFunc(ctx, func() { timer.Stop() })
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.harmed = append(s.harmed, limit)
+	return ctx, func() { cancel(nil) }
+}
+
+// blame adds to the error of a step that began at a time the faults of nodes that it met. A program that
+// failed because of them does not show that the host lacks something.
+func (s *session) blame(err error, began time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var faults []string
+	for _, h := range s.harms {
+		if h.until.IsZero() || h.until.After(began) {
+			faults = append(faults, fmt.Sprintf("; fault %s: %s", h.fault, h.does))
+		}
+	}
+	switch text := strings.Join(faults, ""); {
+	case text == "":
+		return err
+	case errors.Is(err, verdict.ErrUnsupported):
+		return fmt.Errorf("%v%s", err, text)
+	default:
+		return fmt.Errorf("%w%s", err, text)
+	}
+}
