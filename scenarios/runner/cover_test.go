@@ -135,7 +135,7 @@ func TestCover(t *testing.T) {
 			"allow more places"},
 		"blind, a limit": {CoverOptions{Flows: []string{"h0->h*"}, At: []string{"leaf1"}, Max: 1},
 			[]string{"leaf1:p1"}, 2, ""},
-		"nowhere":  {CoverOptions{Flows: []string{"h0->h2"}, At: []string{"h9"}}, nil, 0,
+		"nowhere": {CoverOptions{Flows: []string{"h0->h2"}, At: []string{"h9"}}, nil, 0,
 			`no port is at "h9"`},
 		"no flows": {CoverOptions{Flows: []string{"h9->h2"}}, nil, 0, "h9"},
 	} {
