@@ -40,6 +40,8 @@ type app struct {
 	output string
 	// trace prints each host change as the ip or tc line that it equals (global flag -x).
 	trace bool
+	// set are the values of --set.
+	set []string
 }
 
 // exitError ends the command with the given code. Err may be nil if everything was printed already.

@@ -149,6 +149,7 @@ func newExportCommand(a *app) *cobra.Command {
 			},
 		}
 		flags.add(command)
+		a.settingsFlag(command)
 		command.Flags().StringVar(&image, "image", convert.DefaultImage,
 			"the `IMAGE` of nodes that have none; it needs ip and sh")
 		cmd.AddCommand(command)

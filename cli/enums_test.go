@@ -241,7 +241,9 @@ func enums(t *testing.T) map[string][]string {
 	var schema struct {
 		Defs map[string]struct {
 			Properties map[string]struct {
-				Enum []any `json:"enum"`
+				AnyOf []struct {
+					Enum []any `json:"enum"`
+				} `json:"anyOf"`
 			} `json:"properties"`
 		} `json:"$defs"`
 	}
@@ -251,9 +253,11 @@ func enums(t *testing.T) map[string][]string {
 	found := map[string][]string{}
 	for name, of := range schema.Defs {
 		for field, property := range of.Properties {
-			for _, value := range property.Enum {
-				if text := fmt.Sprint(value); !slices.Contains(found[name+"."+field], text) {
-					found[name+"."+field] = append(found[name+"."+field], text)
+			for _, choice := range property.AnyOf {
+				for _, value := range choice.Enum {
+					if text := fmt.Sprint(value); !slices.Contains(found[name+"."+field], text) {
+						found[name+"."+field] = append(found[name+"."+field], text)
+					}
 				}
 			}
 		}

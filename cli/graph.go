@@ -50,6 +50,7 @@ input.`,
 			return err
 		},
 	}
+	a.settingsFlag(command)
 	command.Flags().StringVarP(&format, "format", "f", "svg", "`FORMAT` of the picture: dot, mermaid or svg")
 	completeFlag(command, "format", oneOf(picture.Formats...))
 	return command

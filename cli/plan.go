@@ -71,6 +71,7 @@ messages go one by one, and sums over the whole run do not tell which ranks send
 			return nil
 		},
 	}
+	a.settingsFlag(cmd)
 	cmd.Flags().StringVar(&o.Pattern, "rates", "",
 		"print rates for a collective of this `PATTERN`: "+strings.Join(allocation.Patterns(),
 			", ")+"; or of the step with this name")

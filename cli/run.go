@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ import (
 
 func newRunCommand(a *app) *cobra.Command {
 	var name, out string
+	var seed uint64
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run a scenario: bring its testbed up, do its steps, judge its checks",
@@ -26,7 +28,8 @@ Steps run one after another. A step with "at" starts that long after the first a
 begins a sequence of its own, parallel to the others. The run waits for background
 workloads at the end. It ends background commands, which is no failure. A step that
 fails ends the run; recordings up to then are still judged. A file with steps and no
-checks passes when its steps do; a file with neither is INCONCLUSIVE.
+checks passes when its steps do; a file with neither is INCONCLUSIVE. Of a file with a
+matrix, --set chooses the cell to run; "railbed test" runs all of them.
 
 The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
 the captures, and under logs/NODE/ what programs printed, of each log the first 16 MiB
@@ -38,11 +41,15 @@ Exit code: 0 PASS, 1 FAIL or ABORTED, 2 bad input, 3 UNSUPPORTED here,
 proves nothing, so OVERLOADED overrules FAIL. Ctrl-C ends the run as ABORTED, takes everything
 down and still writes the results; a second Ctrl-C kills the testbed first.`,
 		Example: `  railbed run scenarios/quickstart.yaml
-  railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict`,
+  railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict
+  railbed run scenarios/matrix/loss.yaml --set transport=rd --set loss=2%`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, err := a.runOptions(args[0], name, out)
+			if cmd.Flags().Changed("seed") && seed == 0 {
+				return usage("--seed 0: want at least 1")
+			}
+			o, err := a.runOptions(runFlags{path: args[0], name: name, out: out, seed: seed})
 			if err != nil {
 				return err
 			}
@@ -51,23 +58,60 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 			return a.run(cmd.Context(), o)
 		},
 	}
+	a.settingsFlag(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "directory `DIR` for the results (default NAME-results)")
 	cmd.Flags().StringVar(&name, "name", "", "run it under this `NAME` instead of the file's")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "the `NUMBER` to run it with as its seed instead of the file's")
 	completeFlag(cmd, "out", completeDirs)
 	return cmd
 }
 
-// runOptions reads the file. An error in the file has the exit code 2.
-func (a *app) runOptions(path, name, out string) (runner.Options, error) {
-	o := runner.Options{Path: path, Out: out, Version: version, Repeat: []string{"railbed", "run", path}}
+// runFlags are the arguments of a run. Unless they are empty, name and seed replace the file's.
+type runFlags struct {
+	path, name, out string
+	seed            uint64
+}
+
+// runOptions reads the only testbed of the file. An error in the file has the exit code 2.
+func (a *app) runOptions(flags runFlags) (runner.Options, error) {
+	f, err := a.readSetFile(flags.path)
+	var cell *spec.Cell
+	if err == nil {
+		cell, err = f.Only()
+	}
+	if err != nil {
+		return runner.Options{}, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	settings, _ := a.settings() // readSetFile has checked them
+	return cellOptions(f, cell, settings, flags)
+}
+
+// cellOptions reads a testbed of a file. settings are the values of --set that choose it. An error in the
+// file has the exit code 2.
+func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags runFlags) (runner.Options,
+	error) {
+	o := runner.Options{Path: flags.path, Out: flags.out, Version: version,
+		Repeat: []string{"railbed", "run", flags.path}}
 	var err error
-	if o.File, o.Plan, err = a.load(path, name); err != nil {
-		return o, err
+	if o.File, err = f.Decode(cell); err == nil {
+		if flags.seed != 0 {
+			o.File.Seed = flags.seed
+		}
+		o.Plan, err = compileAs(o.File, flags.name)
 	}
-	if name != "" {
-		o.Repeat = append(o.Repeat, "--name", name)
+	if err != nil {
+		return o, &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	if out == "" {
+	for _, s := range settings {
+		o.Repeat = append(o.Repeat, "--set", s.Name+"="+s.Value)
+	}
+	if flags.seed != 0 {
+		o.Repeat = append(o.Repeat, "--seed", strconv.FormatUint(flags.seed, 10))
+	}
+	if flags.name != "" {
+		o.Repeat = append(o.Repeat, "--name", flags.name)
+	}
+	if flags.out == "" {
 		o.Out = o.File.Name + "-results"
 	}
 	o.Repeat = append(o.Repeat, "--out", o.Out)

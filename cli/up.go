@@ -51,6 +51,7 @@ Ctrl-C undoes what was made, a second one kills the testbed. A repair is complet
 			return a.up(cmd.Context(), p, args[0])
 		},
 	}
+	a.settingsFlag(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "bring it up under this `NAME` instead of the file's")
 	return cmd
 }

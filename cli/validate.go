@@ -15,12 +15,17 @@ import (
 // stdinName is the name of standard input in errors.
 const stdinName = "stdin"
 
-// readSpec reads a testbed from a file, or from standard input for "-".
+// readSpec reads the only testbed of a file, or of standard input for "-".
 func (a *app) readSpec(file string) (*spec.Testbed, error) {
-	if file == "-" {
-		return spec.Read(stdinName, a.stdin)
+	f, err := a.readSetFile(file)
+	if err != nil {
+		return nil, err
 	}
-	return spec.Load(file)
+	cell, err := f.Only()
+	if err != nil {
+		return nil, err
+	}
+	return f.Decode(cell)
 }
 
 // readPlan reads and compiles a testbed. An error in the file has the exit code 2.
@@ -33,13 +38,9 @@ func (a *app) readPlan(file string) (*plan.Plan, error) {
 // in either has the exit code 2.
 func (a *app) load(file, name string) (*spec.Testbed, *plan.Plan, error) {
 	testbed, err := a.readSpec(file)
-	if err == nil && name != "" {
-		err = spec.CheckName(name)
-		testbed.Name = name
-	}
 	var p *plan.Plan
 	if err == nil {
-		p, err = plan.Compile(testbed)
+		p, err = compileAs(testbed, name)
 	}
 	if err != nil {
 		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: err}
@@ -47,8 +48,19 @@ func (a *app) load(file, name string) (*spec.Testbed, *plan.Plan, error) {
 	return testbed, p, nil
 }
 
+// compileAs compiles a testbed, under another name than the file's if one is given.
+func compileAs(testbed *spec.Testbed, name string) (*plan.Plan, error) {
+	if name != "" {
+		if err := spec.CheckName(name); err != nil {
+			return nil, err
+		}
+		testbed.Name = name
+	}
+	return plan.Compile(testbed)
+}
+
 func newValidateCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Print the errors of testbed files, with their positions",
 		Long: `Validate reads each file, compiles its plan and prints every problem as
@@ -59,6 +71,8 @@ Validate reads and proves the algorithms, traces, matrices, sizes, requests and 
 that steps name, as run does. A check that can never pass with this fabric and capture
 is a problem. A check that will probably not pass is a warning, printed in the same
 way. So is a missing archive or folder of a container. Warnings leave the exit code 0.
+Of a file with a matrix, each cell is validated. A problem names its cells, unless all
+cells have it.
 Validate changes nothing. FILE may be - for standard input; names are then relative
 to the current directory. The exit code is 2 if any file has a problem.`,
 		Example: `  railbed validate scenarios/*.yaml
@@ -70,17 +84,23 @@ to the current directory. The exit code is 2 if any file has a problem.`,
 			return a.validate(args)
 		},
 	}
+	a.settingsFlag(cmd)
+	return cmd
 }
 
 // validation is the result of validate for one file.
 type validation struct {
-	File     string        `json:"file"`
-	OK       bool          `json:"ok"`
-	Name     string        `json:"name,omitempty"`
-	Nodes    int           `json:"nodes"`
-	Switches int           `json:"switches"`
-	Links    int           `json:"links"`
-	Ranks    int           `json:"ranks"`
+	File     string `json:"file"`
+	OK       bool   `json:"ok"`
+	Name     string `json:"name,omitempty"`
+	Nodes    int    `json:"nodes"`
+	Switches int    `json:"switches"`
+	Links    int    `json:"links"`
+	Ranks    int    `json:"ranks"`
+	// Cells is the number of cells of the file's matrix, and Repeat the number of runs of each. The other
+	// numbers are of the first cell.
+	Cells    int           `json:"cells,omitempty"`
+	Repeat   int           `json:"repeat,omitempty"`
 	Problems spec.Problems `json:"problems,omitempty"`
 	// Warnings list checks that will probably not pass.
 	Warnings spec.Problems `json:"warnings,omitempty"`
@@ -113,23 +133,45 @@ func (a *app) validate(files []string) error {
 
 func (a *app) validateFile(file string) (validation, error) {
 	v := validation{File: file}
-	testbed, err := a.readSpec(file)
-	var p *plan.Plan
-	if err == nil {
-		p, err = plan.Compile(testbed)
-	}
-	if err == nil {
-		v.Warnings, err = runner.Validate(runner.Options{File: testbed, Plan: p, Path: file})
-	}
+	f, err := a.readSetFile(file)
 	if err != nil {
 		if !errors.As(err, &v.Problems) {
 			return v, err
 		}
 		return v, nil
 	}
-	v.OK, v.Name = true, p.Name
-	v.Nodes, v.Switches, v.Links, v.Ranks = len(p.Nodes), len(p.Switches), len(p.Links), len(p.Ranks)
+	var problems, warnings []spec.Problems
+	for i := range f.Cells {
+		p, found, err := validateCell(f, &f.Cells[i])
+		var wrong spec.Problems
+		if err != nil && !errors.As(err, &wrong) {
+			return v, err
+		}
+		problems, warnings = append(problems, wrong), append(warnings, found)
+		if p != nil && i == 0 {
+			v.Name = p.Name
+			v.Nodes, v.Switches, v.Links, v.Ranks = len(p.Nodes), len(p.Switches), len(p.Links), len(p.Ranks)
+		}
+	}
+	if f.Repeat > 0 {
+		v.Cells, v.Repeat = len(f.Cells), f.Repeat
+	}
+	v.Problems = spec.MergeProblems(len(f.Cells), problems)
+	v.Warnings = spec.MergeProblems(len(f.Cells), warnings)
+	v.OK = len(v.Problems) == 0
 	return v, nil
+}
+
+// validateCell validates the testbed of a cell.
+func validateCell(f *spec.File, cell *spec.Cell) (p *plan.Plan, warnings spec.Problems, err error) {
+	testbed, err := f.Decode(cell)
+	if err == nil {
+		p, err = plan.Compile(testbed)
+	}
+	if err == nil {
+		warnings, err = runner.Validate(runner.Options{File: testbed, Plan: p, Path: f.Name})
+	}
+	return p, warnings, err
 }
 
 // warn prints warnings about checks that will probably not pass.
@@ -146,8 +188,15 @@ func (a *app) printValidation(v validation) {
 		fmt.Fprintln(a.stderr, v.Problems.Error())
 		return
 	}
-	a.show("%s: ok, %s, %s, %s", v.File, count(v.Nodes, "node"), count(v.Switches, "switch"),
-		count(v.Links, "link"))
+	cells := ""
+	if v.Cells > 0 {
+		cells = ", " + count(v.Cells, "cell")
+		if v.Repeat > 1 {
+			cells += fmt.Sprintf(" with %d runs each", v.Repeat)
+		}
+	}
+	a.show("%s: ok, %s, %s, %s%s", v.File, count(v.Nodes, "node"), count(v.Switches, "switch"),
+		count(v.Links, "link"), cells)
 }
 
 // count returns text such as "1 node", "2 nodes" or "2 switches".

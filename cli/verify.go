@@ -95,6 +95,7 @@ evidence is missing or incomplete is INCONCLUSIVE, exit code 5.`,
 		},
 	}
 	flags.define(cmd, a)
+	a.settingsFlag(cmd)
 	return cmd
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/perf/benchmath"
+
+	"railbed/capture/report"
 )
 
 // Direction is the direction in which the values of a number are better.
@@ -149,6 +151,16 @@ func (g in) add(what, unit string, better Direction, value float64) {
 	}
 	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
 	sample.Values = append(sample.Values, value)
+}
+
+// Numbers returns the numbers of reports. Base has the values, one for each report that has the number, in
+// ascending order.
+func Numbers(reports []*report.Report) []Number {
+	sides := [2]*side{{}, {}}
+	for _, r := range reports {
+		sides[0].runs = append(sides[0].runs, &run{report: r})
+	}
+	return numbers(sides, &benchmath.Thresholds{CompareAlpha: DefaultAlpha})
 }
 
 // numbers collects all numbers and compares them.

@@ -32,7 +32,9 @@ func everyCheck() (names []string) {
 	var schema struct {
 		Defs map[string]struct {
 			Properties map[string]struct {
-				Enum []any `json:"enum"`
+				AnyOf []struct {
+					Enum []any `json:"enum"`
+				} `json:"anyOf"`
 			} `json:"properties"`
 		} `json:"$defs"`
 	}
@@ -43,8 +45,8 @@ func everyCheck() (names []string) {
 		panic(err)
 	}
 	words := map[string][]any{
-		"roce": schema.Defs["RoCECheck"].Properties["rule"].Enum,
-		"that": schema.Defs["PacketsCheck"].Properties["that"].Enum,
+		"roce": schema.Defs["RoCECheck"].Properties["rule"].AnyOf[0].Enum,
+		"that": schema.Defs["PacketsCheck"].Properties["that"].AnyOf[0].Enum,
 	}
 	for _, kind := range spec.RuleKinds() {
 		if words["rule"] = append(words["rule"], kind); kind == spec.RuleCount {

@@ -97,7 +97,11 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatalf("%d scenarios, %v, %v", len(files), err, err2)
 	}
 	for _, file := range files {
-		before, err := spec.Load(file)
+		f, err := spec.LoadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before, err := f.Decode(&f.Cells[0])
 		if err != nil {
 			t.Fatal(err)
 		}

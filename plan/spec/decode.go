@@ -28,13 +28,25 @@ const (
 // once, as Problems, every problem that it can find from the file alone. The plan compiler finds
 // problems that need the finished fabric, such as an override that matches no link. Decode fills in
 // defaults by SetDefaults.
+//
+// Decode replaces variables by their values. A file with a matrix of several cells is a problem.
 func Decode(file string, text []byte) (*Testbed, error) {
-	root, err := ParseTree(file, text)
+	f, err := Parse(file, text)
 	if err != nil {
 		return nil, err
 	}
-	testbed := &Testbed{Source: &Source{File: file, values: map[string]mark{}, text: text}}
-	d := &decoder{source: testbed.Source, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	cell, err := f.Only()
+	if err != nil {
+		return nil, err
+	}
+	return f.Decode(cell)
+}
+
+// decodeTree decodes a tree in which variables are replaced. It skips the given top-level keys.
+func decodeTree(source *Source, root *yaml.Node, skipped []string) (*Testbed, error) {
+	testbed := &Testbed{Source: source}
+	d := newDecoder(source)
+	d.skipped = skipped
 	d.source.values[""] = markOf(root, root)
 	d.decode(root, reflect.ValueOf(testbed).Elem(), target{})
 	problems := d.problems
@@ -59,6 +71,12 @@ type decoder struct {
 	// opened, and expanded counts all values that were decoded in this way.
 	open              map[*yaml.Node]bool
 	aliases, expanded int
+	// skipped are the top-level keys that belong to the File.
+	skipped []string
+}
+
+func newDecoder(source *Source) *decoder {
+	return &decoder{source: source, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
 }
 
 // target is the name of the value being decoded and the form that it accepts.
@@ -77,7 +95,7 @@ func (d *decoder) fail(node *yaml.Node, path, what, want string) {
 	d.wrong[path] = true
 	if !d.full() {
 		d.problems = append(d.problems,
-			problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
+			d.source.problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
 	}
 }
 
@@ -227,9 +245,16 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 	d.pairs(node, t.path, want, childPath, func(key string, keyNode, value *yaml.Node) {
 		path := childPath(key)
 		i := slices.IndexFunc(fields, func(f field) bool { return f.key == key })
+		if t.path == "" && slices.Contains(d.skipped, key) {
+			return
+		}
 		if i < 0 {
 			delete(d.source.values, path)
-			near, hint := suggest(key, keysOf(fields))
+			keys := keysOf(fields)
+			if into.Type() == reflect.TypeFor[Testbed]() {
+				keys = append(keys, fileKeys...)
+			}
+			near, hint := suggest(key, keys)
 			if near != "" {
 				meant = append(meant, childPath(near))
 			}

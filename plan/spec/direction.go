@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"reflect"
 
-	"go.yaml.in/yaml/v4"
-
 	"railbed/internal/units"
 )
 
@@ -138,8 +136,7 @@ func parse[T any](name, text, at string, check func(c *checker, value *T)) (valu
 	if err != nil {
 		return value, err
 	}
-	d := &decoder{source: &Source{File: name, values: map[string]mark{at: markOf(root, root)}},
-		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d := newDecoder(&Source{File: name, values: map[string]mark{at: markOf(root, root)}})
 	d.decode(root, reflect.ValueOf(&value).Elem(), target{path: at})
 	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
 	c.constraints(reflect.ValueOf(&value).Elem(), at)

@@ -27,7 +27,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("\uFEFF" + head))
 	f.Add([]byte(head + "nodes: &n {h0: &x {env: {A: 'b\\0', \"<<\": \"\\x07\"}}, h1: *x}\n"))
 	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles, wrongJobFiles, wrongFaultFiles,
-		wrongTimelineFiles) {
+		wrongTimelineFiles, wrongMatrixFiles) {
 		f.Add([]byte(strings.Replace(file.text, here, "", 1)))
 	}
 	schema := compiled(f)

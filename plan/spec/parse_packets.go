@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // PacketsPath is the path of a check that ParsePacketsCheck parsed.
@@ -64,8 +62,7 @@ func parsePart(name string, text []byte, path string, into any, workloads []stri
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{source: &Source{File: name, values: map[string]mark{path: markOf(root, root)}, text: text},
-		wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+	d := newDecoder(&Source{File: name, values: map[string]mark{path: markOf(root, root)}, text: text})
 	value := reflect.ValueOf(into).Elem()
 	d.decode(root, value, target{path: path})
 	d.wrong["steps"] = len(workloads) == 0 // without workloads, checks of their names are skipped

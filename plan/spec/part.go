@@ -16,8 +16,7 @@ func ParsePart[T any](name, text string) (T, error) {
 	if err != nil {
 		return part, err
 	}
-	d := &decoder{source: &Source{File: name, values: map[string]mark{}}, wrong: map[string]bool{},
-		open: map[*yaml.Node]bool{}}
+	d := newDecoder(&Source{File: name, values: map[string]mark{}})
 	d.decode(root, reflect.ValueOf(&part).Elem(), target{})
 	return part, d.problems.Err()
 }

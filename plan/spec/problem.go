@@ -35,6 +35,9 @@ type Problem struct {
 	Column int    `json:"column,omitempty"`
 	// Path names the value, as in fabric.links["leaf1--spine2"].rate.
 	Path string `json:"path,omitempty"`
+	// Cell names the cell of a matrix that has the problem, as in "transport=rd, loss=1%". It is empty if all
+	// cells have the problem.
+	Cell string `json:"cell,omitempty"`
 	// What describes the error, as in `unknown key "rat"`.
 	What string `json:"what"`
 	// Want describes the correct form, as in `did you mean "rate"?`.
@@ -50,6 +53,9 @@ func (p Problem) Error() string {
 	}
 	if where != "" {
 		text.WriteString(where + ": ")
+	}
+	if p.Cell != "" {
+		text.WriteString("cell " + p.Cell + ": ")
 	}
 	text.WriteString(p.What)
 	if p.Want != "" {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,11 +166,67 @@ func makeSchema(t *testing.T) []byte {
 	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, KindMoE, Barrier}})
 	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless},
 		&jsonschema.Schema{OneOf: workload.OneOf}, nil
+	addVariables(r, s)
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return append(text, '\n')
+}
+
+// addVariables adds the keys of a File, and lets each value be a variable.
+func addVariables(r *jsonschema.Reflector, s *jsonschema.Schema) {
+	maps.Copy(s.Definitions, r.Reflect(&Compare{}).Definitions)
+	s.Definitions["Compare"].Properties.Value("ratio").Pattern = boundForm.String()
+	scalar := []*jsonschema.Schema{{Type: "string"}, {Type: "number"}, {Type: "boolean"}}
+	for _, key := range []string{"cells", "beside"} {
+		p := s.Definitions["Compare"].Properties.Value(key)
+		p.AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	}
+	for _, pair := range s.Definitions {
+		for p := pair.Properties.Oldest(); p != nil; p = p.Next() {
+			p.Value = orVariable(p.Value)
+		}
+	}
+	s.Definitions["Variable"] = &jsonschema.Schema{Type: "string", Pattern: `\$\{` +
+		strings.Trim(variableName.String(), "^$") + `\}`,
+		Description: "The value of a variable or of an axis of the matrix."}
+	maps.Copy(s.Definitions, r.Reflect(&Matrix{}).Definitions)
+	one := uint64(1)
+	names := &jsonschema.Schema{Pattern: variableName.String()}
+	matrix := s.Definitions["Matrix"]
+	matrix.PropertyNames = names
+	matrix.AdditionalProperties = &jsonschema.Schema{Type: "array", MinItems: &one, UniqueItems: true,
+		Items: &jsonschema.Schema{AnyOf: scalar}, Description: "The values of an axis."}
+	keys := s.Definitions["Testbed"].Properties
+	keys.Set(variablesKey, &jsonschema.Schema{Type: "object", PropertyNames: names,
+		Description: "Variables maps " +
+			"names to values. Each ${name} in a value of the file is replaced by the variable's " +
+			"value. The option " +
+			"--set NAME=VALUE gives a variable another value."})
+	keys.Set(matrixKey, &jsonschema.Schema{Ref: "#/$defs/Matrix",
+		Description: "Matrix makes a testbed of each " +
+			"combination of the values of its axes, which are variables. `railbed test` runs all of them."})
+	keys.Set(compareKey, &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/Compare"},
+		Description: "Compare are checks between cells of the matrix."})
+}
+
+// orVariable returns a schema that also accepts a variable, unless the schema accepts every text.
+func orVariable(p *jsonschema.Schema) *jsonschema.Schema {
+	if p.Items != nil {
+		p.Items = orVariable(p.Items)
+	}
+	if values := p.AdditionalProperties; values != nil && values != jsonschema.FalseSchema {
+		p.AdditionalProperties = orVariable(values)
+	}
+	any := func(p *jsonschema.Schema) bool { return p.Type == "string" && p.Pattern == "" && p.Enum == nil }
+	if any(p) || slices.ContainsFunc(p.AnyOf, any) {
+		return p
+	}
+	inner := *p
+	inner.Description = ""
+	return &jsonschema.Schema{Description: p.Description,
+		AnyOf: []*jsonschema.Schema{&inner, {Ref: "#/$defs/Variable"}}}
 }
 
 func TestSchemaFileIsMadeFromTheTypes(t *testing.T) {
@@ -258,12 +315,12 @@ func TestExamplesPassDecoderAndSchema(t *testing.T) {
 	scenarios = append(scenarios, more...)
 	s := compiled(t)
 	for _, file := range append(files, scenarios...) {
-		if _, err := Load(file); err != nil {
-			t.Errorf("decoder: %v", err)
-		}
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if err := decodeAll(string(text)); err != nil {
+			t.Errorf("decoder: %s: %v", file, err)
 		}
 		if err := s.Validate(asJSON(t, text)); err != nil {
 			t.Errorf("schema: %s: %v", file, err)
@@ -343,7 +400,10 @@ func TestSchemaDescribesEveryProperty(t *testing.T) {
 	}
 	for typ, definition := range document["$defs"].(map[string]any) {
 		fields := definition.(map[string]any)
-		if fields["additionalProperties"] != false {
+		if typ == "Variable" {
+			continue
+		}
+		if fields["additionalProperties"] != false && typ != "Matrix" { // its other keys are axes
 			t.Errorf("%s accepts unknown keys", typ)
 		}
 		for key, p := range fields["properties"].(map[string]any) {

@@ -17,6 +17,18 @@ type Source struct {
 
 	values map[string]mark
 	text   []byte // of the file
+	// cell is the name of the cell of a matrix, for problems.
+	cell string
+	// replaced are the positions of values in which variables were replaced.
+	replaced map[place]bool
+}
+
+// Cell returns the name of the cell of a matrix, or "" for a file without a matrix.
+func (s *Source) Cell() string {
+	if s == nil {
+		return ""
+	}
+	return s.cell
 }
 
 // mark holds the positions of a value and of its key. An element of a list and the whole file have
@@ -63,17 +75,18 @@ func (s *Source) Has(path string) bool {
 
 // Problem returns a problem with the value of the path, at its position.
 func (s *Source) Problem(path, what, want string) Problem {
-	return problemAt(s.Pos(path), path, what, want)
+	return s.problemAt(s.Pos(path), path, what, want)
 }
 
 // KeyProblem returns a problem with the key of the path's value, such as the name of an override
 // that matches nothing.
 func (s *Source) KeyProblem(path, what, want string) Problem {
-	return problemAt(s.KeyPos(path), path, what, want)
+	return s.problemAt(s.KeyPos(path), path, what, want)
 }
 
-func problemAt(at Position, path, what, want string) Problem {
-	return Problem{File: at.File, Line: at.Line, Column: at.Column, Path: path, What: what, Want: want}
+func (s *Source) problemAt(at Position, path, what, want string) Problem {
+	return Problem{File: at.File, Line: at.Line, Column: at.Column, Path: path, Cell: s.Cell(), What: what,
+		Want: want}
 }
 
 func (s *Source) position(at place) Position {

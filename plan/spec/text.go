@@ -223,6 +223,9 @@ func syntaxProblem(file string, text []byte, err error) error {
 	case strings.Contains(load.Message, "did not find expected alphabetic or numeric character"):
 		problem.Line, problem.Column = load.ContextMark.Line, load.ContextMark.Column
 		problem.What, problem.Want = "an alias or anchor without a name", "quote text that starts with * or &"
+	case at == '{' && charAt(text, mark.Line, mark.Column-1) == '$':
+		problem.Column--
+		problem.What, problem.Want = "${ without quotes inside { } or [ ]", `write "${name}" in quotes`
 	case strings.Contains(load.Message, "expected node content"):
 		problem.What, problem.Want = "a value is missing here",
 			"write a value, close what is open, or quote text that starts with a YAML indicator"

@@ -7,13 +7,16 @@ import (
 )
 
 // Within returns the position of a byte of a text value, counted from 0. The value may be quoted, and
-// may have several lines.
+// may have several lines. In a value with variables, Within returns the position of the value.
 func (s *Source) Within(path string, offset int) Position {
 	at := s.Pos(path)
 	if s == nil || at.Line == 0 || s.text == nil {
 		return at
 	}
 	found := s.nearest(path)
+	if s.replaced[found.value] {
+		return at
+	}
 	lines := bytes.Split(s.text, []byte("\n"))
 	line, column := rawPosition(lines, found.value, offset)
 	line = min(line, len(lines))
@@ -23,7 +26,7 @@ func (s *Source) Within(path string, offset int) Position {
 
 // within returns a problem at a position within a text value.
 func (s *Source) within(path string, err *TextError) Problem {
-	return problemAt(s.Within(path, err.At), path, err.What, "want "+err.Want)
+	return s.problemAt(s.Within(path, err.At), path, err.What, "want "+err.Want)
 }
 
 // rawPosition finds the place of a byte of a scalar that begins at a place of a file. It reads the

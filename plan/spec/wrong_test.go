@@ -658,7 +658,7 @@ func numbered(format string, count int) string {
 
 func TestWrongFiles(t *testing.T) {
 	for _, file := range slices.Concat(wrongFiles, wrongSoftFiles, wrongJobFiles, wrongFaultFiles,
-		wrongTimelineFiles) {
+		wrongTimelineFiles, wrongMatrixFiles) {
 		t.Run(file.name, func(t *testing.T) {
 			before, after, marked := strings.Cut(file.text, here)
 			if !marked {
@@ -666,7 +666,7 @@ func TestWrongFiles(t *testing.T) {
 			}
 			line := strings.Count(before, "\n") + 1
 			column := len([]rune(before[strings.LastIndex(before, "\n")+1:])) + 1
-			_, err := Decode("f.yaml", []byte(before+after))
+			err := decodeAll(before + after)
 			var problems Problems
 			if !errors.As(err, &problems) {
 				t.Fatalf("want Problems, got %v", err)

@@ -1,12 +1,13 @@
 // Package suite runs many scenarios as the tests of a CI job.
 //
-// Each scenario is a case. With repetitions a case has several runs. Cases can run at the same time. A run is
-// repeated alone at most twice if the host did not keep up, and once if it did not pass while other runs may
-// have disturbed it. The last run counts. The verdict of a case is the worst verdict of its repetitions. A
-// case whose repetitions have different verdicts is flaky.
+// Each scenario is a case, and so is each cell of a scenario's matrix. With repetitions a case has several
+// runs. Cases can run at the same time. A run is repeated alone at most twice if the host did not keep up,
+// and once if it did not pass while other runs may have disturbed it. The last run counts. The verdict of a
+// case is the worst verdict of its repetitions. A case whose repetitions have different verdicts is flaky.
 //
 // The results are a directory for each run (package runner), results.json, junit.xml and index.html. If a run
-// passed or was UNSUPPORTED, only its report and its plan are kept.
+// passed or was UNSUPPORTED, only its report and its plan are kept. A scenario with a matrix also has a
+// table of the numbers of its cells as CSV, and a page with a plot for each number.
 package suite
 
 import (
@@ -14,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/report"
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // Format is the version of results.json, by the rules of report.Format.
@@ -33,27 +36,39 @@ type Options struct {
 	Cases []Case
 	// Jobs is the number of runs at a time. 0 stands for 1.
 	Jobs int
-	// Repeat is the number of runs of each case, all with the file's seed. 0 stands for 1.
+	// Repeat is the number of runs of each case that has no number of its own. 0 stands for 1.
 	Repeat int
 	// Out is the directory for the results. It exists.
 	Out string
 	// KeepAll keeps all files of all runs.
 	KeepAll bool
-	// Do makes a run with its results in the directory out. An error, such as a mistake in the file, means
-	// that there is no report. The run is then a FAIL.
-	Do func(ctx context.Context, c Case, out string) (*report.Report, error)
+	// Compare has the checks between the cells of each matrix.
+	Compare map[string][]spec.Compare
+	// Earlier are the results in Out, or nil. Run does not repeat runs of theirs that came to an end, of
+	// cases with the same Content.
+	Earlier *Results
+	// Do makes a run of a case's repetition, counted from 1, with its results in the directory out. An error,
+	// such as a mistake in the file, means that there is no report. The run is then a FAIL.
+	Do func(ctx context.Context, c Case, repetition int, out string) (*report.Report, error)
 	// Prune removes the files of a run that is over, except those of the given names.
 	Prune func(dir string, keep ...string) error
 	// Progress is called when a case begins and when it has ended, by one goroutine at a time.
 	Progress func(Update)
 }
 
-// Case is a scenario.
+// Case is a scenario, or a cell of a scenario's matrix.
 type Case struct {
-	// Name is the name of the case: its path without the extension.
+	// Name is the name of the case: its path without the extension, and the name of the cell.
 	Name string `json:"name"`
 	// Path is the path of the file.
 	Path string `json:"path"`
+	// Matrix is the name of the scenario, if this is a cell of its matrix. Cell has the values of the axes.
+	Matrix string         `json:"matrix,omitempty"`
+	Cell   []spec.Setting `json:"cell,omitempty"`
+	// Repeat is the number of runs. Cells have different seeds in each. 0 stands for the suite's number.
+	Repeat int `json:"repeat,omitempty"`
+	// Content identifies the testbed with its steps and checks. It is empty if the file has a mistake.
+	Content string `json:"content,omitempty"`
 }
 
 // Update reports that a case begins or has ended.
@@ -75,6 +90,8 @@ type Results struct {
 	Cases    []Outcome       `json:"cases"`
 	// Worse describes the numbers that are significantly worse than in an earlier suite.
 	Worse []string `json:"worse,omitempty"`
+	// Matrices has the numbers of the cells of each matrix.
+	Matrices []Matrix `json:"matrices,omitempty"`
 }
 
 // Outcome is the outcome of a case.
@@ -82,7 +99,7 @@ type Outcome struct {
 	Case
 	Verdict verdict.Verdict `json:"verdict"`
 	Reason  string          `json:"reason,omitempty"`
-	// Flaky is set if repetitions had different verdicts.
+	// Flaky is set if repetitions with one seed had different verdicts.
 	Flaky bool `json:"flaky,omitempty"`
 	// NotRun is set if the suite was interrupted before the case began.
 	NotRun bool `json:"not_run,omitempty"`
@@ -97,8 +114,11 @@ type Attempt struct {
 	Verdict    verdict.Verdict `json:"verdict"`
 	Reason     string          `json:"reason,omitempty"`
 	Fidelity   string          `json:"fidelity,omitempty"`
-	// Reported is set if the run has a report.
-	Reported bool `json:"reported"`
+	// Reported is set if the run has a report. Seed is the run's seed.
+	Reported bool   `json:"reported"`
+	Seed     uint64 `json:"seed,omitempty"`
+	// Earlier is set if the run was made by an earlier suite in the same directory.
+	Earlier bool `json:"earlier,omitempty"`
 	// Seconds is the time that the run took.
 	Seconds float64 `json:"seconds"`
 	// Alone is set if no other run could disturb it. Replaced is set if the run was repeated alone.
@@ -126,7 +146,7 @@ const (
 
 type suite struct {
 	Options
-	mu      sync.Mutex // guards done and Progress
+	mu      sync.Mutex // guards done, results and Progress
 	done    int
 	results *Results
 }
@@ -134,23 +154,29 @@ type suite struct {
 // Run runs the cases. An error means that files of the results could not be written or removed. If ctx ends,
 // the running cases end as ABORTED, and the cases that wait are not run.
 func Run(ctx context.Context, o Options) (*Results, error) {
-	s := &suite{Options: o, results: &Results{Format: Format, Started: time.Now(), Jobs: max(o.Jobs, 1)}}
+	s := &suite{Options: o, results: &Results{Format: Format, Verdict: verdict.Aborted, Started: time.Now(),
+		Jobs: max(o.Jobs, 1)}}
 	if s.Progress == nil {
 		s.Progress = func(Update) {}
 	}
 	s.Repeat = max(s.Repeat, 1)
 	s.results.Cases = make([]Outcome, len(s.Cases))
 	for i, c := range s.Cases {
+		if c.Repeat == 0 {
+			c.Repeat = s.Repeat
+		}
 		s.results.Cases[i] = Outcome{Case: c, NotRun: true, Runs: []Attempt{}}
+		s.results.Cases[i].resume(s.Earlier)
 	}
 	s.sideBySide(ctx)
 	s.again(ctx)
 	var failures []error
 	for i := range s.results.Cases {
 		o := &s.results.Cases[i]
-		o.conclude(s.Repeat)
+		o.conclude()
 		failures = append(failures, s.tidy(o))
 	}
+	failures = append(failures, s.results.measure(s.Out, s.Compare))
 	s.results.conclude()
 	s.results.Finished = time.Now()
 	return s.results, errors.Join(append(failures, s.results.write(s.Out))...)
@@ -158,30 +184,26 @@ func Run(ctx context.Context, o Options) (*Results, error) {
 
 // sideBySide makes the first runs, several at a time.
 func (s *suite) sideBySide(ctx context.Context) {
-	next := make(chan int)
+	q := newQueue(s.results.Cases)
 	var workers sync.WaitGroup
 	for range s.results.Jobs {
 		workers.Go(func() {
-			for i := range next {
+			for i, more := q.take(ctx); more; i, more = q.take(ctx) {
 				s.first(ctx, &s.results.Cases[i])
+				q.done(i)
 			}
 		})
 	}
-	for i := range s.Cases {
-		select {
-		case next <- i:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
 	workers.Wait()
 }
 
 // first makes the repetitions of a case. Repetitions of a run alone follow later, in again.
 func (s *suite) first(ctx context.Context, o *Outcome) {
 	s.tell(Update{Begins: &o.Case})
-	for repetition := 1; repetition <= s.Repeat && ctx.Err() == nil; repetition++ {
-		s.attempt(ctx, o, repetition, s.results.Jobs == 1)
+	for repetition := 1; repetition <= o.Repeat && ctx.Err() == nil; repetition++ {
+		if !o.has(repetition) {
+			s.attempt(ctx, o, repetition, s.results.Jobs == 1)
+		}
 	}
 	if !slices.ContainsFunc(o.Runs, s.wantsAgain) {
 		s.end(o)
@@ -220,12 +242,11 @@ func (s *suite) again(ctx context.Context) {
 
 // attempt makes a run and records it.
 func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone bool) {
-	a := Attempt{Repetition: repetition, Alone: alone, Dir: fmt.Sprintf("%s/run-%d", o.Name, len(o.Runs)+1)}
-	o.NotRun = false
+	a := Attempt{Repetition: repetition, Alone: alone, Dir: o.nextDir()}
 	began := time.Now()
-	r, err := s.Do(ctx, o.Case, filepath.Join(s.Out, filepath.FromSlash(a.Dir)))
+	r, err := s.Do(ctx, o.Case, repetition, filepath.Join(s.Out, filepath.FromSlash(a.Dir)))
 	if r != nil {
-		a.Reported, a.Verdict, a.Reason = true, r.Verdict, r.Reason
+		a.Reported, a.Verdict, a.Reason, a.Seed = true, r.Verdict, r.Reason, r.Seed
 		if r.Fidelity != nil {
 			a.Fidelity = r.Fidelity.Verdict
 		}
@@ -234,7 +255,13 @@ func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone b
 		a.Verdict, a.Reason = verdict.Fail, err.Error()
 	}
 	a.Seconds = time.Since(began).Seconds()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o.NotRun = false
 	o.Runs = append(o.Runs, a)
+	// Written after each run, so that --resume goes on after a crash too. Run reports errors of the last
+	// writing.
+	_ = writeFile(filepath.Join(s.Out, ResultsFile), s.results.WriteJSON)
 }
 
 // end reports a case that has ended.
@@ -242,8 +269,8 @@ func (s *suite) end(o *Outcome) {
 	if o.NotRun {
 		return
 	}
-	o.conclude(s.Repeat)
 	s.mu.Lock()
+	o.conclude()
 	s.done++
 	done := s.done
 	s.mu.Unlock()
@@ -257,7 +284,7 @@ func (s *suite) tell(u Update) {
 }
 
 // conclude sets the verdict of a case from the runs that count.
-func (o *Outcome) conclude(wanted int) {
+func (o *Outcome) conclude() {
 	var counted []Attempt
 	for _, a := range o.Runs {
 		if !a.Replaced {
@@ -268,19 +295,25 @@ func (o *Outcome) conclude(wanted int) {
 		o.Verdict, o.Reason = verdict.Aborted, "not run: the suite was interrupted"
 		return
 	}
-	if len(counted) < wanted {
+	if len(counted) < o.Repeat {
 		counted = append(counted, Attempt{Verdict: verdict.Aborted,
-			Reason: fmt.Sprintf("%d of %d runs: the suite was interrupted", len(counted), wanted)})
+			Reason: fmt.Sprintf("%d of %d runs: the suite was interrupted", len(counted), o.Repeat)})
 	}
 	var verdicts []verdict.Verdict
+	differ := false
 	for _, a := range counted {
 		verdicts = append(verdicts, a.Verdict)
-		o.Flaky = o.Flaky || a.Verdict != counted[0].Verdict
+		differ = differ || a.Verdict != counted[0].Verdict
 	}
+	o.Flaky = differ && o.Matrix == ""
 	o.Verdict = verdict.Worst(verdicts...)
 	worst := slices.IndexFunc(counted, func(a Attempt) bool { return a.Verdict == o.Verdict })
-	if o.Reason = counted[worst].Reason; o.Flaky {
+	o.Reason = counted[worst].Reason
+	switch {
+	case o.Flaky:
 		o.Reason = fmt.Sprintf("flaky: %s: %s", countVerdicts(verdicts), o.Reason)
+	case differ:
+		o.Reason = fmt.Sprintf("%s: seed %d: %s", countVerdicts(verdicts), counted[worst].Seed, o.Reason)
 	}
 }
 
@@ -303,8 +336,8 @@ func countVerdicts(all []verdict.Verdict) string {
 	return strings.Join(words, ", ")
 }
 
-// conclude sets the verdict of the suite: the worst verdict of its cases. Cases that this host cannot run do
-// not count, unless it can run none.
+// conclude sets the verdict of the suite: the worst verdict of its cases and of the checks between cells.
+// Cases that this host cannot run do not count, unless it can run none.
 func (r *Results) conclude() {
 	var verdicts []verdict.Verdict
 	for _, o := range r.Cases {
@@ -312,10 +345,18 @@ func (r *Results) conclude() {
 			verdicts = append(verdicts, o.Verdict)
 		}
 	}
-	r.Verdict = verdict.Worst(verdicts...)
 	if len(verdicts) == 0 && len(r.Cases) > 0 {
 		r.Verdict = verdict.Unsupported
+		return
 	}
+	for _, m := range r.Matrices {
+		for _, c := range m.Compare {
+			if c.Verdict != verdict.Unsupported {
+				verdicts = append(verdicts, c.Verdict)
+			}
+		}
+	}
+	r.Verdict = verdict.Worst(verdicts...)
 }
 
 // Counts returns the number of cases with each verdict, and of flaky cases.
@@ -340,6 +381,10 @@ func (s *suite) tidy(o *Outcome) error {
 		a := &o.Runs[i]
 		a.Kept = a.Reported &&
 			(s.KeepAll || a.Verdict != verdict.Pass && a.Verdict != verdict.Unsupported)
+		if a.Earlier && a.Kept { // unless the earlier suite removed them
+			_, err := os.Stat(filepath.Join(s.Out, filepath.FromSlash(a.Dir), report.HTMLFile))
+			a.Kept = err == nil
+		}
 		if a.Reported && !a.Kept {
 			failures = append(failures, s.Prune(filepath.Join(s.Out, filepath.FromSlash(a.Dir)), kept...))
 		}

@@ -31,7 +31,7 @@ type host struct {
 	beside   []string // cases that ran beside others, for each run
 }
 
-func (h *host) do(_ context.Context, c Case, out string) (*report.Report, error) {
+func (h *host) do(_ context.Context, c Case, _ int, out string) (*report.Report, error) {
 	h.mu.Lock()
 	h.running++
 	h.most = max(h.most, h.running)
@@ -216,9 +216,9 @@ func TestInterrupted(t *testing.T) {
 	h := &host{t: t, verdicts: map[string][]verdict.Verdict{"a": {pass}, "b": {pass}, "c": {pass}}}
 	r, err := Run(ctx, Options{Out: t.TempDir(), Prune: prune,
 		Cases: []Case{{Name: "a"}, {Name: "b"}, {Name: "c"}},
-		Do: func(ctx context.Context, c Case, out string) (*report.Report, error) {
+		Do: func(ctx context.Context, c Case, n int, out string) (*report.Report, error) {
 			cancel()
-			return h.do(ctx, c, out)
+			return h.do(ctx, c, n, out)
 		}})
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,22 +22,39 @@ const (
 	ResultsFile = "results.json"
 	JUnitFile   = "junit.xml"
 	IndexFile   = "index.html"
+	// In the directory of each matrix.
+	CSVFile    = "matrix.csv"
+	MatrixFile = "matrix.html"
 )
 
 // write writes the files of the results.
 func (r *Results) write(dir string) error {
-	return errors.Join(
+	failures := []error{
 		writeFile(filepath.Join(dir, ResultsFile), r.WriteJSON),
 		writeFile(filepath.Join(dir, JUnitFile), r.WriteJUnit),
-		writeFile(filepath.Join(dir, IndexFile), r.WriteHTML))
+		writeFile(filepath.Join(dir, IndexFile), r.WriteHTML)}
+	for i := range r.Matrices {
+		m := &r.Matrices[i]
+		own := filepath.Join(dir, filepath.FromSlash(m.Name))
+		if err := os.MkdirAll(own, 0o755); err != nil {
+			return err
+		}
+		failures = append(failures, writeFile(filepath.Join(own, CSVFile), m.WriteCSV),
+			writeFile(filepath.Join(own, MatrixFile), m.WriteHTML))
+	}
+	return errors.Join(failures...)
 }
 
+// writeFile replaces a file, which has its old content until the new one is complete.
 func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.Create(path)
+	file, err := os.CreateTemp(filepath.Dir(path), ".railbed-*")
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(file), file.Close())
+	if err := errors.Join(write(file), file.Chmod(0o644), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return os.Rename(file.Name(), path)
 }
 
 // WriteJSON writes the results as JSON.
@@ -94,6 +112,12 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 		}
 		cases = append(cases, c)
 	}
+	for _, m := range r.Matrices {
+		for _, c := range m.Compare {
+			cases = append(cases, report.JUnitCase{Class: "railbed." + strings.ReplaceAll(m.Name, "/", "."),
+				Name: c.Title(), Verdict: c.Verdict, Reason: c.Reason, Output: c.Where})
+		}
+	}
 	return report.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
 }
 
@@ -105,8 +129,26 @@ var index = template.Must(template.New("index").Funcs(template.FuncMap{
 	"took":  report.Took,
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 	"class": report.Class,
-	"page":  func(a Attempt) string { return a.Dir + "/" + report.HTMLFile },
+	"page":  func(a Attempt) string { return link(a.Dir + "/" + report.HTMLFile) },
+	"table": func(m Matrix) string { return link(m.Name + "/" + MatrixFile) },
 }).Parse(indexText))
+
+// Removed counts the verdicts of the runs of which only the report is kept: "PASS", or "3 PASS".
+func (o *Outcome) Removed() string {
+	var verdicts []verdict.Verdict
+	for _, a := range o.Runs {
+		if !a.Kept {
+			verdicts = append(verdicts, a.Verdict)
+		}
+	}
+	if len(verdicts) == 1 {
+		return string(verdicts[0])
+	}
+	return countVerdicts(verdicts)
+}
+
+// link returns a reference to a file below the page's directory.
+func link(path string) string { return "./" + (&url.URL{Path: path}).EscapedPath() }
 
 // WriteHTML writes the web page that lists the cases.
 func (r *Results) WriteHTML(w io.Writer) error {

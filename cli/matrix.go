@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"railbed/internal/verdict"
+	"railbed/scenarios/suite"
+)
+
+// numbersShown bounds the numbers of a matrix that a suite prints. The page and the CSV file have more.
+const numbersShown = 4
+
+// printMatrix prints the numbers of a matrix and the checks between its cells. dir is the directory of the
+// results.
+func (a *app) printMatrix(m *suite.Matrix, dir string) {
+	shown, more := m.Shown(numbersShown)
+	for _, n := range shown {
+		fmt.Fprintln(a.stdout)
+		a.show("%s: %s", m.Name, n.Caption())
+		var header []any
+		for _, c := range suite.Columns {
+			header = append(header, c)
+		}
+		table := a.newTable(header...)
+		for _, row := range m.Rows(n) {
+			var cells []any
+			for _, cell := range row {
+				cells = append(cells, cell)
+			}
+			table.AppendRow(cells)
+		}
+		table.Render()
+	}
+	fmt.Fprintln(a.stdout)
+	for i := range m.Compare {
+		c := &m.Compare[i]
+		text := fmt.Sprintf("%-12s %s: %s", c.Verdict, c.Title(), c.Reason)
+		if c.Verdict != verdict.Pass {
+			text = fmt.Sprintf("%-12s %s: %s: %s", c.Verdict, c.Where, c.Title(), c.Reason)
+		}
+		a.show("%s", text)
+	}
+	if m.Left > 0 {
+		a.show("%s between cells that are not in this suite", count(m.Left, "more check"))
+	}
+	at := filepath.Join(dir, filepath.FromSlash(m.Name))
+	words := []string{filepath.Join(at, suite.MatrixFile), filepath.Join(at, suite.CSVFile)}
+	if more > 0 {
+		words = append(words, fmt.Sprintf("with %s that differ between runs", count(more, "more number")))
+	}
+	a.show("numbers: %s", strings.Join(words, ", "))
+}

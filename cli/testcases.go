@@ -1,0 +1,303 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"railbed/capture/report"
+	"railbed/plan/spec"
+	"railbed/scenarios/runner"
+	"railbed/scenarios/suite"
+)
+
+// testSuite is the scenarios of a suite.
+type testSuite struct {
+	cases []suite.Case
+	// files has the file of each path, and cells the cell of each case, by its name.
+	files   map[string]*spec.File
+	cells   map[string]*spec.Cell
+	compare map[string][]spec.Compare
+	set     []spec.Setting
+}
+
+// cases returns the scenarios of the arguments, in the order of their names and cells. repeated is set if the
+// user gave --repeat.
+func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, error) {
+	if len(args) == 0 {
+		args = []string{"."}
+	}
+	switch {
+	case flags.jobs < 1:
+		return nil, usage("-j %d: want at least 1", flags.jobs)
+	case flags.repeat < 1:
+		return nil, usage("--repeat %d: want at least 1", flags.repeat)
+	case (flags.baseline == "") != (len(flags.metrics) == 0):
+		return nil, usage("--baseline and --metric go together: want both, or neither")
+	}
+	files, err := allCases(args)
+	if err != nil {
+		return nil, usage("%w", err)
+	}
+	t, err := a.expand(files)
+	if err != nil {
+		return nil, err
+	}
+	if repeated {
+		for i := range t.cases {
+			t.cases[i].Repeat = flags.repeat
+		}
+	}
+	if flags.filter != "" {
+		t.cases = slices.DeleteFunc(t.cases, func(c suite.Case) bool { return !named(flags.filter, c.Name) })
+	}
+	if flags.shard != "" {
+		part, of, err := parseShard(flags.shard)
+		if err != nil {
+			return nil, err
+		}
+		var own []suite.Case
+		for i := part - 1; i < len(t.cases); i += of {
+			own = append(own, t.cases[i])
+		}
+		t.cases = own
+	}
+	if len(t.cases) == 0 {
+		return nil, usage("no scenarios: want files that describe a fabric, and a --filter and a --shard " +
+			"that select some of them")
+	}
+	return t, nil
+}
+
+// expand reads the files and replaces each file with a matrix by its cells. A file with a mistake stays a
+// case, whose run reports the mistake.
+func (a *app) expand(files []suite.Case) (*testSuite, error) {
+	t := &testSuite{files: map[string]*spec.File{}, cells: map[string]*spec.Cell{},
+		compare: map[string][]spec.Compare{}}
+	var err error
+	if t.set, err = a.settings(); err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, c := range files {
+		f, err := spec.LoadFile(c.Path)
+		if err != nil {
+			t.cases = append(t.cases, c)
+			continue
+		}
+		for _, name := range f.Settable() {
+			known[name] = true
+		}
+		if err := setAll(f, settable(f, t.set)); err != nil {
+			return nil, err
+		}
+		if err := t.add(c, f); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range t.set {
+		if !known[s.Name] {
+			return nil, usage("--set %s: no file has this variable or axis", s.Name)
+		}
+	}
+	return t, nil
+}
+
+// add adds the cells of a file.
+func (t *testSuite) add(c suite.Case, f *spec.File) error {
+	t.files[c.Path] = f
+	if f.Repeat > 0 {
+		c.Matrix, c.Repeat = c.Name, f.Repeat
+		t.compare[c.Name] = f.Compare
+	}
+	for i := range f.Cells {
+		cell := c
+		if c.Matrix != "" {
+			cell.Cell = f.Cells[i].Values
+			cell.Name += "/" + cellName.Replace(f.Cells[i].String())
+		}
+		if t.cells[cell.Name] != nil {
+			return usage("two scenarios are called %s; rename a file, or change a value of an axis",
+				cell.Name)
+		}
+		t.cells[cell.Name] = &f.Cells[i]
+		t.cases = append(t.cases, cell)
+	}
+	return nil
+}
+
+// cellName makes a cell's name a part of a case's name, which names a directory. A value has no control
+// characters and no commas.
+var cellName = strings.NewReplacer(", ", ",", "/", "%2F")
+
+// runDir matches an element of a case's name that is the name of a run's directory.
+var runDir = regexp.MustCompile(`(^|/)run-[0-9]+(/|$)`)
+
+// allCases returns the scenarios of the arguments. A file that several arguments name is one case.
+func allCases(args []string) (cases []suite.Case, err error) {
+	of := map[string]string{} // path by name
+	seen := map[string]bool{}
+	for _, arg := range args {
+		files, err := scenarioFiles(arg)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			path, err := filepath.Abs(file)
+			if err != nil {
+				return nil, err
+			}
+			name := strings.TrimSuffix(filepath.ToSlash(filepath.Clean(file)), filepath.Ext(file))
+			name = strings.TrimLeft(strings.ReplaceAll(name, "../", ""), "/")
+			switch {
+			case seen[path]:
+				continue
+			case of[name] != "":
+				return nil, fmt.Errorf("%s and %s are both called %s; rename one", of[name], file, name)
+			case !filepath.IsLocal(name) || name == "." || strings.HasSuffix(name, "/") ||
+				runDir.MatchString(name):
+				return nil, fmt.Errorf("%s: %q cannot be the name of a scenario; rename the file", file, name)
+			}
+			seen[path], of[name] = true, file
+			cases = append(cases, suite.Case{Name: name, Path: file})
+		}
+	}
+	slices.SortFunc(cases, func(x, y suite.Case) int { return strings.Compare(x.Name, y.Name) })
+	return cases, nil
+}
+
+// named reports whether a pattern is a part of a name, or a glob that matches the name or its last elements.
+func named(pattern, name string) bool {
+	if !strings.ContainsAny(pattern, "*?[") {
+		return strings.Contains(name, pattern)
+	}
+	for rest := name; ; {
+		if matched, err := path.Match(pattern, rest); err == nil && matched {
+			return true
+		}
+		_, after, more := strings.Cut(rest, "/")
+		if !more {
+			return false
+		}
+		rest = after
+	}
+}
+
+func parseShard(text string) (part, of int, err error) {
+	first, second, _ := strings.Cut(text, "/")
+	part, err = strconv.Atoi(first)
+	of, err2 := strconv.Atoi(second)
+	if err != nil || err2 != nil || part < 1 || part > of {
+		return 0, 0, usage("--shard %q: want a part and a number of parts, such as 1/4", text)
+	}
+	return part, of, nil
+}
+
+// scenarioFiles returns a file, or the files below a directory that describe a fabric.
+func scenarioFiles(arg string) (files []string, err error) {
+	info, err := os.Stat(arg)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{arg}, nil
+	}
+	if arg, err = filepath.EvalSymlinks(arg); err != nil { // WalkDir follows no link
+		return nil, err
+	}
+	err = filepath.WalkDir(arg, func(name string, entry fs.DirEntry, err error) error {
+		switch base := entry.Name(); {
+		case err != nil:
+			return err
+		case entry.IsDir() && name != arg && (strings.HasPrefix(base, ".") || base == "testdata"):
+			return fs.SkipDir
+		case entry.IsDir() || filepath.Ext(base) != ".yaml" && filepath.Ext(base) != ".yml":
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) { // a link that leads nowhere, as editors make
+			return nil
+		}
+		if err == nil && describesFabric(text) {
+			files = append(files, name)
+		}
+		return err
+	})
+	return files, err
+}
+
+// describesFabric reports whether a file has the top-level key fabric, which every testbed needs.
+func describesFabric(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "fabric:") {
+			return true
+		}
+	}
+	return false
+}
+
+// options reads the testbed of a case's repetition.
+func (t *testSuite) options(c suite.Case, repetition int, out string) (runner.Options, error) {
+	f, cell := t.files[c.Path], t.cells[c.Name]
+	if f == nil { // it has a mistake, unless somebody mended it
+		var err error
+		if f, err = spec.LoadFile(c.Path); err != nil {
+			return runner.Options{}, err
+		}
+		if cell, err = f.Only(); err != nil {
+			return runner.Options{}, err
+		}
+	}
+	flags := runFlags{path: c.Path, out: out}
+	if c.Matrix != "" && repetition > 1 {
+		made, err := f.Decode(cell)
+		if err != nil {
+			return runner.Options{}, err
+		}
+		flags.seed = spec.RepetitionSeed(made.Seed, repetition)
+	}
+	settings := slices.DeleteFunc(settable(f, t.set), func(s spec.Setting) bool {
+		return slices.ContainsFunc(c.Cell, func(of spec.Setting) bool { return of.Name == s.Name })
+	})
+	return cellOptions(f, cell, slices.Concat(c.Cell, settings), flags)
+}
+
+// identify sets the content of each case.
+func (t *testSuite) identify() {
+	for i := range t.cases {
+		o, err := t.options(t.cases[i], 1, "")
+		if err != nil {
+			continue
+		}
+		if text, err := spec.Marshal(o.File); err == nil {
+			hash := sha256.Sum256(fmt.Appendf(text, "# railbed %s\n", version))
+			t.cases[i].Content = hex.EncodeToString(hash[:])
+		}
+	}
+}
+
+// run makes a run of a case. For an invalid file it returns an error and no report.
+func (t *testSuite) run(ctx context.Context, c suite.Case, repetition int, out string,
+	names *turns) (*report.Report, error) {
+	o, err := t.options(c, repetition, out)
+	if err != nil {
+		return nil, err
+	}
+	// A testbed's name decides about its addresses and paths, so it stays: files of one name take turns.
+	defer names.take(o.Plan.Name)()
+	made, err := runner.Run(ctx, o)
+	if made != nil && made.Finished.IsZero() {
+		made = nil
+	}
+	return made, err
+}

@@ -1,0 +1,118 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// maxCompare bounds the comparisons, each of which may have a pair for each cell.
+const maxCompare = 100
+
+// Compare is a check between cells of a matrix, by the medians of their runs.
+type Compare struct {
+	// Metric is the name of a number of the report, as `railbed report` lists it, such as busbw.
+	Metric string `yaml:"metric" json:"metric"`
+	// Of is the workload, link, check or other part of the report that has the number. It is needed if
+	// several have it.
+	Of string `yaml:"of,omitempty" json:"of,omitempty"`
+	// Cells are the values of the cells to judge. An axis that is left out stands for all its values.
+	Cells map[string]string `yaml:"cells,omitempty" json:"cells,omitempty" scalar:"any"`
+	// Beside are the values in which the other cell differs from the cell to judge.
+	Beside map[string]string `yaml:"beside" json:"beside" scalar:"any"`
+	// Ratio bounds the cell's median as a share of the other cell's median, such as ">= 200%".
+	Ratio string `yaml:"ratio" json:"ratio"`
+
+	// Pairs are the cells to judge, each with the other cell.
+	Pairs [][2]*Cell `yaml:"-" json:"-"`
+	// Where is the position of the comparison.
+	Where Position `yaml:"-" json:"-"`
+}
+
+// String describes the comparison without its cells.
+func (c *Compare) String() string {
+	return strings.TrimSpace(c.Of + " " + c.Metric)
+}
+
+// readCompare reads the key compare.
+func (f *file) readCompare(key, node *yaml.Node) {
+	if f.Repeat == 0 {
+		f.fail(key, compareKey, "compare without a matrix", "add a matrix, whose cells it compares")
+		return
+	}
+	if list := resolved(node); list.Kind == yaml.SequenceNode && len(list.Content) > maxCompare {
+		f.fail(node, compareKey, fmt.Sprintf("compare has %d entries", len(list.Content)),
+			fmt.Sprintf("want at most %d; an entry without cells judges all cells", maxCompare))
+		return
+	}
+	values := map[string]*yaml.Node{}
+	for _, v := range f.variables {
+		values[v.name] = v.value
+	}
+	f.source.replace(node, values, func(*yaml.Node, reference) {})
+	holder := struct {
+		Compare []Compare `yaml:"compare,omitempty"`
+	}{}
+	f.decode(node, reflect.ValueOf(&holder.Compare).Elem(), target{path: compareKey})
+	c := newChecker(&Testbed{Source: f.source}, f.wrong)
+	c.constraints(reflect.ValueOf(&holder).Elem(), "")
+	for i := range holder.Compare {
+		f.comparison(c, fmt.Sprintf("%s[%d]", compareKey, i), &holder.Compare[i])
+	}
+	f.problems = append(f.problems, c.problems...)
+	f.Compare = holder.Compare
+}
+
+// comparison checks a comparison and finds its cells.
+func (f *file) comparison(c *checker, at string, one *Compare) {
+	one.Where = f.source.Pos(at)
+	if one.Ratio != "" {
+		c.bound(at+".ratio", one.Ratio, BesideBound)
+	}
+	if f.source.Has(at+".beside") && len(one.Beside) == 0 {
+		c.report(at+".beside", "beside names no axis", "write the values of another cell, as in {loss: 0}")
+	}
+	known := true
+	for key, values := range map[string]map[string]string{"cells": one.Cells, "beside": one.Beside} {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			path := keyed(joined(at, key), name)
+			if find(f.axes, name) == nil {
+				_, hint := suggest(name, namesOf(f.axes))
+				c.reportKey(path, fmt.Sprintf("%q is no axis", clipped(name)), hint)
+				known = false
+			} else if !slices.ContainsFunc(f.Cells, func(c Cell) bool {
+				return c.has(map[string]string{name: values[name]})
+			}) {
+				c.report(path, fmt.Sprintf("no cell has %s=%s", name, clipped(values[name])),
+					"write a value of the axis")
+				known = false
+			}
+		}
+	}
+	if !known || len(one.Beside) == 0 {
+		return
+	}
+	for i := range f.Cells {
+		cell := &f.Cells[i]
+		if !cell.has(one.Cells) {
+			continue
+		}
+		want := map[string]string{}
+		for _, v := range cell.Values {
+			want[v.Name] = v.Value
+		}
+		maps.Copy(want, one.Beside)
+		other := slices.IndexFunc(f.Cells, func(c Cell) bool { return c.has(want) })
+		if other >= 0 && other != i {
+			one.Pairs = append(one.Pairs, [2]*Cell{cell, &f.Cells[other]})
+		}
+	}
+	if len(one.Pairs) == 0 {
+		c.report(at, "the matrix has no two cells to compare",
+			"write cells that are in the matrix, and beside with the value of an axis in which they differ")
+	}
+}
