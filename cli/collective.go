@@ -164,7 +164,7 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 		"`NUMBER` of operations after these whose results are checked; 0: none")
 	f.StringVarP(&o.datatype, "datatype", "d", string(element.Float32),
 		"`TYPE` of an element: "+strings.Join(wordsOf(element.Types()), ", ")+" or all")
-	completeFlag(cmd, "datatype", oneOf(append(wordsOf(ncclTypes), all)...))
+	completeFlag(cmd, "datatype", oneOf(append(wordsOf(element.Types()), all)...))
 	f.StringVarP(&o.operation, "op", "o", string(element.Sum),
 		"`OPERATION` that reduces: "+strings.Join(wordsOf(element.Ops()), ", ")+" or all")
 	completeFlag(cmd, "op", oneOf(append(wordsOf(element.Ops()), all)...))

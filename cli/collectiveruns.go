@@ -26,10 +26,6 @@ import (
 // all selects every type, operation or root.
 const all = "all"
 
-// ncclTypes are the types of elements in the order of nccl-tests. element.Ops has the order of the
-// operations.
-var ncclTypes = []element.Type{element.Int32, element.Float16, element.Float32, element.BFloat16}
-
 // chosen returns the value that an option names, or all values.
 func chosen[T ~string](option, text string, every []T, hint string) ([]T, error) {
 	if text == all {
@@ -66,7 +62,7 @@ func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error
 		return nil, err
 	}
 	problems := []error{err}
-	types, err := chosen("-d", o.datatype, ncclTypes, "")
+	types, err := chosen("-d", o.datatype, element.Types(), "")
 	problems = append(problems, err)
 	ops, err := chosen("-o", o.operation, element.Ops(), "; the output's format is --output")
 	problems = append(problems, err)
@@ -79,7 +75,7 @@ func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error
 		return nil, err
 	}
 	if job.Kind == worker.Barrier {
-		types = element.Types()[:1]
+		types = []element.Type{element.Float32} // it has no elements
 	}
 	if !schedule.Kind(job.Kind).Combines() {
 		ops = ops[:1]

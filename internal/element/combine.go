@@ -1,109 +1,92 @@
 package element
 
+type (
+	integer interface {
+		int8 | uint8 | int32 | uint32 | int64 | uint64
+	}
+	float interface{ float32 | float64 }
+)
+
 // combiner returns the loop for an operation, or nil if the type or operation does not exist.
 func combiner(t Type, op Op) Combine {
 	switch t {
-	case Float32:
-		return map[Op]Combine{Sum: add[float32], Max: each(Larger), Min: each(Smaller)}[op]
-	case BFloat16:
-		return map[Op]Combine{Sum: addBFloats, Max: bfloats(Larger), Min: bfloats(Smaller)}[op]
-	case Float16:
-		return map[Op]Combine{Sum: addHalves, Max: halves(Larger), Min: halves(Smaller)}[op]
+	case Int8:
+		return integers[int8](op)
+	case Uint8:
+		return integers[uint8](op)
 	case Int32:
-		return map[Op]Combine{
-			Sum: add[int32],
-			Max: each(func(a, b int32) int32 { return max(a, b) }),
-			Min: each(func(a, b int32) int32 { return min(a, b) }),
-		}[op]
+		return integers[int32](op)
+	case Uint32:
+		return integers[uint32](op)
+	case Int64:
+		return integers[int64](op)
+	case Uint64:
+		return integers[uint64](op)
+	case Float32:
+		return floats[float32](op)
+	case Float64:
+		return floats[float64](op)
+	case BFloat16:
+		if op == Sum {
+			return addBFloats
+		}
+		return bfloat16s.combiner(op)
+	case Float16:
+		if op == Sum {
+			return addHalves
+		}
+		return halves.combiner(op)
+	case E4M3:
+		return e4m3s.combiner(op)
+	case E5M2:
+		return e5m2s.combiner(op)
 	}
 	return nil
 }
 
-// weighted adds elements of a floating-point type, each times its factor.
-func weighted(t Type, x, y float32) Combine {
-	return func(dst, a, b []byte) {
-		switch t {
-		case Float32:
-			weighFloats(dst, a, b, x, y)
-		case BFloat16:
-			weighBFloats(dst, a, b, x, y)
-		case Float16:
-			weighHalves(dst, a, b, x, y)
-		}
+func integers[T integer](op Op) Combine {
+	switch op {
+	case Max:
+		return each(func(a, b T) T { return max(a, b) })
+	case Min:
+		return each(func(a, b T) T { return min(a, b) })
 	}
+	return arithmetic[T](op)
 }
 
-func weighFloats(dst, a, b []byte, v, w float32) {
-	d, x, y := view[float32](dst), view[float32](a), view[float32](b)
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		// The conversions prevent the compiler from fusing two roundings into one.
-		d[i] = float32(x[i]*v) + float32(y[i]*w)
+func floats[T float](op Op) Combine {
+	switch op {
+	case Max:
+		return each(Larger[T])
+	case Min:
+		return each(Smaller[T])
 	}
+	return arithmetic[T](op)
 }
 
-// Sums of types of 16 bits have loops of their own, which take a third of the time of a call for each
-// element.
-
-func addBFloats(dst, a, b []byte) {
-	d, x, y := view[uint16](dst), view[uint16](a), view[uint16](b)
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		d[i] = ToBFloat16(FromBFloat16(x[i]) + FromBFloat16(y[i]))
+func arithmetic[T integer | float](op Op) Combine {
+	switch op {
+	case Sum:
+		return add[T]
+	case Product:
+		return multiply[T]
 	}
+	return nil
 }
 
-// weighBFloats leaves out factors of 1: in a ring the sum of the ranks before has this factor.
-func weighBFloats(dst, a, b []byte, v, w float32) {
-	d, x, y := view[uint16](dst), view[uint16](a), view[uint16](b)
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		p, q := x[i], y[i]
-		if v != 1 {
-			p = ToBFloat16(FromBFloat16(p) * v)
-		}
-		if w != 1 {
-			q = ToBFloat16(FromBFloat16(q) * w)
-		}
-		d[i] = ToBFloat16(FromBFloat16(p) + FromBFloat16(q))
-	}
-}
-
-func addHalves(dst, a, b []byte) {
-	d, x, y := view[uint16](dst), view[uint16](a), view[uint16](b)
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		d[i] = ToFloat16(FromFloat16(x[i]) + FromFloat16(y[i]))
-	}
-}
-
-func weighHalves(dst, a, b []byte, v, w float32) {
-	d, x, y := view[uint16](dst), view[uint16](a), view[uint16](b)
-	x, y = x[:len(d)], y[:len(d)]
-	for i := range d {
-		p, q := x[i], y[i]
-		if v != 1 {
-			p = ToFloat16(FromFloat16(p) * v)
-		}
-		if w != 1 {
-			q = ToFloat16(FromFloat16(q) * w)
-		}
-		d[i] = ToFloat16(FromFloat16(p) + FromFloat16(q))
-	}
-}
-
-// divide divides each Int32 by n, towards 0.
-func divide(memory []byte, n int) {
-	for i, d := 0, view[int32](memory); i < len(d); i++ {
-		d[i] /= int32(n)
-	}
-}
-
-func add[T float32 | int32](dst, a, b []byte) {
+func add[T integer | float](dst, a, b []byte) {
 	d, x, y := view[T](dst), view[T](a), view[T](b)
 	x, y = x[:len(d)], y[:len(d)]
 	for i := range d {
 		d[i] = x[i] + y[i]
+	}
+}
+
+func multiply[T integer | float](dst, a, b []byte) {
+	d, x, y := view[T](dst), view[T](a), view[T](b)
+	x, y = x[:len(d)], y[:len(d)]
+	for i := range d {
+		d[i] = x[i] * y[i]
 	}
 }
 
@@ -117,16 +100,71 @@ func each[T any](f func(a, b T) T) Combine {
 	}
 }
 
-func bfloats(f func(a, b float32) float32) Combine {
-	return each(func(a, b uint16) uint16 { return ToBFloat16(f(FromBFloat16(a), FromBFloat16(b))) })
+// weighted adds elements of a floating-point type, each times its factor.
+func weighted(t Type, x, y float64) Combine {
+	switch t {
+	case Float32:
+		return weighFloats(float32(x), float32(y))
+	case Float64:
+		return weighFloats(x, y)
+	case E4M3:
+		return e4m3s.weighted(float32(x), float32(y))
+	case E5M2:
+		return e5m2s.weighted(float32(x), float32(y))
+	}
+	return func(dst, a, b []byte) {
+		if t == BFloat16 {
+			weighBFloats(dst, a, b, float32(x), float32(y))
+		} else {
+			weighHalves(dst, a, b, float32(x), float32(y))
+		}
+	}
 }
 
-func halves(f func(a, b float32) float32) Combine {
-	return each(func(a, b uint16) uint16 { return ToFloat16(f(FromFloat16(a), FromFloat16(b))) })
+func weighFloats[T float](v, w T) Combine {
+	return func(dst, a, b []byte) {
+		d, x, y := view[T](dst), view[T](a), view[T](b)
+		x, y = x[:len(d)], y[:len(d)]
+		for i := range d {
+			// The conversions prevent the compiler from fusing two roundings into one.
+			d[i] = T(x[i]*v) + T(y[i]*w)
+		}
+	}
+}
+
+// divide divides integers by n, towards 0.
+func divide(t Type, memory []byte, n int) {
+	switch t {
+	case Int8:
+		quotients[int8](memory, n)
+	case Uint8:
+		quotients[uint8](memory, n)
+	case Int32:
+		quotients[int32](memory, n)
+	case Uint32:
+		quotients[uint32](memory, n)
+	case Int64:
+		quotients[int64](memory, n)
+	case Uint64:
+		quotients[uint64](memory, n)
+	}
+}
+
+func quotients[T integer](memory []byte, n int) {
+	d, by := view[T](memory), T(n)
+	if by < 0 || int(by) != n { // the type is shorter than 64 bits
+		for i := range d {
+			d[i] = T(int64(d[i]) / int64(n))
+		}
+		return
+	}
+	for i := range d {
+		d[i] /= by
+	}
 }
 
 // Larger returns the maximum, but prefers a number to a NaN.
-func Larger(a, b float32) float32 {
+func Larger[T float](a, b T) T {
 	switch {
 	case a != a:
 		return b
@@ -137,7 +175,7 @@ func Larger(a, b float32) float32 {
 }
 
 // Smaller returns the minimum, but prefers a number to a NaN.
-func Smaller(a, b float32) float32 {
+func Smaller[T float](a, b T) T {
 	switch {
 	case a != a:
 		return b

@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -85,33 +87,20 @@ func vector(kind Type, what string) []byte {
 // combinations calls f with all loops, each beside a loop that computes element by element.
 func combinations(f func(name string, t Type, loop, scalar Combine)) {
 	for _, t := range Types() {
-		for op, scalar := range map[Op]func(a, b float64) float64{
-			Sum: func(a, b float64) float64 {
-				if t == Int32 {
-					return float64(int32(a) + int32(b)) // it wraps around
-				}
-				return float64(float32(a) + float32(b))
-			},
-			Max: func(a, b float64) float64 { return float64(Larger(float32(a), float32(b))) },
-			Min: func(a, b float64) float64 { return float64(Smaller(float32(a), float32(b))) },
-		} {
-			if t == Int32 {
-				switch op { // float32 has too few digits
-				case Max:
-					scalar = math.Max
-				case Min:
-					scalar = math.Min
-				}
+		for _, op := range []Op{Sum, Product, Max, Min} {
+			want := func(a, b []byte) []byte { return onFloats(t, op, a, b) }
+			if t.Integer() {
+				want = func(a, b []byte) []byte { return onIntegers(t, op, a, b) }
 			}
-			f(fmt.Sprintf("%s/%s", t, op), t, combiner(t, op), byElement(t, scalar))
+			f(fmt.Sprintf("%s/%s", t, op), t, combiner(t, op), byElement(t, want))
 		}
-		if t == Int32 {
+		if t.Integer() {
 			continue
 		}
-		for _, x := range []float32{1, Scale(t, 3)} {
+		for _, x := range []float64{1, Scale(t, 3)} {
 			y := Scale(t, 7)
-			want := byElement(t, func(a, b float64) float64 {
-				return float64(Scaled(t, float32(a), x) + Scaled(t, float32(b), y))
+			want := byElement(t, func(a, b []byte) []byte {
+				return onFloats(t, Sum, Append(t, nil, At(t, a, 0)*x), Append(t, nil, At(t, b, 0)*y))
 			})
 			f(fmt.Sprintf("%s/weighted/%v", t, x), t, weighted(t, x, y), want)
 		}
@@ -119,12 +108,65 @@ func combinations(f func(name string, t Type, loop, scalar Combine)) {
 }
 
 // byElement returns a Combine that computes each element by a function.
-func byElement(t Type, f func(a, b float64) float64) Combine {
+func byElement(t Type, f func(a, b []byte) []byte) Combine {
 	return func(dst, a, b []byte) {
-		for i := range len(dst) / t.Size() {
-			copy(dst[i*t.Size():], Append(t, nil, f(At(t, a, i), At(t, b, i))))
+		for i, size := 0, t.Size(); i < len(dst); i += size {
+			copy(dst[i:], f(a[i:i+size], b[i:i+size]))
 		}
 	}
+}
+
+// onFloats computes an operation on two numbers of a floating-point type.
+func onFloats(t Type, op Op, a, b []byte) []byte {
+	x, y := At(t, a, 0), At(t, b, 0)
+	switch op {
+	case Max, Min:
+		want := Larger(x, y)
+		if op == Min {
+			want = Smaller(x, y)
+		}
+		if math.Float64bits(want) == math.Float64bits(x) {
+			return bytes.Clone(a)
+		}
+		return bytes.Clone(b)
+	case Product:
+		if t == Float64 {
+			return Append(t, nil, x*y)
+		}
+		return Append(t, nil, float64(float32(x)*float32(y)))
+	}
+	if t == Float64 {
+		return Append(t, nil, x+y)
+	}
+	return Append(t, nil, float64(float32(x)+float32(y)))
+}
+
+// integerOf returns an element of an integer type.
+func integerOf(t Type, element []byte) *big.Int {
+	reversed := bytes.Clone(element)
+	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
+		slices.Reverse(reversed)
+	}
+	n := new(big.Int).SetBytes(reversed)
+	if t.Digits()%8 != 0 && n.Bit(8*t.Size()-1) == 1 {
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), uint(8*t.Size())))
+	}
+	return n
+}
+
+// onIntegers computes an operation on two integers, modulo 2^w.
+func onIntegers(t Type, op Op, a, b []byte) []byte {
+	x, y := integerOf(t, a), integerOf(t, b)
+	switch {
+	case op == Sum:
+		x.Add(x, y)
+	case op == Product:
+		x.Mul(x, y)
+	case (x.Cmp(y) < 0) == (op == Max):
+		x = y
+	}
+	modulus := new(big.Int).Lsh(big.NewInt(1), uint(8*t.Size()))
+	return AppendBits(t, nil, x.Mod(x, modulus).Uint64())
 }
 
 // sameElements compares bits, but for NaNs.
@@ -194,7 +236,7 @@ func TestLoops(t *testing.T) {
 func FuzzLoops(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{0, 0, 0x80, 0x7f, 1, 0, 0, 0x80}, 40))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		half := len(data) / 2 &^ 3
+		half := len(data) / 2 &^ 7
 		a, b := append([]byte(nil), data[:half]...), append([]byte(nil), data[half:2*half]...)
 		combinations(func(name string, kind Type, loop, scalar Combine) {
 			got, want := make([]byte, half), make([]byte, half)
@@ -212,12 +254,15 @@ func TestNumbersWin(t *testing.T) {
 		{1, 2, 2, 1}, {nan, 3, 3, 3}, {nan, math.Inf(-1), math.Inf(-1), math.Inf(-1)}, {0, zero, 0, zero},
 		{-1, zero, zero, -1}, {nan, nan, nan, nan},
 	} {
-		for _, kind := range []Type{Float32, BFloat16, Float16} {
+		for _, kind := range []Type{Float32, Float64, BFloat16, Float16, E4M3, E5M2} {
+			if kind == E4M3 && (math.IsInf(test.a, 0) || math.IsInf(test.b, 0)) {
+				continue // it has none
+			}
 			for op, want := range map[Op]float64{Max: test.high, Min: test.low} {
 				for _, order := range [][2]float64{{test.a, test.b}, {test.b, test.a}} {
 					var a, b []byte
 					for range 65 {
-						a, b = Append(kind, a, order[0]), Append(kind, b, order[1])
+						a, b = appendExactly(kind, a, order[0]), appendExactly(kind, b, order[1])
 					}
 					Combiner(kind, op, Terms{})(a, a, b)
 					for i := range 65 {
@@ -230,6 +275,14 @@ func TestNumbersWin(t *testing.T) {
 			}
 		}
 	}
+}
+
+// appendExactly appends an infinity as such, also of the type whose conversion saturates.
+func appendExactly(t Type, to []byte, value float64) []byte {
+	if t == E5M2 && math.IsInf(value, 0) {
+		return AppendBits(t, to, map[bool]uint64{true: 0xfc, false: 0x7c}[value < 0])
+	}
+	return Append(t, to, value)
 }
 
 // TestAverage holds which operands are weighted, and when sums are divided.
@@ -245,6 +298,14 @@ func TestAverage(t *testing.T) {
 		{Int32, Terms{1, 1, 3}, 5, 6, 11}, {Int32, Terms{2, 1, 3}, 5, 6, 3},
 		{Int32, Terms{1, 2, 3}, -5, -6, -3}, {Int32, Terms{1, 2, 3}, math.MaxInt32, 0, 715827882},
 		{Int32, Terms{1, 2, 3}, math.MinInt32, 0, -715827882},
+		{Float64, Terms{1, 1, 4}, 8, 12, 5}, {E4M3, Terms{1, 1, 2}, 448, 448, 448},
+		{E5M2, Terms{2, 1, 4}, 3, 4, 4},
+		{E4M3, Terms{1, 3, 4}, 16, 9, 13}, {Int8, Terms{1, 2, 3}, 100, 100, -18},
+		{Uint8, Terms{1, 2, 3}, 250, 5, 85}, {Uint8, Terms{1, 2, 3}, 250, 10, 1},
+		{Uint8, Terms{1, 1, 3}, 250, 5, 255},
+		{Int8, Terms{1, 127, 128}, -128, 0, -1}, {Int8, Terms{1, 199, 200}, -128, 0, 0},
+		{Uint8, Terms{1, 299, 300}, 255, 0, 0}, {Uint32, Terms{1, 1, 2}, math.MaxUint32, 0, math.MaxInt32},
+		{Int64, Terms{1, 1, 2}, -1 << 53, -2, -1<<52 - 1}, {Uint64, Terms{1, 1, 2}, 1 << 63, 4, 1 << 62},
 	} {
 		a, b := Append(test.kind, nil, test.a), Append(test.kind, nil, test.b)
 		Combiner(test.kind, Average, test.terms)(a, a, b)
@@ -253,7 +314,7 @@ func TestAverage(t *testing.T) {
 				test.want)
 		}
 	}
-	if Combiner("double", Average, Terms{1, 1, 2}) != nil || Combiner(Float32, "prod", Terms{}) != nil {
+	if Combiner("quad", Average, Terms{1, 1, 2}) != nil || Combiner(Float32, "xor", Terms{}) != nil {
 		t.Error("there are loops for what there is not")
 	}
 }
@@ -274,7 +335,7 @@ func TestPrepareAndFinish(t *testing.T) {
 		Combiner(kind, Average, Terms{1, 1, ranks})(want, want, own[1])
 		Combiner(kind, Average, Terms{2, 1, ranks})(want, want, own[2])
 		before := bytes.Clone(own[0])
-		for _, op := range []Op{Sum, Max, Min} {
+		for _, op := range []Op{Sum, Product, Max, Min} {
 			Prepare(kind, op, ranks, own[0])
 			Finish(kind, op, ranks, own[0])
 		}

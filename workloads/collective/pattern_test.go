@@ -2,8 +2,8 @@ package collective
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
-	"math"
 	"math/big"
 	"slices"
 	"testing"
@@ -20,14 +20,16 @@ func newPattern(t testing.TB, c PatternConfig) *Pattern {
 	return p
 }
 
-// fill sets the data of a rank.
+// fill sets the data of a rank. It draws only these elements.
 func fill(t testing.TB, c PatternConfig, memory []byte, iteration int) {
 	t.Helper()
-	p, err := newData(c)
+	p, err := c.values()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Fill(memory, iteration, 0)
+	for i, into := 0, memory[:0]; len(into) < len(memory); i++ {
+		into = p.append(into, c.Rank, (shifted(iteration)+i)%patternLen)
+	}
 }
 
 // fold makes a result of some ranks' data in their order, in the arithmetic of the type.
@@ -78,7 +80,8 @@ func TestPatternsAreExact(t *testing.T) {
 	}
 }
 
-// checkExact compares a result with the mathematically exact result of an operation.
+// checkExact compares a result with the mathematically exact result of an operation, of integers modulo
+// 2^w.
 func checkExact(t *testing.T, c PatternConfig, result []byte, iteration int) {
 	t.Helper()
 	inputs := make([][]byte, c.Ranks)
@@ -87,39 +90,77 @@ func checkExact(t *testing.T, c PatternConfig, result []byte, iteration int) {
 		fill(t, c, inputs[c.Rank], iteration)
 	}
 	for i := range len(result) / c.Type.Size() {
-		sum, low, high := new(big.Rat), math.Inf(1), math.Inf(-1)
-		for _, input := range inputs {
-			value := element.At(c.Type, input, i)
-			sum.Add(sum, new(big.Rat).SetFloat64(value))
-			low, high = min(low, value), max(high, value)
-		}
-		want, _ := sum.Float64()
-		tolerance := 0.0
-		switch c.Op {
-		case element.Max:
-			want = high
-		case element.Min:
-			want = low
-		case element.Average:
-			// 1/n, and each product, are rounded once: by 2^-digits at most.
-			if want /= float64(c.Ranks); c.Type == element.Int32 {
-				want = math.Trunc(want)
-			} else {
-				tolerance = want * 2.1 / float64(int(1)<<c.Type.Digits())
+		sum, product, low, high := new(big.Rat), big.NewRat(1, 1), new(big.Rat), new(big.Rat)
+		for rank, input := range inputs {
+			value := exactly(c.Type, input, i)
+			sum.Add(sum, value)
+			product.Mul(product, value)
+			if rank == 0 || value.Cmp(low) < 0 {
+				low = value
+			}
+			if rank == 0 || value.Cmp(high) > 0 {
+				high = value
 			}
 		}
-		if got := element.At(c.Type, result, i); math.Abs(got-want) > tolerance {
+		want := map[element.Op]*big.Rat{element.Sum: sum, element.Product: product, element.Max: high,
+			element.Min: low, element.Average: sum}[c.Op]
+		if c.Type.Integer() {
+			want = wrapped(c.Type, want)
+		}
+		tolerance := new(big.Rat)
+		if c.Op == element.Average {
+			if want.Quo(want, big.NewRat(int64(c.Ranks), 1)); c.Type.Integer() {
+				want.SetInt(new(big.Int).Quo(want.Num(), want.Denom())) // towards 0
+			} else {
+				// 1/n, and each product, are rounded once: by 2^-digits at most.
+				tolerance.Mul(want, big.NewRat(21, 10<<c.Type.Digits()))
+			}
+		}
+		got := exactly(c.Type, result, i)
+		if off := new(big.Rat).Sub(got, want); off.Abs(off).Cmp(tolerance) > 0 {
 			t.Fatalf("element %d is %v, want %v", i, got, want)
 		}
 	}
 }
 
-// TestPatternLimits holds for how many ranks there are data, which differ from each other.
+// exactly returns an element as a rational number.
+func exactly(t element.Type, memory []byte, i int) *big.Rat {
+	switch t {
+	case element.Int64:
+		return new(big.Rat).SetInt64(int64(binary.NativeEndian.Uint64(memory[8*i:])))
+	case element.Uint64:
+		return new(big.Rat).SetUint64(binary.NativeEndian.Uint64(memory[8*i:]))
+	}
+	return new(big.Rat).SetFloat64(element.At(t, memory, i))
+}
+
+// wrapped returns a whole number modulo 2^w, as a value of the type.
+func wrapped(t element.Type, n *big.Rat) *big.Rat {
+	modulus := new(big.Int).Lsh(big.NewInt(1), uint(8*t.Size()))
+	whole := new(big.Int).Mod(n.Num(), modulus)
+	if t.Digits()%8 != 0 && whole.Bit(8*t.Size()-1) == 1 {
+		whole.Sub(whole, modulus)
+	}
+	return new(big.Rat).SetInt(whole)
+}
+
+// TestPatternLimits holds for how many ranks there are data.
 func TestPatternLimits(t *testing.T) {
-	for kind, most := range map[element.Type]int{element.BFloat16: 255, element.Float16: 2047} {
-		for _, op := range []element.Op{element.Sum, element.Average} {
-			if p, err := NewPattern(PatternConfig{Ranks: most + 1, Type: kind, Op: op}); err == nil {
-				t.Errorf("%s %s of %d ranks: values up to %d", kind, op, most+1, p.limit)
+	// The most ranks of the list below whose average exists: the quotient of more integers is 0, and
+	// with more ranks no number times the rounded 1/n is a whole number.
+	most := map[element.Type]int{element.Int8: 100, element.Uint8: 255, element.E4M3: 256,
+		element.E5M2: 4096, element.Float16: 4096}
+	for _, kind := range element.Types() {
+		for _, op := range element.Ops() {
+			for _, ranks := range []int{1, 2, 7, 8, 64, 100, 255, 256, 4096, 1 << 20} {
+				p, err := PatternConfig{Ranks: ranks, Type: kind, Op: op}.values()
+				none := op == element.Average && most[kind] > 0 && ranks > most[kind]
+				if none != (err != nil) {
+					t.Errorf("%s %s of %d ranks: %v", kind, op, ranks, err)
+				}
+				if err == nil && p.limit < 2 && (op != element.Sum || kind.Size() > 1) {
+					t.Errorf("%s %s of %d ranks: up to %d", kind, op, ranks, p.limit)
+				}
 			}
 		}
 	}
@@ -131,7 +172,7 @@ func TestPatternLimits(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewPattern(PatternConfig{Ranks: 2, Type: "double"}); err == nil {
+	if _, err := NewPattern(PatternConfig{Ranks: 2, Type: "quad"}); err == nil {
 		t.Error("there are data of a type that there is not")
 	}
 }
@@ -191,7 +232,10 @@ func TestPatternSeesFaults(t *testing.T) {
 			copy(slice(result, from, to), damaged)
 			// Values of few digits agree by chance: those of bfloat16 are up to 63 here.
 			least := uint64(to - from - 3)
-			if kind.Size() == 2 {
+			switch {
+			case kind.Size() == 1 && !kind.Integer():
+				least = (to - from) / 3
+			case kind.Size() <= 2:
 				least = (to - from) * 9 / 10
 			}
 			if wrong := p.Wrong(result, iteration, 0); wrong < least || wrong > to-from {

@@ -119,7 +119,7 @@ func TestRunners(t *testing.T) {
 					if k > 0 && (!kind.Combines() || i < 3) {
 						continue // once is enough
 					}
-					d := Data{Count: count, Type: element.Types()[(i+k+ranks)%4], Op: op} // each with each
+					d := Data{Count: count, Type: element.Types()[(row+i+k)%12], Op: op} // each with each
 					t.Run(fmt.Sprintf("%s/%s/ranks=%d/count=%d/%s/%s", kind, algorithm, ranks, count, d.Type,
 						op), func(t *testing.T) {
 						runners := newRunners(t, program(t, kind, algorithm, ranks, ranks/2, d),
@@ -145,9 +145,8 @@ func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 			}
 		}
 		input, _ := r.Buffer(mode, schedule.Input)
-		into := input[:0]
-		for range len(input) / size {
-			into = element.Append(p.data.Type, into, math.Round(random.NormFloat64()*(1<<16))/(1<<8))
+		for into := input[:0]; len(into) < len(input); {
+			into = appendRandom(into, p.data, random)
 		}
 		inputs[rank] = slices.Clone(input)
 	}
@@ -176,7 +175,7 @@ func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 	t.Helper()
 	p := runners[0].config.Program
-	kind, n := p.data.Type, float64(len(runners))
+	kind := p.data.Type
 	whole := make([][]byte, p.data.Count) // by element, the first result
 	for rank, r := range runners {
 		output, from := r.Buffer(mode, schedule.Output)
@@ -190,37 +189,74 @@ func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 		}
 	}
 	for i, result := range whole {
-		sum, size, low, high := 0.0, 0.0, math.Inf(1), math.Inf(-1)
+		var all [][]byte
 		for rank, input := range inputs {
 			if first, behind := p.Span(rank, schedule.Input); i >= first && i < behind {
-				value := element.At(kind, input, i-first)
-				sum, size, low, high = sum+value, size+math.Abs(value), min(low, value), max(high, value)
+				all = append(all, input[(i-first)*kind.Size():][:kind.Size()])
 			}
 		}
-		want, tolerance := sum, 0.0
-		switch p.data.Op {
-		case element.Max:
-			want = high
-		case element.Min:
-			want = low
-		case element.Average:
-			if want, size = sum/n, size/n; kind == element.Int32 {
-				want = math.Trunc(want)
-			}
+		if len(runners) == 1 {
+			continue // an average over one rank combines nothing
 		}
-		if (p.data.Op == element.Sum || p.data.Op == element.Average) && kind != element.Int32 {
-			// Each of the n-1 additions is off by at most 2^-digits of its operands (Higham,
-			// "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2), plus half the
-			// least number. For an average this holds for each product and 1/n too.
-			tolerance = size*math.Expm1(n*math.Log1p(math.Ldexp(1, -kind.Digits()))) + n*math.Ldexp(1, -24)
-			if p.data.Op == element.Average {
-				tolerance *= 1 + 2/n
+		if kind.Integer() || len(all) == 1 {
+			if want := folded(p.data, all); !bytes.Equal(result, want) {
+				t.Fatalf("%v: element %d is %x, want %x", mode, i, result, want)
 			}
+			continue
 		}
-		if got := element.At(kind, result, 0); len(runners) > 1 && math.Abs(got-want) > tolerance {
+		want, tolerance := bounded(p.data, all)
+		if got := element.At(kind, result, 0); math.Abs(got-want) > tolerance {
 			t.Fatalf("%v: element %d is %v, want %v up to %v", mode, i, got, want, tolerance)
 		}
 	}
+}
+
+// appendRandom appends an element whose combinations over seven ranks are in range.
+func appendRandom(to []byte, d Data, random *rand.Rand) []byte {
+	switch {
+	case d.Type.Integer():
+		return element.AppendBits(d.Type, to, random.Uint64())
+	case d.Op == element.Product:
+		return element.Append(d.Type, to, 1+float64(random.IntN(1<<16))/(1<<17))
+	case d.Type.Size() == 1:
+		return element.Append(d.Type, to, math.Round(random.NormFloat64()*(1<<11))/(1<<8))
+	}
+	return element.Append(d.Type, to, math.Round(random.NormFloat64()*(1<<16))/(1<<8))
+}
+
+// folded combines elements in their order.
+func folded(d Data, all [][]byte) []byte {
+	result := slices.Clone(all[0])
+	for i, next := range all[1:] {
+		element.Combiner(d.Type, d.Op, element.Terms{A: i + 1, B: 1, Ranks: len(all)})(result, result, next)
+	}
+	return result
+}
+
+// bounded returns the result for floating-point elements, computed with 53 digits, and the bound of the
+// rounding errors in any order: see package element.
+func bounded(d Data, all [][]byte) (want, tolerance float64) {
+	n, sum, product, size, low, high := float64(len(all)), 0.0, 1.0, 0.0, math.Inf(1), math.Inf(-1)
+	for _, own := range all {
+		value := element.At(d.Type, own, 0)
+		sum, size, product = sum+value, size+math.Abs(value), product*value
+		low, high = min(low, value), max(high, value)
+	}
+	// The exponent is n and not n-1, which covers the rounding of want itself.
+	factor := math.Expm1(n * math.Log1p(math.Ldexp(1, -d.Type.Digits())))
+	least, _ := d.Type.Exponents()
+	switch d.Op {
+	case element.Max:
+		return high, 0
+	case element.Min:
+		return low, 0
+	case element.Product:
+		return product, product * factor
+	case element.Average:
+		// 1/n and each product are rounded too. A product may be subnormal.
+		return sum / n, size/n*factor*(1+2/n) + n*math.Ldexp(1, least)
+	}
+	return sum, size * factor
 }
 
 // TestRingOrder checks that a ring adds chunk c in the order from rank c+1 around to rank c. The
@@ -237,8 +273,7 @@ func TestRingOrder(t *testing.T) {
 				inputs := make([][]byte, ranks)
 				for rank, r := range runners {
 					for range count {
-						inputs[rank] = element.Append(kind, inputs[rank],
-							math.Round(random.NormFloat64()*(1<<16)))
+						inputs[rank] = appendRandom(inputs[rank], p.data, random)
 					}
 					copy(r.config.Memory.Input, inputs[rank])
 				}

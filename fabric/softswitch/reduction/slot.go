@@ -194,8 +194,8 @@ func (j *job) add(at int, a wire.Aggregation) {
 // The operations on two elements.
 var (
 	ofFloats = [...]func(a, b float32) float32{
-		wire.AggregationSum: func(a, b float32) float32 { return a + b }, wire.AggregationMax: element.Larger,
-		wire.AggregationMin: element.Smaller,
+		wire.AggregationSum: func(a, b float32) float32 { return a + b },
+		wire.AggregationMax: element.Larger[float32], wire.AggregationMin: element.Smaller[float32],
 	}
 	ofInts = [...]func(a, b int32) int32{
 		wire.AggregationSum: func(a, b int32) int32 { return a + b },
