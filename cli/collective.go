@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,13 +24,16 @@ import (
 	"railbed/workloads/worker"
 )
 
-// collectives maps the programs of nccl-tests to kinds of workloads.
-var collectives = []struct{ program, kind string }{
-	{"all_reduce", worker.AllReduce}, {"all_gather", worker.AllGather},
-	{"reduce_scatter", worker.ReduceScatter},
-	{"broadcast", worker.Broadcast}, {"reduce", worker.Reduce}, {"gather", worker.Gather},
-	{"scatter", worker.Scatter}, {"alltoall", worker.AllToAll},
-	{"barrier", worker.Barrier},
+// collectives maps the programs of nccl-tests to kinds of workloads, and to the algorithm if the program
+// is for one.
+var collectives = []struct{ program, kind, algorithm string }{
+	{"all_reduce", worker.AllReduce, ""}, {"all_gather", worker.AllGather, ""},
+	{"reduce_scatter", worker.ReduceScatter, ""},
+	{"broadcast", worker.Broadcast, ""}, {"reduce", worker.Reduce, ""}, {"gather", worker.Gather, ""},
+	{"scatter", worker.Scatter, ""}, {"alltoall", worker.AllToAll, ""},
+	{"sendrecv", worker.SendReceive, ""},
+	{"hypercube", worker.AllGather, spec.HyperCube},
+	{"barrier", worker.Barrier, ""},
 }
 
 func collectiveNames() []string {
@@ -63,8 +67,9 @@ type otherOption struct {
 	value                      string
 }
 
-func newCollectiveCommand(a *app) *cobra.Command {
-	o := &collectiveOptions{others: []otherOption{
+// otherOptions are the options of nccl-tests without a meaning here.
+func otherOptions() []otherOption {
+	return []otherOption{
 		{name: "nthreads", fallback: "1",
 			why: "want 1: a rank is a process; ranks per node are in the file (nodes: ranks)"},
 		{name: "ngpus", short: "g", fallback: "1",
@@ -74,11 +79,13 @@ func newCollectiveCommand(a *app) *cobra.Command {
 			why: "want 0: ranks are processes and start at the same time"},
 		{name: "blocking", short: "z", fallback: "0", why: "want 0: the command waits for each operation"},
 		{name: "stream_null", short: "y", fallback: "0", why: "want 0: there are no streams"},
-		{name: "cudagraph", short: "G", fallback: "0", why: "want 0: there are no graphs"},
+		{name: "cudagraph", short: "G", fallback: "0", why: "want 0: a rank's process begins " +
+			"each operation itself, so that there is no launch that a graph could save"},
 		{name: "report_cputime", short: "C", fallback: "0",
 			why: "want 0: operations are complete when their calls return"},
 		{name: "output_file", short: "J", fallback: "", why: "want --output json"},
-		{name: "local_register", short: "R", fallback: "1", why: "want 1: buffers are always registered"},
+		{name: "local_register", short: "R", fallback: "1", why: "want 0 or 1: ranks register " +
+			"their buffers once, before the first operation, and there are no symmetric windows"},
 		{name: "cta_policy", short: "x", fallback: "0", why: "want 0: there is no GPU"},
 		{name: "device_implementation", short: "D", fallback: "0", why: "want 0: there is no GPU"},
 		{name: "device_cta_count", short: "V", fallback: "16", why: "want 16: there is no GPU"},
@@ -88,28 +95,36 @@ func newCollectiveCommand(a *app) *cobra.Command {
 			why: "want 0: the operations of a size are timed together"},
 		{name: "per_iter_skip", short: "K", fallback: "0",
 			why: "want 0: the operations of a size are timed together"},
-	}}
+	}
+}
+
+func newCollectiveCommand(a *app) *cobra.Command {
+	o := &collectiveOptions{others: otherOptions()}
 	cmd := &cobra.Command{
 		Use:   "collective KIND",
 		Short: "Measure a collective between nodes as nccl-tests does",
 		Long: `Measure a collective on the nodes of a running testbed, with the options and the table
 of nccl-tests. KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather,
-scatter or alltoall, as in the names of its programs (all_reduce_perf and so on). KIND may
-also be barrier, which nccl-tests lacks: its size is 0, and #wrong counts the ranks that
-ended before all had begun.
+scatter, alltoall, sendrecv or hypercube, as in the names of its programs (all_reduce_perf
+and so on). KIND may also be barrier, which nccl-tests lacks: its size is 0, and #wrong
+counts the ranks that ended before all had begun. hypercube is an all-gather and needs a
+power of two ranks. Its algbw is the size by the time, as of all_gather.
 
 Each rank of the testbed's file is a process in its node. Messages use the emulated links,
 with the transport that --transport names; control messages use separate channels. Sizes
 and columns are as in nccl-tests: a time is the time of all iterations divided by their
 number, busbw scales it to the load of each link, and #wrong counts the wrong elements in
-all ranks' results of -c further operations with other data. Times are in the testbed's
+all ranks' results of -c further operations with other data. Results are compared bit by
+bit: the data are chosen so that the results of every type are exact. sendrecv is checked
+in place too, which nccl-tests does not do. Times are in the testbed's
 clock. Over tcp, and where no soft switch needs the processors, ranks with results of up
 to 32 KiB poll for messages before they sleep.
 
 Options are as in nccl-tests, except that -t is the testbed. So -o is the operation, and
 --output is the output's format. With -d all, -o all and -r all (or -1) every type, every
 operation and every root runs, roots within operations within types; a collective without
-operations or roots ignores -o or -r. An option without a meaning here must have the default
+operations or roots ignores -o or -r. The types fp8_e4m3 and fp8_e5m2 may also be called
+f8e4m3 and f8e5m2. An option without a meaning here must have the default
 of nccl-tests. The exit code is 1 when an element was wrong.`,
 		Example: `  railbed collective all_reduce -b 8 -e 64M -f 2 -n 20 -w 5 -c 1
   railbed collective reduce -b 1M -d half -o all -r -1 -n 5
@@ -206,13 +221,16 @@ func algorithms() []string {
 
 // setKind sets a job's kind by its name, and the default algorithm if none is set.
 func setKind(job *worker.Job, name string) error {
-	for _, c := range collectives {
-		if name == c.program || name == c.program+"_perf" || name == c.kind {
-			job.Name, job.Kind = c.program, c.kind
-		}
-	}
-	if job.Kind == "" {
+	i := slices.IndexFunc(collectives, func(c struct{ program, kind, algorithm string }) bool {
+		return name == c.program || name == c.program+"_perf" || name == c.kind
+	})
+	if i < 0 {
 		return fmt.Errorf("collective %q: want %s", name, strings.Join(collectiveNames(), ", "))
+	}
+	c := collectives[i]
+	job.Name, job.Kind = c.program, c.kind
+	if job.Algorithm = cmp.Or(job.Algorithm, c.algorithm); c.algorithm != "" && job.Algorithm != c.algorithm {
+		return fmt.Errorf("--algorithm %s of %s: want none, or all_gather with it", job.Algorithm, c.program)
 	}
 	if all := spec.Algorithms(job.Kind); job.Algorithm == "" {
 		job.Algorithm = all[0]

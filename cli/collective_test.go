@@ -16,7 +16,7 @@ import (
 )
 
 // ncclRow is a row as scripts that read the tables of nccl-tests take it apart.
-var ncclRow = regexp.MustCompile(`^ +(\d+) +(\d+) +(float|half|int32|bfloat16) +(sum|max|min|avg|none) +(-1|\d+) +([\d.]+) +[\d.]+ +[\d.]+ +(\d+|N/A) +([\d.]+|N/A) +[\d.N/A]+ +[\d.N/A]+ +(\d+|N/A)$`)
+var ncclRow = regexp.MustCompile(`^ +(\d+) +(\d+) +(u?int8|u?int32|u?int64|half|float|double|bfloat16|fp8_e4m3|fp8_e5m2) +(sum|prod|max|min|avg|none) +(-1|\d+) +([\d.]+) +[\d.]+ +[\d.]+ +(\d+|N/A) +([\d.]+|N/A) +[\d.N/A]+ +[\d.N/A]+ +(\d+|N/A)$`)
 
 // TestCollective runs the command of users of nccl-tests on three nodes.
 func TestCollective(t *testing.T) {
@@ -48,6 +48,12 @@ func TestCollective(t *testing.T) {
 		{"all_reduce -b 64K -n 2 --channels 2 --transport rd --algorithm tree", 3,
 			[]string{"65536 16384 sum -1 0 0"}},
 		{"alltoall -b 96K -n 1 --channels 3 --transport rd", 3, []string{"98304 8192 none -1 0 N/A"}},
+		{"sendrecv -b 4K -n 2 -d f8e4m3 -R 0", 3, []string{"4096 4096 none -1 0 0"}},
+		{"hypercube -b 4K -n 1 -d uint64 --nodes h[01] --transport rd", 2,
+			[]string{"4096 256 none -1 0 0"}},
+		{"gather_perf -b 96K -n 1 -d double -r 1 -c 2", 3, []string{"98304 4096 none 1 0 0"}},
+		{"reduce_scatter -b 768 -n 1 -d fp8_e5m2 -o prod --transport roce", 3,
+			[]string{"768 256 prod -1 0 0"}},
 		{"barrier -n 3", 3, []string{"0 0 none -1 0 N/A"}},
 		{"alltoall -b 96K -n 2 --transport roce --algorithm pairwise --ip 4 -G 0 -g 1", 3,
 			[]string{"98304 8192 none -1 0 N/A"}},
@@ -90,10 +96,16 @@ func TestCollective(t *testing.T) {
 	for args, want := range map[string]string{
 		"gossip":          "all_gather, reduce_scatter",
 		"all_reduce -g 2": "-g (--ngpus) 2: want 1: a rank is a process",
-		"all_reduce -d float8": "-d float8: want one of int32, half, float, " +
-			"bfloat16, or all",
+		"all_reduce -d float8": "-d float8: want one of int8, uint8, int32, uint32, int64, " +
+			"uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, or all",
+		"hypercube -b 4K":            "hypercube with 3 ranks: want a power of two",
+		"hypercube --algorithm ring": "--algorithm ring of hypercube: want none",
+		"all_reduce -G 5":            "-G (--cudagraph) 5: want 0: a rank's process",
+		"all_reduce -R 2":            "-R (--local_register) 2: want 0 or 1: ranks",
+		"all_reduce -b 1K -d int8 --algorithm in-network": "-d int8: want one of int32, half, float",
 		"all_reduce -o json":                              "--output",
-		"all_reduce -o prod":                              "-o prod: want one of sum, max, min, avg, or all",
+		"all_reduce -o xor":                               "-o xor: want one of sum, prod, max, min, avg,",
+		"all_reduce -b 1K -o prod --algorithm in-network": "-o prod: want one of sum, max, min, avg, or all",
 		"all_reduce -b 1X":                                "-b 1X: want a number of bytes",
 		"all_reduce -b 2M -e 1M":                          "sizes from 2MiB to 1MiB",
 		"all_reduce -a 4":                                 "-a 4: want 0 to 3",
@@ -140,16 +152,23 @@ func TestCollectiveOfAll(t *testing.T) {
 	for args, want := range map[string][]string{
 		"reduce -b 1K -e 2K -f 2 -n 1 -d int32 -o all -r -1": {
 			"1024 int32 sum 0", "2048 int32 sum 0", "1024 int32 sum 1", "2048 int32 sum 1",
+			"1024 int32 prod 0", "2048 int32 prod 0", "1024 int32 prod 1", "2048 int32 prod 1",
 			"1024 int32 max 0", "2048 int32 max 0", "1024 int32 max 1", "2048 int32 max 1",
 			"1024 int32 min 0", "2048 int32 min 0", "1024 int32 min 1", "2048 int32 min 1",
 			"1024 int32 avg 0", "2048 int32 avg 0", "1024 int32 avg 1", "2048 int32 avg 1",
 		},
 		"broadcast -b 1K -n 1 -d all -o all -r all -c 0": {
-			"1024 int32 none 0", "1024 int32 none 1", "1024 half none 0", "1024 half none 1",
-			"1024 float none 0", "1024 float none 1", "1024 bfloat16 none 0", "1024 bfloat16 none 1",
+			"1024 int8 none 0", "1024 int8 none 1", "1024 uint8 none 0", "1024 uint8 none 1",
+			"1024 int32 none 0", "1024 int32 none 1", "1024 uint32 none 0", "1024 uint32 none 1",
+			"1024 int64 none 0", "1024 int64 none 1", "1024 uint64 none 0", "1024 uint64 none 1",
+			"1024 half none 0", "1024 half none 1", "1024 float none 0", "1024 float none 1",
+			"1024 double none 0", "1024 double none 1", "1024 bfloat16 none 0", "1024 bfloat16 none 1",
+			"1024 fp8_e4m3 none 0", "1024 fp8_e4m3 none 1", "1024 fp8_e5m2 none 0", "1024 fp8_e5m2 none 1",
 		},
-		"all_reduce -b 1K -n 1 -d all -r all --transport rd": {"1024 int32 sum -1", "1024 half sum -1",
-			"1024 float sum -1", "1024 bfloat16 sum -1"},
+		"all_reduce -b 1K -n 1 -d all -r all --transport rd": {"1024 int8 sum -1", "1024 uint8 sum -1",
+			"1024 int32 sum -1", "1024 uint32 sum -1", "1024 int64 sum -1", "1024 uint64 sum -1",
+			"1024 half sum -1", "1024 float sum -1", "1024 double sum -1", "1024 bfloat16 sum -1",
+			"1024 fp8_e4m3 sum -1", "1024 fp8_e5m2 sum -1"},
 		"barrier -n 1 -d all -o all -r all": {"0 float none -1"},
 		"all_gather -b 1K -e 2K -f 2 -n 1 -o all -N 2 -S 1": {"1024 float none -1", "2048 float none -1",
 			"1024 float none -1", "2048 float none -1"},
@@ -184,7 +203,7 @@ func TestCollectiveOfAll(t *testing.T) {
 	if err := json.Unmarshal([]byte(printed), &document); err != nil {
 		t.Fatal(err)
 	}
-	if len(document.Rows) != 8 || len(document.Runs) != 8 || document.Name != "reduce" ||
+	if len(document.Rows) != 10 || len(document.Runs) != 10 || document.Name != "reduce" ||
 		document.Ranks != 2 {
 		t.Fatalf("the document has %d rows of %d runs: %s", len(document.Rows), len(document.Runs), printed)
 	}

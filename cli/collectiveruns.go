@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,9 @@ import (
 
 // all selects every type, operation or root.
 const all = "all"
+
+// otherTypes maps names of nccl-tests to names of rccl-tests.
+var otherTypes = map[string]string{"f8e4m3": string(element.E4M3), "f8e5m2": string(element.E5M2)}
 
 // chosen returns the value that an option names, or all values.
 func chosen[T ~string](option, text string, every []T, hint string) ([]T, error) {
@@ -62,9 +66,18 @@ func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error
 		return nil, err
 	}
 	problems := []error{err}
-	types, err := chosen("-d", o.datatype, element.Types(), "")
+	everyType, everyOp := element.Types(), element.Ops()
+	if job.Algorithm == spec.InNetwork {
+		everyType = slices.DeleteFunc(everyType, func(t element.Type) bool {
+			return !slices.Contains(spec.InNetworkTypes, string(t))
+		})
+		everyOp = slices.DeleteFunc(everyOp, func(op element.Op) bool {
+			return !slices.Contains(spec.InNetworkOps, string(op))
+		})
+	}
+	types, err := chosen("-d", cmp.Or(otherTypes[o.datatype], o.datatype), everyType, "")
 	problems = append(problems, err)
-	ops, err := chosen("-o", o.operation, element.Ops(), "; the output's format is --output")
+	ops, err := chosen("-o", o.operation, everyOp, "; the output's format is --output")
 	problems = append(problems, err)
 	roots := []int{0}
 	if len(job.Ranks) > 0 {

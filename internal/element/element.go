@@ -5,11 +5,11 @@
 // ties to even, and keeps subnormal numbers. Whether a result is a NaN is the same everywhere; the bits of
 // the NaN may differ. Sums and products of types of 8 and 16 bits are computed as float32 and then
 // rounded. This gives the correctly rounded result (Figueroa, "When is double rounding innocuous?",
-// 1995; a product of two such numbers has at most 22 digits).
+// 1995). A product of two such numbers has at most 22 digits.
 //
 // The sum of n numbers x in any order differs from the exact sum by at most ((1+u)^(n-1) - 1) times
-// the sum of all |x|, if no partial sum exceeds the largest value of the type (Higham, "Accuracy and
-// Stability of Numerical Algorithms", 2002, section 4.2). u is 2^-Digits: 2^-3 for fp8_e5m2, 2^-4 for
+// the sum of all |x|. Source: Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section
+// 4.2. No partial sum may exceed the largest value of the type. u is 2^-Digits: 2^-3 for fp8_e5m2, 2^-4 for
 // fp8_e4m3, 2^-8 for bfloat16, 2^-11 for half, 2^-24 for float and 2^-53 for double. Subnormal
 // numbers are no exception, because their sums are exact. For eight numbers the factor is 1.28 for
 // fp8_e5m2, 0.53 for fp8_e4m3 and 0.028 for bfloat16. Products have the same bound, relative to the
@@ -24,7 +24,8 @@ import "slices"
 // Type is the type of an element.
 type Type string
 
-// Types, as nccl-tests and rccl-tests print them. Integers are two's complement.
+// Types, as nccl-tests and rccl-tests print them. Integers are two's complement. E4M3 and E5M2 are the
+// types of OCP's OFP8 with 4 and 5 bits of exponent. nccl-tests calls them f8e4m3 and f8e5m2.
 const (
 	Int8     Type = "int8"
 	Uint8    Type = "uint8"
@@ -36,8 +37,8 @@ const (
 	Float32  Type = "float"    // IEEE 754 binary32
 	Float64  Type = "double"   // IEEE 754 binary64
 	BFloat16 Type = "bfloat16" // the upper half of a float32
-	E4M3     Type = "fp8_e4m3" // OCP OFP8: 4 bits of exponent, 3 of mantissa; f8e4m3 in nccl-tests
-	E5M2     Type = "fp8_e5m2" // OCP OFP8: 5 bits of exponent, 2 of mantissa; f8e5m2 in nccl-tests
+	E4M3     Type = "fp8_e4m3"
+	E5M2     Type = "fp8_e5m2"
 )
 
 var types = []Type{Int8, Uint8, Int32, Uint32, Int64, Uint64, Float16, Float32, Float64, BFloat16, E4M3, E5M2}

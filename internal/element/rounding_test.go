@@ -93,8 +93,8 @@ func TestFP8Values(t *testing.T) {
 	}
 }
 
-// nearest returns the code of the value nearest to x among the values, which are those of the codes from
-// 0 on. Of two it returns the even code.
+// nearest returns the code of the value nearest to x. values has the values of the codes from 0 on. Of two
+// codes it returns the even one.
 func nearest(values []*big.Rat, x *big.Rat) uint8 {
 	above := min(sort.Search(len(values), func(i int) bool { return values[i].Cmp(x) >= 0 }), len(values)-1)
 	below := max(above-1, 0)

@@ -24,7 +24,9 @@ func (s Share) Of(bytes uint64) uint64 {
 //   - binomial: S for each child for a broadcast, and S from all but the root for a reduce. For a
 //     gather or a scatter it is S/n for each rank below the sender in the tree, and in a gather S/n
 //     for the sender itself;
-//   - direct: (n-1)/n S from the root of a scatter, and S/n from each other rank of a gather.
+//   - direct: (n-1)/n S from the root of a scatter, and S/n from each other rank of a gather;
+//   - hypercube: (n-1)/n S. A rank sends S/n, then 2S/n and so on up to S/2;
+//   - a sendrecv by ring: S.
 func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	n := ranks
 	if n == 1 || k == Barrier {
@@ -32,6 +34,8 @@ func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
 	}
 	place := (rank - root + n) % n
 	switch {
+	case k == SendReceive:
+		return Share{1, 1}
 	case k == Gather || k == Scatter:
 		return Share{sharesPassed(k, algorithm, place, n), n}
 	case k.Shares():

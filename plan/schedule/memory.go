@@ -247,6 +247,9 @@ func (s *Schedule) wanted(rank, chunk int) (v content) {
 		each := s.Chunks / len(s.Ranks)
 		return content{{chunk / each, rank*each + chunk%each, 1}}
 	}
+	if s.Kind == SendReceive {
+		return content{{Before(rank, len(s.Ranks)), chunk, 1}}
+	}
 	for r := range s.Ranks {
 		if s.Has(r, Input, chunk) {
 			v = append(v, share{r, chunk, 1})

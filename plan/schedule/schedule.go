@@ -38,6 +38,9 @@ const (
 	Gather        Kind = "gather"         // Input: each rank's share. Output: the whole buffer at the root.
 	Scatter       Kind = "scatter"        // Input: the root's whole buffer. Output: each rank's share.
 	Barrier       Kind = "barrier"        // No data. No rank ends before all have begun.
+	// SendReceive is nccl-tests' sendrecv. Input: whole buffers. Output: the buffer of the rank before,
+	// and of the last rank at rank 0.
+	SendReceive Kind = "sendrecv"
 )
 
 // extent is the part of the whole buffer that a rank's input or output has.
@@ -65,6 +68,7 @@ var kinds = map[Kind]struct {
 	Gather:        {ofShare, ofRoot, false},
 	Scatter:       {ofRoot, ofShare, false},
 	Barrier:       {},
+	SendReceive:   {ofWhole, ofWhole, false},
 }
 
 // Buffer is one of a rank's buffers.

@@ -20,6 +20,7 @@ const (
 	Gather        = string(schedule.Gather)
 	Scatter       = string(schedule.Scatter)
 	Barrier       = string(schedule.Barrier)
+	SendReceive   = string(schedule.SendReceive)
 	AllToAll      = "all-to-all"
 )
 
@@ -62,12 +63,21 @@ func HasChannels(kind, algorithm string) bool { return slices.Contains(WithChann
 // adds up.
 const InSwitch = "in-switch"
 
-// Algorithms without computed rates. Hierarchical keeps traffic between nodes on rails, a switch
-// performs InNetwork, and a file defines MSCCL.
+// Algorithms without computed rates. HyperCube needs a power of two ranks. Hierarchical keeps traffic
+// between nodes on rails, a switch performs InNetwork, and a file defines MSCCL.
 const (
+	HyperCube    = schedule.HyperCube
 	InNetwork    = "in-network"
 	Hierarchical = "hierarchical"
 	MSCCL        = "msccl"
+)
+
+// InNetworkTypes and InNetworkOps are the types and operations that switches compute with.
+var (
+	InNetworkTypes = []string{string(element.Float32), string(element.BFloat16), string(element.Float16),
+		string(element.Int32)}
+	InNetworkOps = []string{string(element.Sum), string(element.Max), string(element.Min),
+		string(element.Average)}
 )
 
 // Auto selects, by size and number of ranks, one of the algorithms that consist of messages between
@@ -88,7 +98,9 @@ var collectives = func() map[string][]string {
 		all[kind] = append(all[kind], MSCCL)
 	}
 	all[KindMoE] = []string{Direct, Pairwise}
-	all[Barrier] = schedule.Algorithms(schedule.Barrier)
+	for _, kind := range []schedule.Kind{schedule.Barrier, schedule.SendReceive} {
+		all[string(kind)] = schedule.Algorithms(kind)
+	}
 	return all
 }()
 
@@ -222,6 +234,14 @@ func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 		}
 		return
 	}
+	computes := func(key, value string, all []string) {
+		if value != "" && !slices.Contains(all, value) {
+			c.report(at+"."+key, fmt.Sprintf("%s: %s with algorithm: %s, with which no switch computes", key,
+				clipped(value), InNetwork), "want one of "+strings.Join(all, ", "))
+		}
+	}
+	computes("type", w.Type, InNetworkTypes)
+	computes("op", w.Op, InNetworkOps)
 	if w.Transport != "" && w.Transport != InSwitch {
 		c.report(at+".transport", "transport: "+clipped(w.Transport)+" with algorithm: "+InNetwork+
 			", which uses the switch's own protocol", "remove it")

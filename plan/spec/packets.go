@@ -73,8 +73,8 @@ type BytesPerRank struct {
 	// If ranks share the size evenly, each of n ranks sends:
 	//
 	//   - ring-all-reduce: 2(n-1)/n of the size.
-	//   - ring-all-gather, ring-reduce-scatter, all-to-all: (n-1)/n. An all-to-all with a skew
-	//     sends all but the rank's own part.
+	//   - ring-all-gather, hypercube-all-gather, ring-reduce-scatter, all-to-all: (n-1)/n. An
+	//     all-to-all with a skew sends all but the rank's own part.
 	//   - tree-all-reduce: 1/2 to each neighbour in each of two trees.
 	//   - halving-doubling-all-reduce: 2(p-1)/p among p ranks, the greatest power of two. Each
 	//     other rank sends and receives the whole size.
@@ -87,12 +87,16 @@ type BytesPerRank struct {
 	//   - ring-broadcast, ring-reduce: the size, except that the rank at the end of the ring sends
 	//     nothing.
 	//   - binomial-broadcast, binomial-reduce: the size to each child or to the parent.
+	//   - direct-gather: 1/n from each rank but the root. direct-scatter: 1/n from the root to each
+	//     other rank.
+	//   - binomial-gather, binomial-scatter: 1/n for each rank whose part passes.
+	//   - ring-sendrecv: the size to the next rank.
 	//   - dissemination-barrier: messages without payload, two for each of the log2(n) rounds,
 	//     rounded up: the message of the round, and the permission for the next one.
 	//   - moe: from each rank to each other rank, its messages to that rank's experts and the
 	//     replies of its own experts.
 	//   - training: the bytes that the program of a training job gives for each rank.
-	Formula string `yaml:"formula,omitempty" json:"formula,omitempty" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
+	Formula string `yaml:"formula,omitempty" json:"formula,omitempty" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=hypercube-all-gather,enum=direct-gather,enum=binomial-gather,enum=auto-gather,enum=direct-scatter,enum=binomial-scatter,enum=auto-scatter,enum=ring-sendrecv,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
 	// Tolerance is the share by which the bytes may differ from the bytes that the rank should
 	// send. If it should send nothing, the share is of the most that any rank should send. Default
 	// 0%: exact.

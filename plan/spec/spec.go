@@ -283,12 +283,13 @@ type Workload struct {
 	// Name is the name by which checks refer to the workload.
 	Name string `yaml:"name" json:"name"`
 	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather,
-	// scatter, all-to-all or barrier.
+	// scatter, all-to-all, sendrecv or barrier.
 	//
+	//   - sendrecv sends each rank's buffer to the next rank, and the last rank's to the first.
 	//   - barrier has no data. It is correct if no rank ends before all have begun.
 	//   - sgd trains a network and exchanges its gradients in an all-reduce or an all-gather.
 	//   - moe sends tokens to experts and back.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=gather,enum=scatter,enum=all-to-all,enum=barrier,enum=sgd,enum=moe"`
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=gather,enum=scatter,enum=all-to-all,enum=sendrecv,enum=barrier,enum=sgd,enum=moe"`
 	// Algorithm is the algorithm of the collective.
 	//
 	//   - ring (default): from each rank to the next rank.
@@ -300,6 +301,8 @@ type Workload struct {
 	//   - in-network: an all-reduce by a soft switch with aggregation. Below the switch are all
 	//     ranks and no other nodes. Switches with aggregation between it and the ranks take part.
 	//   - binomial: a broadcast, reduce, gather or scatter in a binomial tree.
+	//   - hypercube: an all-gather by a power of two ranks, as nccl-tests' hypercube. In round k
+	//     each rank exchanges its 2^k parts with the rank whose number differs in bit k.
 	//   - hierarchical: an all-reduce, all-gather or reduce-scatter, first among the ranks of a
 	//     node, each of which is on a rail, and then each part along one rail.
 	//   - direct (default of all-to-all, gather and scatter): from each rank to all others at once,
@@ -308,7 +311,7 @@ type Workload struct {
 	//     With control: offline it uses the phases of the computed rates.
 	//   - dissemination (a barrier's): in round k each rank notifies the rank 2^k behind it.
 	//   - msccl: any collective but a barrier, as the file of the key file defines it.
-	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=auto,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
+	Algorithm string `yaml:"algorithm,omitempty" json:"algorithm,omitempty" jsonschema:"enum=ring,enum=auto,enum=tree,enum=halving-doubling,enum=recursive-doubling,enum=binomial,enum=in-network,enum=hypercube,enum=hierarchical,enum=direct,enum=pairwise,enum=dissemination,enum=msccl"`
 	// Switch is the switch at which algorithm: in-network adds up the data of all ranks. Default:
 	// the switch whose busiest link carries its part in the shortest time and, among these, whose
 	// messages cross the fewest links. Workloads that run at once use different switches.
@@ -343,11 +346,14 @@ type Workload struct {
 	// place, as nccl-tests does. The iterations of a size follow each other and are timed together.
 	// One more iteration is checked. Checks of bus bandwidth judge the last size.
 	Sizes *Sizes `yaml:"sizes,omitempty" json:"sizes,omitempty"`
-	// Type is the type of the elements: float (default, 4B), bfloat16 or half (2B), or int32.
-	Type string `yaml:"type,omitempty" json:"type,omitempty" jsonschema:"enum=float,enum=bfloat16,enum=half,enum=int32"`
+	// Type is the type of the elements, as nccl-tests names it. Default: float, of 4 bytes. int8,
+	// uint8, fp8_e4m3 and fp8_e5m2 have 1 byte, half and bfloat16 2, int32 and uint32 4, and int64,
+	// uint64 and double 8. Integers wrap around. fp8 saturates. In-network has float, bfloat16,
+	// half and int32.
+	Type string `yaml:"type,omitempty" json:"type,omitempty" jsonschema:"enum=int8,enum=uint8,enum=int32,enum=uint32,enum=int64,enum=uint64,enum=half,enum=float,enum=double,enum=bfloat16,enum=fp8_e4m3,enum=fp8_e5m2"`
 	// Op is the operation that an all-reduce, reduce-scatter or reduce applies to the ranks'
-	// elements: sum (default), max, min or avg.
-	Op string `yaml:"op,omitempty" json:"op,omitempty" jsonschema:"enum=sum,enum=max,enum=min,enum=avg"`
+	// elements: sum (default), prod, max, min or avg. In-network has no prod.
+	Op string `yaml:"op,omitempty" json:"op,omitempty" jsonschema:"enum=sum,enum=prod,enum=max,enum=min,enum=avg"`
 	// Root is the rank from which a broadcast or a scatter comes and to which a reduce or a gather
 	// goes. Default 0.
 	Root int `yaml:"root,omitempty" json:"root,omitempty" jsonschema:"minimum=0,maximum=65535"`

@@ -126,6 +126,16 @@ var wrongFiles = []struct {
 			"in-switch}}]\n", "transport: in-switch with algorithm: ring", "want algorithm: in-network"},
 	{"switch of a ring", head + "steps: [{workload: {name: a, kind: all-reduce, size: 4KB, " + here +
 		"switch: spine1}}]\n", "switch with algorithm: ring", "want algorithm: in-network, or remove it"},
+	{"type of a switch", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, " +
+		"size: 4KB, type: " + here + "double}}]\n", "type: double with algorithm: in-network, with which",
+		"want one of float, bfloat16, half, int32"},
+	{"product of a switch", head + "steps: [{workload: {name: a, kind: all-reduce, algorithm: in-network, " +
+		"size: 4KB, op: " + here + "prod}}]\n", "op: prod with algorithm: in-network, with which no switch",
+		"want one of sum, max, min, avg"},
+	{"op of a sendrecv", head + "steps: [{workload: {name: a, kind: sendrecv, size: 4KB, " + here +
+		"op: sum}}]\n", "an op of sendrecv", "remove it"},
+	{"size of half a double", head + "steps: [{workload: {name: a, kind: sendrecv, type: double, size: " +
+		here + "1004B}}]\n", "size is 1004B", "a multiple of 8B"},
 	{"in-network all-gather", head + "steps: [{workload: {name: a, kind: all-gather, algorithm: " + here +
 		"in-network, size: 4KB}}]\n", `all-gather has no algorithm "in-network"`, "want ring"},
 	{"a choice for a barrier", head + "steps: [{workload: {name: a, kind: barrier, algorithm: " + here +
@@ -286,7 +296,7 @@ var wrongFiles = []struct {
 		"want direct or pairwise or msccl"},
 	{"algorithm of all-reduce", head + "steps: [{workload: {name: ar, kind: all-gather, algorithm: " + here +
 		"tree, size: 4B}}]\n", `all-gather has no algorithm "tree"`,
-		"want ring or auto or hierarchical or msccl"},
+		"want ring or hypercube or auto or hierarchical or msccl"},
 	{"hierarchical broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, algorithm: " + here +
 		"hierarchical, size: 4B}}]\n", `broadcast has no algorithm "hierarchical"`,
 		"want ring or binomial or auto or msccl"},
@@ -420,10 +430,11 @@ var wrongFiles = []struct {
 		"1001B}}]\n", "size is 1001B", "a multiple of 4B"},
 	{"size of half a half", head + "steps: [{workload: {name: ar, kind: all-reduce, type: half, size: " +
 		here + "1001B}}]\n", "size is 1001B", "a multiple of 2B"},
-	{"type", head + "steps: [{workload: {name: ar, kind: all-reduce, type: " + here + "double, size: 4B}}]\n",
-		`type "double" does not exist`, "want one of float, bfloat16, half, int32"},
-	{"op", head + "steps: [{workload: {name: ar, kind: all-reduce, op: " + here + "prod, size: 4B}}]\n",
-		`op "prod" does not exist`, "want one of sum, max, min, avg"},
+	{"type", head + "steps: [{workload: {name: ar, kind: all-reduce, type: " + here + "quad, size: 4B}}]\n",
+		`type "quad" does not exist`, "want one of int8, uint8, int32, uint32, int64, uint64, half, float, double, " +
+			"bfloat16, fp8_e4m3, fp8_e5m2"},
+	{"op", head + "steps: [{workload: {name: ar, kind: all-reduce, op: " + here + "xor, size: 4B}}]\n",
+		`op "xor" does not exist`, "want one of sum, prod, max, min, avg"},
 	{"op of a broadcast", head + "steps: [{workload: {name: ar, kind: broadcast, size: 4B, " + here +
 		"op: sum}}]\n", "an op of broadcast", "remove it"},
 	{"root of an all-reduce", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 4B, " + here +

@@ -31,6 +31,13 @@ var (
 	}
 )
 
+// Computes reports whether switches can combine elements of a type with an operation. For an average
+// the ranks prepare and finish the elements of a sum: see element.Prepare.
+func Computes(t element.Type, op element.Op) bool {
+	_, known := ops[op]
+	return known && types[t] != 0
+}
+
 func (t *tensor) len() int {
 	return max(len(t.memory)/t.kind.Size(), len(t.floats), len(t.ints))
 }

@@ -32,7 +32,7 @@ func TestRunnersOfFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, each := range []int{0, 1, 7, 20_001} { // elements of a chunk; the last is several slices
-			d := Data{Count: each * s.Chunks, Type: element.Types()[i%4], Op: element.Ops()[(i+1)%4]}
+			d := Data{Count: each * s.Chunks, Type: element.Types()[3*i+i%2], Op: element.Ops()[i+1]}
 			t.Run(fmt.Sprintf("%s/chunk=%d/%s/%s", strings.TrimSuffix(filepath.Base(file), ".xml"), each,
 				d.Type, d.Op), func(t *testing.T) {
 				p, err := NewProgram(s, d)

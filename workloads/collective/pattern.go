@@ -24,19 +24,19 @@ type PatternConfig struct {
 }
 
 // Pattern is the data of a collective: numbers that are pseudo-random by rank, position and
-// iteration. They are chosen so that the result over all ranks is exact in whatever order an
-// operation combines them, so the bound of every comparison is 0: results are compared bit by bit. A
-// missing, doubled or misplaced slice, and a slice of another rank or of an earlier iteration, change
-// the result. The exception is a doubled slice of a maximum or minimum, which cannot change it.
+// iteration. The result over all ranks is exact in whatever order an operation combines them. The
+// bound of every comparison is therefore 0: results are compared bit by bit. A missing, doubled or
+// misplaced slice changes the result. So does a slice of another rank or of an earlier iteration. The
+// exception is a doubled slice of a maximum or minimum, which cannot change it.
 //
 //   - For integers: any bits but 0, because sums and products are exact modulo 2^w. Factors are odd
 //     and not 1, so that each of them changes a product. The average of n integers shows a fault only
 //     if the fault changes the quotient by n.
-//   - For a sum: whole numbers from 1 on, whose sum over all ranks has no more digits than the type
-//     has: 53 bits of a double, 24 of a float, 11 of a half, 8 of a bfloat16, 4 of an fp8_e4m3 and 3
-//     of an fp8_e5m2. With many ranks, only some ranks have a value at a given position, so that
-//     these ranks have more than a few numbers to draw from. Types of 8 bits have so few whole
-//     numbers that those of a position are also multiplied by a power of two.
+//   - For a sum: whole numbers from 1 on. Their sum over all ranks has at most the digits of the type:
+//     53 for double, 24 for float, 11 for half, 8 for bfloat16, 4 for fp8_e4m3 and 3 for fp8_e5m2.
+//     With many ranks, only some ranks have a value at a given position, so that
+//     these ranks have more than a few numbers to draw from. Types of 8 bits have few whole numbers.
+//     Their numbers are also multiplied by a power of two that depends on the position.
 //   - For an average of floating-point numbers: numbers that become such whole numbers when they
 //     are multiplied by the rounded 1/n.
 //   - For a product: powers of two of both signs, except 1, whose product is in range. At each
@@ -45,11 +45,11 @@ type PatternConfig struct {
 //   - Without combination: any bits except all zeros.
 type Pattern struct {
 	config   PatternConfig
-	limit    uint64    // whole numbers are 1 to limit, exponents of factors 0 to limit
-	every    int       // of so many ranks in a row one has a value; up to 1: all
-	least    int       // the least exponent of the power of two that multiplies a number
-	powers   uint64    // the number of these exponents, or 0
-	before   []float64 // the number that an average makes i+1, or 0
+	limit    uint64    // Whole numbers are 1 to limit, exponents of factors 0 to limit.
+	every    int       // Of so many ranks in a row one has a value. Up to 1: all have one.
+	least    int       // The least exponent of the power of two that multiplies a number.
+	powers   uint64    // The number of these exponents, or 0.
+	before   []float64 // The number that an average makes i+1, or 0.
 	own      []byte
 	expected []byte
 }
@@ -393,6 +393,9 @@ func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
 	switch program.schedule.Kind {
 	case schedule.Broadcast, schedule.Scatter:
 		return p.WrongOf(program.schedule.Root, output, iteration, from)
+	case schedule.SendReceive:
+		before := schedule.Before(r.config.Rank, len(program.schedule.Ranks))
+		return p.WrongOf(before, output, iteration, from)
 	case schedule.AllToAll:
 		each := program.data.Count / len(program.schedule.Ranks)
 		for rank := range program.schedule.Ranks {

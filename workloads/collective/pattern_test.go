@@ -146,8 +146,8 @@ func wrapped(t element.Type, n *big.Rat) *big.Rat {
 
 // TestPatternLimits holds for how many ranks there are data.
 func TestPatternLimits(t *testing.T) {
-	// The most ranks of the list below whose average exists: the quotient of more integers is 0, and
-	// with more ranks no number times the rounded 1/n is a whole number.
+	// The most ranks of the list below whose average exists. The quotient of more integers is 0. With
+	// more ranks no number times the rounded 1/n is a whole number.
 	most := map[element.Type]int{element.Int8: 100, element.Uint8: 255, element.E4M3: 256,
 		element.E5M2: 4096, element.Float16: 4096}
 	for _, kind := range element.Types() {

@@ -91,7 +91,7 @@ func program(t testing.TB, kind schedule.Kind, algorithm string, ranks, root int
 // everyAlgorithm is each of each kind that has data.
 func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
 	for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
-		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter} {
+		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter, schedule.SendReceive} {
 		for _, algorithm := range schedule.Algorithms(kind) {
 			f(kind, algorithm)
 		}
@@ -113,6 +113,9 @@ func TestRunners(t *testing.T) {
 		for _, ranks := range counts {
 			if row++; !hosttest.Sampled(t, row) {
 				continue
+			}
+			if algorithm == schedule.HyperCube {
+				ranks = 1 << (ranks / 2)
 			}
 			for i, count := range []int{0, ranks - 1, 1023, 9_000*ranks + 5} {
 				for k, op := range element.Ops() {
@@ -176,6 +179,15 @@ func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 	t.Helper()
 	p := runners[0].config.Program
 	kind := p.data.Type
+	if p.schedule.Kind == schedule.SendReceive {
+		for rank, r := range runners {
+			output, _ := r.Buffer(mode, schedule.Output)
+			if before := schedule.Before(rank, len(runners)); !bytes.Equal(output, inputs[before]) {
+				t.Errorf("%v: rank %d has other data than rank %d sent", mode, rank, before)
+			}
+		}
+		return
+	}
 	whole := make([][]byte, p.data.Count) // by element, the first result
 	for rank, r := range runners {
 		output, from := r.Buffer(mode, schedule.Output)
@@ -306,9 +318,13 @@ func TestRingOrder(t *testing.T) {
 // TestRunnersOverTCP runs operations without any barrier between them, over the kernel's
 // connections: ranks that are ahead must not touch the memory of those behind.
 func TestRunnersOverTCP(t *testing.T) {
-	const ranks, count, rounds = 5, 50_003, 6
+	const count, rounds = 50_003, 6
 	everyAlgorithm(func(kind schedule.Kind, algorithm string) {
-		if kind != schedule.AllReduce && algorithm == "ring" {
+		ranks := 5
+		if algorithm == schedule.HyperCube {
+			ranks = 4
+		}
+		if kind != schedule.AllReduce && kind != schedule.SendReceive && algorithm == "ring" {
 			return
 		}
 		t.Run(fmt.Sprintf("%s/%s", kind, algorithm), func(t *testing.T) {

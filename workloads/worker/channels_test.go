@@ -32,6 +32,7 @@ func TestChannels(t *testing.T) {
 	count := 0
 	for _, kind := range []string{
 		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
+		SendReceive,
 	} {
 		for _, algorithm := range spec.WithChannels(kind) {
 			for _, size := range []units.Bytes{108_000, 107_952, 8 << 20, 8} {
@@ -40,11 +41,14 @@ func TestChannels(t *testing.T) {
 				if count++; size > 1<<20 && i%6 != 0 {
 					continue
 				}
-				const ranks, channels = 3, 3
+				ranks, channels := 3, 3
+				if algorithm == spec.HyperCube {
+					ranks = 4
+				}
 				j := inChannels(job(ranks, size), channels)
 				j.Kind, j.Algorithm, j.Transport, j.InPlace, j.Root = kind, algorithm, []string{TCP, RD}[i%2],
 					kind != AllToAll, 1
-				j.Type, j.Op = element.Types()[i%4], element.Ops()[(i/2)%4]
+				j.Type, j.Op = element.Types()[i%12], element.Ops()[(i/2)%5]
 				result, err := Run(t.Context(), j, goroutines{}, nil)
 				if err != nil || result.Wrong() != 0 {
 					t.Errorf("%s by %s of %v: %v, %+v", kind, algorithm, size, err, result)

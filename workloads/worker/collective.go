@@ -37,6 +37,10 @@ func (j *Job) checkAlgorithm(problem reporter) {
 			cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"))
 	}
 	switch j.Algorithm {
+	case spec.HyperCube:
+		if _, err := schedule.Make(schedule.Kind(j.Kind), j.Algorithm, len(j.Ranks), 0); err != nil {
+			problem("%w", err)
+		}
 	case Hierarchical:
 		if _, err := schedule.Hierarchical(schedule.Kind(j.Kind), Rails(j.Ranks)); err != nil {
 			problem("%w", err)

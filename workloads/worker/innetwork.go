@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"railbed/internal/clock"
 	"railbed/internal/element"
@@ -98,6 +99,10 @@ func (j Job) checkInNetwork(problem reporter) {
 	}
 	if j.Kind != AllReduce {
 		problem("%s by %s: a switch can only compute %s", j.Kind, InNetwork, AllReduce)
+	}
+	if !aggregation.Computes(j.Type, j.Op) {
+		problem("%s of type %s by %s: a switch computes %s of %s", j.Op, j.Type, InNetwork,
+			strings.Join(spec.InNetworkOps, ", "), strings.Join(spec.InNetworkTypes, ", "))
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
 		problem("%s: %w", InNetwork, plan.ErrNoTree)

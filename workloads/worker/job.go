@@ -34,6 +34,7 @@ const (
 	Reduce        = spec.Reduce
 	AllToAll      = spec.AllToAll
 	Barrier       = spec.Barrier
+	SendReceive   = spec.SendReceive
 	Ring          = spec.Ring
 	Hierarchical  = spec.Hierarchical
 	MSCCL         = spec.MSCCL

@@ -59,18 +59,22 @@ func TestWanted(t *testing.T) {
 	}
 	for _, kind := range []string{
 		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
+		SendReceive,
 	} {
 		for _, algorithm := range spec.Algorithms(kind) {
 			if algorithm == MSCCL || algorithm == Hierarchical || algorithm == InNetwork {
 				continue // files, and testbeds, of their own
 			}
 			for _, ranks := range sizes {
+				if algorithm == spec.HyperCube {
+					ranks = 8
+				}
 				j := job(ranks, 0)
 				j.Kind, j.Algorithm, j.Transport, j.Root = kind, algorithm, []string{TCP, RD}[count%2],
 					ranks/2
-				j.Type = element.Types()[count%4]
+				j.Type = element.Types()[count%len(element.Types())]
 				each := units.Bytes(j.Type.Size())
-				j = sweepOf(j, 1, each, 3*each, 12, 1009*each, 40_003*each)
+				j = sweepOf(j, 1, each, 3*each, 24, 1009*each, 40_003*each)
 				wantSent(t, fmt.Sprintf("%s by %s of %d", kind, algorithm, ranks), j)
 				if spec.HasChannels(kind, algorithm) && 3*ranks <= rdSlots {
 					j = inChannels(j, 3)
