@@ -32,11 +32,11 @@ type PatternConfig struct {
 //   - For integers: any bits but 0, because sums and products are exact modulo 2^w. Factors are odd
 //     and not 1, so that each of them changes a product. The average of n integers shows a fault only
 //     if the fault changes the quotient by n.
-//   - For a sum: whole numbers from 1 on. Their sum over all ranks has at most the digits of the type:
-//     53 for double, 24 for float, 11 for half, 8 for bfloat16, 4 for fp8_e4m3 and 3 for fp8_e5m2.
-//     With many ranks, only some ranks have a value at a given position, so that
-//     these ranks have more than a few numbers to draw from. Types of 8 bits have few whole numbers.
-//     Their numbers are also multiplied by a power of two that depends on the position.
+//   - For a sum: whole numbers from 1 on. Their sum over all ranks has at most Type.Digits binary
+//     digits, such as 8 for bfloat16 and 3 for fp8_e5m2. With many ranks, only some ranks have a
+//     value at a given position, so that these ranks have more than a few numbers to draw from. Types
+//     of 8 bits have few whole numbers. Their numbers are also multiplied by a power of two that
+//     depends on the position.
 //   - For an average of floating-point numbers: numbers that become such whole numbers when they
 //     are multiplied by the rounded 1/n.
 //   - For a product: powers of two of both signs, except 1, whose product is in range. At each
