@@ -33,9 +33,11 @@ func bytesOfAll(ranks int) string {
 			"{workload: %s, formula: %s, tolerance: 0%%}}\n", name, name, formula)
 	}
 	for _, kind := range []string{spec.AllReduce, spec.AllGather, spec.ReduceScatter, spec.Broadcast,
-		spec.Reduce, spec.AllToAll, spec.Barrier, spec.KindMoE} {
+		spec.Reduce, spec.Gather, spec.Scatter, spec.SendReceive, spec.AllToAll, spec.Barrier,
+		spec.KindMoE} {
 		for a, algorithm := range spec.Algorithms(kind) {
-			if algorithm == spec.MSCCL || algorithm == spec.InNetwork || algorithm == spec.Hierarchical {
+			if algorithm == spec.MSCCL || algorithm == spec.InNetwork || algorithm == spec.Hierarchical ||
+				algorithm == spec.HyperCube {
 				continue // files, and testbeds, of their own
 			}
 			if a > 0 && ranks != 5 {
@@ -46,7 +48,7 @@ func bytesOfAll(ranks int) string {
 					continue
 				}
 				keys := fmt.Sprintf(", iterations: 1, type: %s, sizes: {from: 24008B, to: 96032B, factor: 4}",
-					element.Types()[number%4])
+					element.Types()[number%12])
 				if algorithm == spec.Auto { // one size by another algorithm than the other
 					keys = strings.Replace(keys, "24008B, to: 96032B, factor: 4",
 						"6008B, to: 96128B, factor: 16", 1)
@@ -61,7 +63,7 @@ func bytesOfAll(ranks int) string {
 					keys += fmt.Sprintf(", root: %d", number%ranks)
 				}
 				if schedule.Kind(kind).Combines() {
-					keys += fmt.Sprintf(", op: %s", element.Ops()[number%4])
+					keys += fmt.Sprintf(", op: %s", element.Ops()[number%5])
 				}
 				add(kind, algorithm, transport, keys)
 			}
