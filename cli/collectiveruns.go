@@ -252,11 +252,8 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		if err != nil {
 			return err
 		}
-		if run.Straggler = run.Result.Straggler(); run.Straggler != nil {
-			row := run.Rows[0]
-			a.say("railbed: %s, type %s, redop %s, root %d: %v", run.Name, row.Type, row.RedOp, row.Root,
-				run.Straggler)
-		}
+		run.Straggler = run.Result.Straggler()
+		a.remark(&run)
 		for i := range run.Rows {
 			run.Rows[i] = run.Rows[i].Virtual(clock.Dilation(p.Dilation))
 		}
@@ -275,6 +272,20 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		return fmt.Errorf("%d elements were wrong", made.Wrong)
 	}
 	return nil
+}
+
+// remark prints what slowed a run down.
+func (a *app) remark(run *CollectiveRun) {
+	say := func(text string) {
+		row := run.Rows[0]
+		a.say("railbed: %s, type %s, redop %s, root %d: %s", run.Name, row.Type, row.RedOp, row.Root, text)
+	}
+	if run.Straggler != nil {
+		say(run.Straggler.String())
+	}
+	if note := run.Result.Repeats().Note(); note != "" {
+		say(note)
+	}
 }
 
 // CollectiveReport is the JSON document of railbed collective with --output json.

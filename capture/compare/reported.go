@@ -104,6 +104,9 @@ func (to in) conduct(c *report.Conduct) {
 	if c.Pace.Packets > 0 {
 		to.add("paced packets late, p99", Seconds, Less, c.Pace.P99.Seconds())
 	}
+	if c.Repeats.Bytes > 0 {
+		to.add("payload sent again", Share, Less, c.Repeats.Share())
+	}
 }
 
 func (g *gathered) messages(m *report.Messages) {

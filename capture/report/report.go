@@ -205,6 +205,8 @@ type Conduct struct {
 	// Pace is the lateness of reliable datagrams: how far the latest of the ranks was behind its
 	// schedule, as the ranks report.
 	Pace Pace `json:"pace,omitzero"`
+	// Repeats are the packets that ranks sent again over reliable datagrams.
+	Repeats Repeats `json:"repeats,omitzero"`
 }
 
 // Straggler is a rank that worked while the others waited. The computation of a training job does

@@ -208,6 +208,9 @@ func (t *textWriter) conduct(name string, c *Conduct) {
 	if c.Straggler != nil {
 		t.printf("%s: %v\n\n", name, c.Straggler)
 	}
+	if note := c.Repeats.Note(); note != "" {
+		t.printf("%s: %s\n\n", name, note)
+	}
 	if p := c.Pace; p.Packets > 0 {
 		t.printf("%s: %d packets were paced; they left late by %v in the median, %v in the 99th "+
 			"percentile, %v at most (the worst rank for each figure)\n\n",

@@ -110,7 +110,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		Warmup: w.Warmup, Iterations: w.Iterations,
 		Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
 		LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
-		Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r)},
+		Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r), Repeats: r.Repeats()},
 	}}
 	done := finished{name: w.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: made,
 		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern}}

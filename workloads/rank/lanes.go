@@ -8,6 +8,7 @@ import (
 
 	"railbed/internal/units"
 	"railbed/transports"
+	"railbed/transports/rd/engine"
 	"railbed/workloads/collective"
 )
 
@@ -206,6 +207,12 @@ func (p *Process) finish() error {
 		DeviceBound: !slices.ContainsFunc(all, func(of Finished) bool { return !of.DeviceBound })}
 	for _, of := range all {
 		finished.Stream.Add(of.Stream)
+		if of.Repeats != nil {
+			if finished.Repeats == nil {
+				finished.Repeats = &engine.Repeats{}
+			}
+			finished.Repeats.Add(of.Repeats)
+		}
 	}
 	return p.Send(Message{Finished: finished})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/internal/frame"
+	"railbed/transports/rd/engine"
 	"railbed/workloads/collective"
 )
 
@@ -92,8 +93,9 @@ type Finished struct {
 	DeviceBound bool               `json:"device_bound"`
 	Engines     int                `json:"engines,omitempty"` // only for rd
 	QueuePairs  *QueuePairs        `json:"queue_pairs,omitempty"`
-	Pace        *Pace              `json:"pace,omitempty"` // only for rd
-	Life        uint64             `json:"life,omitempty"` // only for rd
+	Pace        *Pace              `json:"pace,omitempty"`    // only for rd
+	Repeats     *engine.Repeats    `json:"repeats,omitempty"` // only for rd, if packets were sent again
+	Life        uint64             `json:"life,omitempty"`    // only for rd
 }
 
 // Flow is one connection of a rank. Payload goes from the connecting side to the listening side.

@@ -250,6 +250,9 @@ func (e rdEndpoint) account(map[transports.Peer]int) *Finished {
 		Engines: e.Engines(),
 		Life:    e.Life(),
 	}
+	if counters.Repeated > 0 {
+		finished.Repeats = &counters.Repeats
+	}
 	if p := &counters.Pace; p.Packets > 0 {
 		finished.Pace = &Pace{Packets: p.Packets, P50: p.Quantile(500), P99: p.Quantile(990), Most: p.Most}
 	}

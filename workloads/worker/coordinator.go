@@ -229,7 +229,7 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 		r := &result.PerRank[rank]
 		r.Stream, r.Flows, r.DeviceBound, r.Engines, r.Pace = m.Finished.Stream, m.Finished.Flows,
 			m.Finished.DeviceBound, m.Finished.Engines, m.Finished.Pace
-		r.Life, r.QueuePairs = m.Finished.Life, m.Finished.QueuePairs
+		r.Life, r.QueuePairs, r.Repeats = m.Finished.Life, m.Finished.QueuePairs, m.Finished.Repeats
 		r.addChannels(c.job, m.Finished.Channels)
 		r.SlowestAnswer = time.Duration(c.workers[rank].pulse.slowest.Load())
 		return true

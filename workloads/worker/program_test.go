@@ -6,11 +6,14 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/capture/report"
 	"railbed/internal/element"
 	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/transports/rd/engine"
+	"railbed/workloads/collective"
 	"railbed/workloads/rank"
 )
 
@@ -171,5 +174,29 @@ func TestBadScheduledJobs(t *testing.T) {
 		if result, err := Run(t.Context(), j, goroutines{}, nil); err == nil {
 			t.Errorf("%s: %+v", name, result)
 		}
+	}
+}
+
+// TestRepeatsOfRanks holds how the causes of all ranks' retransmissions add up: a needless retransmission
+// counts as caused by the order, and no longer by a loss.
+func TestRepeatsOfRanks(t *testing.T) {
+	r := Result{PerRank: []RankResult{
+		{Stream: collective.Traffic{Sent: 1000},
+			Repeats: &engine.Repeats{Bytes: 500, Late: 3, Needless: 4, Probed: 2}},
+		{Stream: collective.Traffic{Sent: 2000}},
+		{Stream: collective.Traffic{Sent: 3000},
+			Repeats: &engine.Repeats{Bytes: 100, Trimmed: 5, Refused: 6, Late: 2}},
+	}}
+	want := report.Repeats{Payload: 6000, Bytes: 600, Order: 4, Loss: 1, Trimming: 5, Timer: 2, Refused: 6}
+	if got := r.Repeats(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	r.PerRank[0].Repeats.Needless = 6
+	if got := r.Repeats(); got.Order != 6 || got.Loss != 0 || got.Timer != 1 {
+		t.Errorf("with more needless ones: %+v", got)
+	}
+	clean := Result{PerRank: []RankResult{{Stream: collective.Traffic{Sent: 9}}}}
+	if got := clean.Repeats(); got != (report.Repeats{}) {
+		t.Errorf("without retransmissions: %+v", got)
 	}
 }

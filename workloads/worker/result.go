@@ -4,9 +4,11 @@ import (
 	"net/netip"
 	"time"
 
+	"railbed/capture/report"
 	"railbed/internal/units"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
+	"railbed/transports/rd/engine"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
 )
@@ -54,6 +56,8 @@ type RankResult struct {
 	QueuePairs *rank.QueuePairs `json:"queue_pairs,omitempty"`
 	// Pace is the lateness of the rank's packets over rd that a rate delayed.
 	Pace *rank.Pace `json:"pace,omitempty"`
+	// Repeats are the packets that the rank sent again over rd. Nil: none.
+	Repeats *engine.Repeats `json:"repeats,omitempty"`
 	// Life is the random number that identifies rd's endpoint.
 	Life uint64 `json:"life,omitempty"`
 	// Channels are the rank's channels, if the operation has several: where they are and what
@@ -147,6 +151,26 @@ func (r *Result) keepSpans(o *Operation, dones []rank.Done) {
 	if r.Slowest == nil || o.Time > r.Slowest.Time {
 		r.Slowest = r.Last
 	}
+}
+
+// Repeats returns what all ranks sent again over rd.
+func (r *Result) Repeats() (all report.Repeats) {
+	var sum engine.Repeats
+	for i := range r.PerRank {
+		all.Payload += r.PerRank[i].Stream.Sent
+		if of := r.PerRank[i].Repeats; of != nil {
+			sum.Add(of)
+		}
+	}
+	if sum == (engine.Repeats{}) {
+		return report.Repeats{}
+	}
+	// A needless retransmission was made because of later arrivals, or of a probe.
+	early := min(sum.Needless, sum.Late)
+	all.Bytes, all.Order, all.Loss = sum.Bytes, sum.Needless, sum.Late-early
+	all.Timer = sum.Probed - min(sum.Needless-early, sum.Probed)
+	all.Trimming, all.Refused = sum.Trimmed, sum.Refused
+	return all
 }
 
 // Row returns the row of the last size.

@@ -4,6 +4,7 @@ package engine
 type Counters struct {
 	Sent, SentBytes     uint64 // data packets for the first time, and their payload
 	Repeated            uint64 // data packets sent again
+	Repeats             Repeats
 	Skipped             uint64 // PSNs given up by a skip
 	Probes, Acks, Nacks uint64 // sent
 	Received            uint64 // data packets placed
@@ -23,11 +24,60 @@ type Counters struct {
 	Hints               uint64 // trimmed headers of encrypted packets that were reported
 }
 
+// Repeats counts the data packets that were sent again, by the event that caused it. Their sum without
+// Needless is Counters.Repeated.
+type Repeats struct {
+	Bytes   uint64 `json:"bytes"`   // Of their payload.
+	Trimmed uint64 `json:"trimmed"` // The peer received only the header.
+	Late    uint64 `json:"late"`    // Packets sent later have arrived.
+	Probed  uint64 `json:"probed"`  // The answer to a probe of a silent peer did not contain them.
+	Refused uint64 `json:"refused"` // The peer had no room, or had not added this endpoint yet.
+	// Needless is the number of packets of which the peer had an earlier transmission, as the peer
+	// reports. The network had delayed or reordered them. It includes duplicates of the network.
+	Needless uint64 `json:"needless"`
+}
+
+// Add adds the counts of another engine.
+func (r *Repeats) Add(o *Repeats) {
+	r.Bytes += o.Bytes
+	r.Trimmed += o.Trimmed
+	r.Late += o.Late
+	r.Probed += o.Probed
+	r.Refused += o.Refused
+	r.Needless += o.Needless
+}
+
+// reason is the event for which a packet is sent again.
+type reason uint8
+
+const (
+	byArrivals reason = iota
+	byTrimming
+	byProbe
+	byRefusal
+)
+
+// count counts a packet with so many bytes of payload.
+func (r *Repeats) count(why reason, bytes uint16) {
+	r.Bytes += uint64(bytes)
+	switch why {
+	case byArrivals:
+		r.Late++
+	case byTrimming:
+		r.Trimmed++
+	case byProbe:
+		r.Probed++
+	case byRefusal:
+		r.Refused++
+	}
+}
+
 // Add adds the counts of another engine.
 func (c *Counters) Add(o *Counters) {
 	c.Sent += o.Sent
 	c.SentBytes += o.SentBytes
 	c.Repeated += o.Repeated
+	c.Repeats.Add(&o.Repeats)
 	c.Skipped += o.Skipped
 	c.Probes += o.Probes
 	c.Acks += o.Acks

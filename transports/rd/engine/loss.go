@@ -67,6 +67,9 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	}
 	if more := int32(f.Duplicates - o.duplicates); more > 0 {
 		o.duplicates = f.Duplicates
+		needless := min(uint64(more), o.doubtful)
+		o.doubtful -= needless
+		o.engine.counters.Repeats.Needless += needless
 		if o.repeated { // else the network duplicated them
 			o.repeated = false
 			o.late.spurious()
@@ -131,7 +134,7 @@ func (o *outbound) came(psn PSN, now clock.Time) {
 	}
 	if k.sends == 1 || k.state == inFlight && now.Sub(k.sent) >= o.late.shortest {
 		// If it is sooner, an earlier transmission has arrived.
-		o.newest = max(o.newest, k.order)
+		o.newest, o.overtaker = max(o.newest, k.order), max(o.overtaker, k.order)
 		o.report(k, path.Acked, now)
 	}
 	o.busyRounds = 0
@@ -153,15 +156,23 @@ func (o *outbound) detect(now clock.Time) {
 			o.engine.fail(o.peer, "it did not acknowledge a packet that was sent %d times", mostTries)
 			return
 		}
-		o.lose(o.flight.first)
+		why := byArrivals
+		switch {
+		case k.trimmed: // reported soon, because headers overtake data
+			why = byTrimming
+		case k.order > o.overtaker:
+			why = byProbe
+		}
+		o.lose(o.flight.first, why)
 		o.tellLost(k, false, now)
 	}
 }
 
-// lose queues a packet for retransmission. If its message may have more holes, a skip will replace
-// it.
-func (o *outbound) lose(slot uint16) {
+// lose queues a packet for retransmission, for a reason. If its message may have more holes, a skip will
+// replace it.
+func (o *outbound) lose(slot uint16, why reason) {
 	k := &o.packets[slot]
+	k.why = why
 	o.unlink(slot)
 	if m := &o.messages[k.message%Messages]; !k.skip && k.size > 0 &&
 		int(m.missing)+int(k.size) <= m.Droppable {
@@ -192,10 +203,11 @@ func (o *outbound) refused(f wire.RDNackFields, psn PSN, now clock.Time) {
 	o.silence, o.progress, k.tries = 0, now, 0
 	switch f.Reason {
 	case wire.RDTrimmed:
+		k.trimmed = true
 		// If it is sooner, the header is of an earlier transmission.
 		if now.Sub(k.sent) >= o.late.shortest/2 {
 			o.report(k, path.Trimmed, now)
-			o.lose(slot)
+			o.lose(slot, byTrimming)
 			o.tellLost(k, true, now)
 		}
 	case wire.RDBusy:
@@ -230,6 +242,7 @@ func (o *outbound) pause(now clock.Time) {
 func (o *outbound) sendAgain(l *list) {
 	for l.count > 0 {
 		slot := l.first
+		o.packets[slot].why = byRefusal
 		o.unlink(slot)
 		o.link(&o.lost, slot, isLost)
 	}

@@ -328,7 +328,7 @@ func TestLateIsNotMissing(t *testing.T) {
 	a.post(0, Message{ID: 1, Op: transports.OpWriteImm, Local: make([]byte, 5120), Key: key, Droppable: 5120})
 	o := a.peers[0].out
 	w.at(w.now.Add(2*w.net.delay-1), func() { // the acknowledgement of the first 8 is there next
-		o.lose((o.una + 3).slot())
+		o.lose((o.una + 3).slot(), byArrivals)
 	})
 	w.runFor(time.Second)
 	if c := a.completed; len(c) != 1 || c[0].Missing != 0 || c[0].Bytes != 5120 ||

@@ -43,8 +43,10 @@ type outbound struct {
 	told    rate.Ack        // the report on this acknowledgement to the controller
 
 	late       lateness
-	newest     uint64 // order of the latest transmission that has arrived
-	duplicates uint32 // as the peer counts them
+	newest     uint64 // Order of the latest transmission that has arrived, or of a probe.
+	overtaker  uint64 // The same, without probes.
+	duplicates uint32 // As the peer counts them.
+	doubtful   uint64 // Packets sent again that the peer has not counted as duplicates.
 	repeated   bool   // data was sent again since they grew
 
 	deadline   clock.Time // when tick must run
@@ -75,10 +77,12 @@ const (
 
 type outPacket struct {
 	state    packetState
-	skip     bool // a skip replaces it
-	skipped  bool // and was sent
-	hole     bool // its bytes count as missing
-	hinted   bool // it was sent again for an unauthenticated trimmed header
+	skip     bool   // A skip replaces it.
+	skipped  bool   // and was sent
+	hole     bool   // its bytes count as missing
+	hinted   bool   // It was sent again for an unauthenticated trimmed header.
+	why      reason // Why it was sent again.
+	trimmed  bool   // The header of the latest transmission was reported.
 	sends    uint8
 	tries    uint8 // losses since the peer last answered for it
 	size     uint16
@@ -251,7 +255,7 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 	e, k := o.engine, &o.packets[psn.slot()]
 	m := &o.messages[k.message%Messages]
 	e.order++
-	k.order, k.sent = e.order, now
+	k.order, k.sent, k.trimmed = e.order, now, false
 	base := e.base(o.peer, o.port)
 	base.PSN = uint32(psn)
 	if m.Op == transports.OpWriteImm {
@@ -288,6 +292,8 @@ func (o *outbound) transmit(p *Packet, psn PSN, now clock.Time) {
 			e.counters.SentBytes += uint64(k.size)
 		} else {
 			e.counters.Repeated++
+			e.counters.Repeats.count(k.why, k.size)
+			o.doubtful++
 			o.repeated = o.repeated || !k.hinted // if hinted, the first transmission may have arrived in time
 		}
 	}

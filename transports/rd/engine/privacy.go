@@ -132,7 +132,7 @@ func (o *outbound) hinted(slot uint16, now clock.Time) {
 	if k.hinted || now.Sub(k.sent) < o.late.shortest/2 {
 		return
 	}
-	k.hinted = true
+	k.hinted, k.why = true, byTrimming
 	o.paths.Feedback(path.Report{Path: int(k.path), Event: path.Marked}, now)
 	o.unlink(slot)
 	o.link(&o.lost, slot, isLost)

@@ -41,6 +41,9 @@ type Options struct {
 	// Trim cuts off the payload of a packet that finds the buffer full. Otherwise the packet is
 	// dropped.
 	Trim bool
+	// Uplink makes all packets pass one more queue before the queues of the hosts: the only link of a
+	// leaf to a spine, at the same rate.
+	Uplink bool
 	// Control makes the controller for packets from one host to another. Default: line rate.
 	Control func(from, to int) rate.Controller
 }
@@ -57,6 +60,7 @@ func (o *Options) BDP() int { return int(float64(o.Rate) / 8 * o.RoundTrip().Sec
 type World struct {
 	Options
 	Hosts  []*host
+	Spine  port // the queue of Uplink
 	now    clock.Time
 	random *rand.Rand
 	events clock.Queue[func()]
@@ -274,18 +278,33 @@ func (w *World) carry(from *host, p *engine.Packet) {
 		w.Sent(w.now, from.number, to.number, len(data)+frame)
 	}
 	leaves := w.now.Add(w.serialise(len(data)+frame) + w.Delay)
-	w.At(leaves, func() { w.queue(to, a, payload) })
+	toHost := func(a engine.Arrival, payload int) {
+		w.queue(&to.Port, a, payload, func(a engine.Arrival, _ int, after time.Duration) {
+			w.deliver(to, a, after)
+		})
+	}
+	w.At(leaves, func() {
+		if !w.Uplink {
+			toHost(a, payload)
+			return
+		}
+		w.queue(&w.Spine, a, payload, func(a engine.Arrival, payload int, after time.Duration) {
+			w.At(w.now.Add(after), func() { toHost(a, payload) })
+		})
+	})
 }
 
 func (w *World) serialise(bytes int) time.Duration {
 	return time.Duration(uint64(bytes) * 8 * uint64(time.Second) / w.Rate)
 }
 
-// queue models the switch's port to a host.
-func (w *World) queue(to *host, a engine.Arrival, payload int) {
-	port, size := &to.Port, len(a.Data)+frame
+// queue models a switch's port. next is called with the packet, the payload that is left of it, and the
+// time until it arrives, unless the packet is dropped.
+func (w *World) queue(port *port, a engine.Arrival, payload int,
+	next func(a engine.Arrival, payload int, after time.Duration)) {
+	size := len(a.Data) + frame
 	if payload == 0 {
-		w.deliver(to, a, w.serialise(size)+w.Delay)
+		next(a, 0, w.serialise(size)+w.Delay)
 		return
 	}
 	depth := int(uint64(max(port.free.Sub(w.now), 0)) * w.Rate / 8 / uint64(time.Second))
@@ -295,7 +314,7 @@ func (w *World) queue(to *host, a engine.Arrival, payload int) {
 		port.Full++
 		if w.Trim {
 			a.Data = a.Data[:wire.RDDataLen]
-			w.deliver(to, a, w.serialise(len(a.Data)+frame)+w.Delay)
+			next(a, 0, w.serialise(len(a.Data)+frame)+w.Delay)
 		}
 		return
 	}
@@ -308,7 +327,7 @@ func (w *World) queue(to *host, a engine.Arrival, payload int) {
 		port.Marked++
 	}
 	port.free = max(port.free, w.now).Add(w.serialise(size))
-	w.deliver(to, a, port.free.Sub(w.now)+w.Delay)
+	next(a, payload, port.free.Sub(w.now)+w.Delay)
 }
 
 func (w *World) deliver(to *host, a engine.Arrival, after time.Duration) {
