@@ -10,7 +10,7 @@ import (
 )
 
 // TestRepeatsAreReported lets five hosts send to one at line rate over a switch with a short buffer. The
-// ranks' counts of what they sent again are compared with the packets, and the run names the cause.
+// ranks' counts of retransmissions must equal those of the packets, and the run names the cause.
 func TestRepeatsAreReported(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	r, _ := runAndHold(t, options(t, `
