@@ -429,7 +429,7 @@ func TestNewAllToAllRefuses(t *testing.T) {
 		"rank":         func(c *AllToAllConfig) { c.Rank = 3 },
 		"short row":    func(c *AllToAllConfig) { c.Matrix = Matrix{{1, 1, 1}, {1, 1}, {1, 1, 1}} },
 		"input":        func(c *AllToAllConfig) { c.Input = buffer[:20] },
-		"type":         func(c *AllToAllConfig) { c.Type = "double" },
+		"type":         func(c *AllToAllConfig) { c.Type = "quad" },
 		"output":       func(c *AllToAllConfig) { c.Output = nil },
 		"peers":        func(c *AllToAllConfig) { c.Peers = c.Peers[:2] },
 		"outputs":      func(c *AllToAllConfig) { c.Outputs = nil },
