@@ -387,16 +387,18 @@ func TestWrongResultIsCounted(t *testing.T) {
 
 func TestBadJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"kind":       func(j *Job) { j.Kind = "gossip" },
-		"algorithm":  func(j *Job) { j.Algorithm = "star" },
-		"transport":  func(j *Job) { j.Transport = "homa" },
-		"rd blocks":  func(j *Job) { *j = job(rdSlots+1, 4096); j.Transport = RD },
-		"size":       func(j *Job) { j.Size = 6 },
-		"half size":  func(j *Job) { j.Type, j.Size = element.Float16, 7 },
-		"type":       func(j *Job) { j.Type = "quad" },
-		"operation":  func(j *Job) { j.Op = "xor" },
-		"root":       func(j *Job) { j.Kind, j.Root = Reduce, len(j.Ranks) },
-		"averages":   func(j *Job) { j.Type, j.Op, j.Ranks = element.Uint8, element.Average, job(256, 4).Ranks },
+		"kind":      func(j *Job) { j.Kind = "gossip" },
+		"algorithm": func(j *Job) { j.Algorithm = "star" },
+		"transport": func(j *Job) { j.Transport = "homa" },
+		"rd blocks": func(j *Job) { *j = job(rdSlots+1, 4096); j.Transport = RD },
+		"size":      func(j *Job) { j.Size = 6 },
+		"half size": func(j *Job) { j.Type, j.Size = element.Float16, 7 },
+		"type":      func(j *Job) { j.Type = "quad" },
+		"operation": func(j *Job) { j.Op = "xor" },
+		"root":      func(j *Job) { j.Kind, j.Root = Reduce, len(j.Ranks) },
+		"averages": func(j *Job) {
+			j.Type, j.Op, j.Ranks = element.Uint8, element.Average, job(256, 4).Ranks
+		},
 		"ranks":      func(j *Job) { j.Ranks = nil },
 		"order":      func(j *Job) { j.Ranks[0], j.Ranks[1] = j.Ranks[1], j.Ranks[0] },
 		"family":     func(j *Job) { j.Family = 5 },
