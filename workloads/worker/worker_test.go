@@ -71,7 +71,7 @@ func (g goroutines) Launch(_ context.Context, node string, args []string) (Proce
 	if node == g.refuse {
 		return nil, errors.New("no such node")
 	}
-	if strings.Join(args, " ") != "worker collective" {
+	if !strings.HasPrefix(strings.Join(args, " "), "worker collective") {
 		return nil, fmt.Errorf("arguments %q", args)
 	}
 	p := &goroutineProcess{ended: make(chan struct{})}
