@@ -120,7 +120,8 @@ func ranksByNode(p *Plan) map[string]int {
 func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
 	for _, n := range p.Nodes {
 		settings := settingsOf(map[string]any{
-			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "memory": n.Memory,
+			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "slowed": n.Slowed,
+				"memory": n.Memory,
 			"nic-queue": n.NICQueue, "sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
 			"management": n.Management,
 			"nics":       len(n.NICs), "ranks": ranks[n.Name],

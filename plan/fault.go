@@ -161,7 +161,14 @@ func (c *compiler) checkFault(path string, f *spec.Fault) {
 		}
 		c.problems = append(c.problems, w.problems...)
 		for i := range c.plan.Nodes {
-			if n := &c.plan.Nodes[i]; n.Runtime == spec.CNI && c.plan.FaultNode(f, n.Name) {
+			n := &c.plan.Nodes[i]
+			if f.Slow != nil && c.plan.FaultNode(f, n.Name) {
+				if n.Slowed = true; n.Container != nil {
+					c.wrong(path+".where", "want nodes of another runtime",
+						"%s is a container, whose engine limits its processor time", n.Name)
+				}
+			}
+			if n.Runtime == spec.CNI && c.plan.FaultNode(f, n.Name) {
 				c.wrong(path+".where", "want nodes of another runtime",
 					"%s has no programs of its own: its containers are of another runtime", n.Name)
 			}

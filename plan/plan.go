@@ -159,7 +159,9 @@ type Node struct {
 	// Container is the container of a node with spec.Docker. Its paths are relative to the file.
 	Container *spec.Container `json:"container,omitempty"`
 	CPU       float64         `json:"cpu,omitempty"`
-	Memory    units.Bytes     `json:"memory,omitempty"`
+	// Slowed is set if a fault of the file limits the node's processor time for a while.
+	Slowed bool        `json:"slowed,omitempty"`
+	Memory units.Bytes `json:"memory,omitempty"`
 	// Management is the node's management NIC, or nil.
 	Management *ManagementNIC `json:"management,omitempty"`
 	// NICQueue is the number of bytes that each of the eight priorities of a NIC can queue before

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 
 	"railbed/plan/spec"
+	"railbed/testbed/supervisor"
 )
 
 // Programs selects processes of a node. The zero Programs selects all.
@@ -34,6 +36,12 @@ func (t *Testbed) KillPrograms(ctx context.Context, node string, which Programs)
 // still answers.
 func (t *Testbed) Hang(ctx context.Context, node string, which Programs) (processes int, err error) {
 	return t.signal(ctx, node, which, syscall.SIGSTOP)
+}
+
+// Slow limits the processor time of a node to a number of cores, or restores the file's limit with 0. A
+// fault of the file must slow the node, because only such nodes have a control group.
+func (t *Testbed) Slow(ctx context.Context, node string, cpu float64) error {
+	return t.call(ctx, http.MethodPost, "/v1/slow", supervisor.SlowRequest{Node: node, CPU: cpu}, nil)
 }
 
 // Resume continues programs of a node after Hang.

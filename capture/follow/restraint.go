@@ -104,8 +104,12 @@ func (r *Recording) throttled(nodes []string) (text string) {
 	took := time.Duration(r.End - r.Start).Seconds()
 	for _, node := range nodes {
 		if n := r.kernels[node]; n.Throttled > took/10 {
-			text += fmt.Sprintf("; the limit of %g CPUs of %s held its programs back for %s",
-				r.cpus[node], node, report.Took(time.Duration(n.Throttled*1e9)))
+			limit := fmt.Sprintf("the limit of %g CPUs of %s", r.cpus[node], node)
+			if r.cpus[node] == 0 {
+				limit = "a fault that slowed " + node
+			}
+			text += fmt.Sprintf("; %s held its programs back for %s", limit,
+				report.Took(time.Duration(n.Throttled*1e9)))
 		}
 	}
 	return text

@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +31,8 @@ const cpuPeriod = 100_000
 type Limits struct {
 	CPU    float64 // cores
 	Memory units.Bytes
+	// Adjustable is set if SetCPU may be called.
+	Adjustable bool
 }
 
 // Group is the control group of one node. A nil Group is no limit. It is safe for concurrent use.
@@ -47,7 +50,7 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 		return nil, nil
 	}
 	var controllers []string
-	if limits.CPU > 0 {
+	if limits.CPU > 0 || limits.Adjustable {
 		controllers = append(controllers, "cpu")
 	}
 	if limits.Memory > 0 {
@@ -148,7 +151,7 @@ func isV1(dir string) bool {
 func (g *Group) setUnified() error {
 	dir := g.dirs[0]
 	enable := []string{}
-	if g.limits.CPU > 0 {
+	if g.limits.CPU > 0 || g.limits.Adjustable {
 		enable = append(enable, "+cpu")
 	}
 	if g.limits.Memory > 0 {
@@ -163,8 +166,7 @@ func (g *Group) setUnified() error {
 		}
 	}
 	if g.limits.CPU > 0 {
-		quota := fmt.Sprintf("%d %d", int64(g.limits.CPU*cpuPeriod), cpuPeriod)
-		if err := set(dir, "cpu.max", quota); err != nil {
+		if err := g.SetCPU(0); err != nil {
 			return err
 		}
 	}
@@ -188,7 +190,26 @@ func (g *Group) setV1(dir string) error {
 	if err := set(dir, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)); err != nil {
 		return err
 	}
-	return set(dir, "cpu.cfs_quota_us", strconv.FormatInt(int64(g.limits.CPU*cpuPeriod), 10))
+	return g.SetCPU(0)
+}
+
+// SetCPU limits the group's processor time from now on to a number of cores. 0 restores the limit that the
+// group was made with.
+func (g *Group) SetCPU(cores float64) error {
+	if g == nil {
+		return errors.New("the node has no control group")
+	}
+	cores = cmp.Or(cores, g.limits.CPU)
+	dir, quota := g.dirs[0], int64(cores*cpuPeriod) // the processor's group is the first
+	switch {
+	case isV1(dir) && cores == 0:
+		return set(dir, "cpu.cfs_quota_us", "-1")
+	case isV1(dir):
+		return set(dir, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10))
+	case cores == 0:
+		return set(dir, "cpu.max", fmt.Sprintf("max %d", cpuPeriod))
+	}
+	return set(dir, "cpu.max", fmt.Sprintf("%d %d", quota, cpuPeriod))
 }
 
 // pages rounds down to whole pages, as the kernel does.
@@ -241,7 +262,7 @@ func (g *Group) Descriptor() (fd int, use bool) {
 // Throttled returns the time in which the limit of processor time held the node's programs back, summed over
 // the processors.
 func (g *Group) Throttled() (time.Duration, error) {
-	if g == nil || g.limits.CPU == 0 {
+	if g == nil || g.limits.CPU == 0 && !g.limits.Adjustable {
 		return 0, nil
 	}
 	text, err := os.ReadFile(filepath.Join(g.dirs[0], "cpu.stat")) // the processor's group is the first

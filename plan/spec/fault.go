@@ -79,6 +79,8 @@ type Fault struct {
 	Crash bool `yaml:"crash,omitempty" json:"crash,omitempty"`
 	// Hang stops all programs of nodes with SIGSTOP. After for, the programs continue.
 	Hang bool `yaml:"hang,omitempty" json:"hang,omitempty"`
+	// Slow limits the processor time of nodes. It needs root.
+	Slow *FaultSlow `yaml:"slow,omitempty" json:"slow,omitempty"`
 	// For is how long the fault lasts, in the testbed's time. Default: until the end of the run.
 	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`
 }
@@ -102,12 +104,14 @@ const (
 	FaultPartitions = "partition"
 	FaultCrashes    = "crash"
 	FaultHangs      = "hang"
+	FaultSlows      = "slow"
 )
 
 // FaultActions are the keys of all actions.
 var FaultActions = []string{FaultDrops, FaultDelays, FaultDuplicates, FaultCorrupts, FaultTruncates,
 	FaultMarks, FaultReorders, FaultRewrites, FaultTrims, FaultLimits, FaultMirrors, FaultMisroutes,
-	FaultPauses, FaultPartitions, FaultReboots, FaultCrashes, FaultHangs}
+	FaultPauses, FaultPartitions, FaultReboots, FaultCrashes, FaultHangs,
+	FaultSlows}
 
 // MaxFaultName is the length of the longest name of a fault.
 const MaxFaultName = 24
@@ -146,6 +150,7 @@ func (f *Fault) action() (string, faultAction) {
 		{f.Reboot, FaultReboots, nil},
 		{f.Crash, FaultCrashes, nil},
 		{f.Hang, FaultHangs, nil},
+		{f.Slow != nil, FaultSlows, nil},
 	} {
 		if one.given {
 			return one.key, one.action
@@ -154,8 +159,8 @@ func (f *Fault) action() (string, faultAction) {
 	return "", nil
 }
 
-// OfNodes reports whether the fault is a crash or a hang, of nodes or of some of their programs.
-func (f *Fault) OfNodes() bool { return f.Crash || f.Hang }
+// OfNodes reports whether the fault is a crash, a hang or a slowdown, of nodes or of some of their programs.
+func (f *Fault) OfNodes() bool { return f.Crash || f.Hang || f.Slow != nil }
 
 // OfPrograms reports whether the fault is a crash or a hang of some programs.
 func (f *Fault) OfPrograms() bool { return f.Program != "" || f.Rank != nil }
@@ -173,6 +178,9 @@ func (f *Fault) String() string {
 	var sets []string
 	for _, set := range f.Partition {
 		sets = append(sets, strings.Join(set, ", "))
+	}
+	if f.Slow != nil {
+		words = append(words, fmt.Sprintf("to %g CPUs", f.Slow.CPU))
 	}
 	words = append(words, strings.Join(sets, " | "), f.Program)
 	if f.Rank != nil {
@@ -233,6 +241,9 @@ func (f *Fault) check(c *checker, at string, index int) {
 	if f.Reboot && f.For == 0 && !c.known(at+".for") {
 		c.report(at, "a reboot without for", "add for: with the time that the switch is down, such as 200ms")
 	}
+	if f.Slow != nil && f.Slow.CPU != 0 && f.Slow.CPU < minSlowCPU {
+		c.report(at+".slow.cpu", fmt.Sprintf("cpu is %g", f.Slow.CPU), "want a number of cores from 0.01")
+	}
 	c.positive(at+".for", uint64(f.For), "for is 0", "want a duration such as 200ms, or remove the key")
 }
 
@@ -270,7 +281,7 @@ func (f *Fault) checkPlace(c *checker, at string) {
 		name  string
 		given bool
 	}{{"program", f.Program != ""}, {"rank", f.Rank != nil}} {
-		if key.given && !f.OfNodes() {
+		if key.given && !f.Crash && !f.Hang {
 			c.report(at+"."+key.name, "only crash and hang are faults of programs", "remove "+key.name+":")
 		}
 	}

@@ -127,6 +127,15 @@ type FaultPause struct {
 	Pick   `yaml:",inline"`
 }
 
+// FaultSlow slows nodes.
+type FaultSlow struct {
+	// CPU is the number of cores whose time the programs of each node share, such as 0.1.
+	CPU float64 `yaml:"cpu" json:"cpu" jsonschema:"maximum=4096"`
+}
+
+// minSlowCPU is the smallest limit: the kernel grants at least 1 ms of each 100 ms.
+const minSlowCPU = 0.01
+
 // Limits and defaults of actions.
 const (
 	// ethernetLen is the length of an Ethernet header, which a frame keeps.

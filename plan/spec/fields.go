@@ -131,6 +131,12 @@ func exampleOf(t reflect.Type) string {
 	case reflect.TypeFor[units.Factor]():
 		return "a number such as 0.5"
 	}
+	switch t.Kind() {
+	case reflect.Float64:
+		return "a number such as 0.5"
+	case reflect.Int, reflect.Uint64:
+		return "a whole number"
+	}
 	return "text"
 }
 

@@ -67,6 +67,17 @@ var wrongFaultFiles = []struct {
 		"a reboot without for", "add for:"},
 	{"reboot of packets", head + "steps: [{fault: {where: leaf1, match: " + here +
 		"tcp, reboot: true, for: 1s}}]\n", "a fault of a whole node or switch with a match", "remove match:"},
+	{"slow to nothing", head + "steps: [{fault: {where: h0, slow: {cpu: " + here + "0.001}}}]\n",
+		"cpu is 0.001",
+		"from 0.01"},
+	{"slow to 0", head + "steps: [{fault: {where: h0, slow: {cpu: " + here + "0}}}]\n", "cpu is empty",
+		"a number such as 0.5"},
+	{"slow without a limit", head + "steps: [{fault: {where: h0, " + here + "slow: {}}}]\n",
+		`lacks the key "cpu"`, "add cpu"},
+	{"slow to no number", head + "steps: [{fault: {where: h0, slow: {cpu: " + here + ".nan}}}]\n", "nan",
+		"number"},
+	{"program that is slow", head + "steps: [{fault: {where: h0, program: " + here + "a, slow: {cpu: 1}}}]\n",
+		"only crash and hang", "remove program:"},
 	{"program of packets", fault("program: " + here + "sshd, drop: {}"), "only crash and hang",
 		"remove program:"},
 	{"rank of a reboot", head + "steps: [{fault: {where: leaf1, rank: " + here +

@@ -48,7 +48,7 @@ func (f *faultStep) object() string {
 func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout }
 
 func (f *faultStep) do(ctx context.Context, s *session) error {
-	f.testbed = s.testbed
+	f.testbed, f.nodes, f.restore = s.testbed, nil, nil
 	if !f.spec.OfNodes() {
 		s.keepHarm(harmOf(f.spec, nil, s.dilation().Wait))
 		return s.testbed.AddFault(ctx, *f.spec)
@@ -72,12 +72,25 @@ func (f *faultStep) do(ctx context.Context, s *session) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults = append(s.faults, row)
+	at := slices.IndexFunc(s.faults, func(earlier report.Fault) bool { return earlier.Name == row.Name })
+	if at < 0 {
+		s.faults = append(s.faults, row)
+		return nil
+	}
+	// The step is repeated.
+	sum := &s.faults[at]
+	sum.Matched, sum.Hit = sum.Matched+row.Matched, sum.Hit+row.Hit
+	for i, place := range row.Places {
+		sum.Places[i].Matched, sum.Places[i].Hit = sum.Places[i].Matched+1, sum.Places[i].Hit+place.Hit
+	}
 	return nil
 }
 
 // harm crashes a node or stops its programs, and returns the number of its processes.
 func (f *faultStep) harm(ctx context.Context, s *session, node string) (processes int, err error) {
+	if f.spec.Slow != nil {
+		return 1, s.testbed.Slow(ctx, node, f.spec.Slow.CPU)
+	}
 	if f.spec.Hang {
 		return s.testbed.Hang(ctx, node, f.programs())
 	}
@@ -109,7 +122,10 @@ func (f *faultStep) undo(ctx context.Context) error {
 		failures = append(failures, restore(ctx))
 	}
 	for _, node := range f.nodes {
-		if f.spec.Hang {
+		switch {
+		case f.spec.Slow != nil:
+			failures = append(failures, f.testbed.Slow(ctx, node, 0))
+		case f.spec.Hang:
 			failures = append(failures, f.testbed.Resume(ctx, node, f.programs()))
 		}
 	}

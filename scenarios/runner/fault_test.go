@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -237,6 +238,38 @@ checks:
 	if printed := readOut(t, o, "logs/h1/long.out"); printed != "ended\n" ||
 		exists(filepath.Join(o.Out, "logs/h0/long.out")) {
 		t.Errorf("h1 printed %q", printed)
+	}
+}
+
+// TestSlowNode: a program that wants a whole core gets a share of it while the fault lasts, and all of it
+// afterwards.
+func TestSlowNode(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Root, hosttest.Python)
+	const burn = "python3 -c 'import time\nend = time.monotonic() + 1\nwhile time.monotonic() < end: pass\n" +
+		"print(time.process_time())'"
+	o := options(t, `
+fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}
+steps:
+  - fault: {name: slowed, where: h1, slow: {cpu: 0.1}, for: 1500ms}
+  - exec: {name: busy, nodes: [h1], command: [sh, -c, "`+strings.ReplaceAll(burn, "\n", "\\n")+`"]}
+  - sleep: 600ms
+  - exec: {name: free, nodes: [h1], command: [sh, -c, "`+strings.ReplaceAll(burn, "\n", "\\n")+`"]}
+`)
+	r := runAll(t, t.Context(), o)
+	carried(t, r)
+	var busy, free float64
+	if _, err := fmt.Sscan(readOut(t, o, "logs/h1/busy.out"), &busy); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(readOut(t, o, "logs/h1/free.out"), &free); err != nil {
+		t.Fatal(err)
+	}
+	// A period of 100 ms has a quota of 10 ms. Elsewhere the host may be busy, so that only the ratio counts.
+	if busy > 0.25 || free < 2*busy {
+		t.Errorf("%.2f s of processor time while slowed, %.2f s afterwards", busy, free)
+	}
+	if len(r.Faults) != 1 || r.Faults[0].Hit != 1 {
+		t.Errorf("%+v", r.Faults)
 	}
 }
 

@@ -42,6 +42,8 @@ func harmOf(f *spec.Fault, nodes []string, by func(time.Duration) time.Duration)
 		return h // the programs stay dead
 	case f.Hang:
 		h.does = who + " hung"
+	case f.Slow != nil:
+		h.nodes, h.does = nil, who+" had little processor time" // and its programs end late
 	case f.Reboot:
 		h.does = f.Where + " rebooted"
 	case len(f.Partition) > 0:

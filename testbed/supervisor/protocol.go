@@ -245,6 +245,13 @@ type LinkRequest struct {
 	Back *plan.Direction `json:"back,omitempty"`
 }
 
+// SlowRequest limits the processor time of a node that a fault of its file slows (plan.Node.Slowed).
+type SlowRequest struct {
+	Node string `json:"node"`
+	// CPU is the number of cores. 0 restores the limit of the file.
+	CPU float64 `json:"cpu"`
+}
+
 // FaultRequest adds a fault, or clears faults. Exactly one of its fields is set.
 type FaultRequest struct {
 	Add *spec.Fault `json:"add,omitempty"`

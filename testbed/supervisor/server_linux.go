@@ -100,6 +100,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/down", s.serveDown)
 	mux.HandleFunc("POST /v1/link", s.serveLink)
 	mux.HandleFunc("POST /v1/fault", s.serveFault)
+	mux.HandleFunc("POST /v1/slow", s.serveSlow)
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/note", s.serveNote)
 	mux.HandleFunc("GET /v1/nodes/{node}/log", s.serveNodeLog)
