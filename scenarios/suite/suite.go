@@ -270,11 +270,10 @@ func (s *suite) end(o *Outcome) {
 		return
 	}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	o.conclude()
 	s.done++
-	done := s.done
-	s.mu.Unlock()
-	s.tell(Update{Ended: o, Done: done, Total: len(s.Cases)})
+	s.Progress(Update{Ended: o, Done: s.done, Total: len(s.Cases)})
 }
 
 func (s *suite) tell(u Update) {
