@@ -27,7 +27,7 @@ import (
 // Filter is a compiled filter. It is safe for concurrent use.
 type Filter struct {
 	text   string
-	match  predicate
+	root   *Expr // nil matches every packet
 	fields []*Field
 }
 
@@ -58,16 +58,16 @@ func Compile(text string) (*Filter, error) {
 		return nil, err
 	}
 	if p.peek().kind == tokenEnd {
-		return &Filter{text: text, match: func(*Packet) bool { return true }}, nil
+		return &Filter{text: text}, nil
 	}
-	match, err := p.or()
+	root, err := p.or()
 	if err != nil {
 		return nil, err
 	}
 	if t := p.peek(); t.kind != tokenEnd {
 		return nil, p.wrong(t, fmt.Sprintf("%q after the end of the filter", t.text), "&& or || before it")
 	}
-	return &Filter{text, match, p.fields}, nil
+	return &Filter{text, root, p.fields}, nil
 }
 
 // CompileBytes compiles a filter for packets that are not recorded. It may only read fields of the packet's
@@ -90,13 +90,16 @@ func CompileBytes(text string) (*Filter, error) {
 }
 
 // Match reports whether a packet fulfils the filter.
-func (f *Filter) Match(p *Packet) bool { return f.match(p) }
+func (f *Filter) Match(p *Packet) bool { return f.root == nil || f.root.match(p) }
+
+// Root returns the whole filter as an expression, or nil if it matches every packet.
+func (f *Filter) Root() *Expr { return f.root }
 
 // Judge reports whether a packet fulfils the filter, and whether that is sure. It is not sure if the capture
 // cut the packet off before a field that the filter read.
 func (f *Filter) Judge(p *Packet) (match, sure bool) {
 	p.unsure = false
-	match = f.match(p)
+	match = f.Match(p)
 	return match, !p.unsure
 }
 

@@ -3,53 +3,55 @@ package display
 import (
 	"encoding/binary"
 	"regexp"
+	"slices"
 
 	"railbed/capture/pcapng"
 	"railbed/internal/infiniband"
 	"railbed/internal/wire"
 )
 
-// protocol is a header that a packet may have.
-type protocol uint8
+// Header is a header that a packet may have.
+type Header uint8
 
+// Headers, in the order in which packets have them.
 const (
-	frameLayer protocol = iota
-	ethernetLayer
-	vlanLayer
-	arpLayer
-	controlLayer // MAC control
-	gfcLayer
-	ipLayer
-	ipv6Layer
-	icmpLayer
-	icmpv6Layer
-	udpLayer
-	tcpLayer
-	telemetryLayer
-	aggregationLayer
-	aggregationOursLayer // of the version that package wire reads
-	infinibandLayer
-	bthLayer
-	dethLayer
-	rethLayer
-	atomicLayer
-	aethLayer
-	atomicAckLayer
-	immLayer
-	iethLayer
-	rdLayer
-	rdDataLayer
-	rdSkipLayer
-	rdAckLayer
-	rdNackLayer
-	rdProbeLayer
-	rdRejectLayer
+	FrameHeader Header = iota // the whole frame
+	EthernetHeader
+	VLANHeader
+	ARPHeader
+	ControlHeader // MAC control
+	GFCHeader
+	IPv4Header
+	IPv6Header
+	ICMPHeader
+	ICMPv6Header
+	UDPHeader
+	TCPHeader
+	TelemetryHeader
+	AggregationHeader
+	AggregationOursHeader // of the version that package wire reads
+	InfinibandHeader
+	BTHHeader
+	DETHHeader
+	RETHHeader
+	AtomicHeader
+	AETHHeader
+	AtomicAckHeader
+	ImmediateHeader
+	IETHHeader
+	RDHeader
+	RDDataHeader
+	RDSkipHeader
+	RDAckHeader
+	RDNackHeader
+	RDProbeHeader
+	RDRejectHeader
 )
 
 // layer is a header in a packet. Its bytes are followed by its payload, up to end. The captured bytes
 // may end before.
 type layer struct {
-	protocol protocol
+	protocol Header
 	at, end  int
 }
 
@@ -84,15 +86,15 @@ const (
 	allLevels // above every header: none is cut off
 )
 
-func levelOf(p protocol) level {
+func levelOf(p Header) level {
 	switch {
-	case p == frameLayer:
+	case p == FrameHeader:
 		return frameLevel
-	case p == ethernetLayer:
+	case p == EthernetHeader:
 		return ethernetLevel
-	case p <= ipv6Layer:
+	case p <= IPv6Header:
 		return networkLevel
-	case p <= tcpLayer:
+	case p <= TCPHeader:
 		return transportLevel
 	}
 	return messageLevel
@@ -107,7 +109,7 @@ func (p *Packet) Set(raw *pcapng.Packet, at *pcapng.Interface, number int, first
 
 // dissect finds the headers.
 func (p *Packet) dissect() {
-	p.layers = append(p.layers[:0], layer{frameLayer, 0, p.Raw.Length})
+	p.layers = append(p.layers[:0], layer{FrameHeader, 0, p.Raw.Length})
 	p.note, p.annotated, p.hidden = pcapng.Annotation{}, false, allLevels
 	for _, comment := range p.Raw.Comments {
 		if note, is := pcapng.ParseAnnotation(comment); is {
@@ -136,7 +138,7 @@ func (p *Packet) captured(at, end int) []byte {
 	return p.Raw.Data[min(at, len(p.Raw.Data)):min(end, max(at, len(p.Raw.Data)))]
 }
 
-func (p *Packet) add(l protocol, at, end int) { p.layers = append(p.layers, layer{l, at, end}) }
+func (p *Packet) add(l Header, at, end int) { p.layers = append(p.layers, layer{l, at, end}) }
 
 func (p *Packet) u16(at int) int { return int(binary.BigEndian.Uint16(p.Raw.Data[at:])) }
 
@@ -144,10 +146,10 @@ func (p *Packet) ethernet(end int) {
 	if !p.has(ethernetLevel, 0, wire.EthernetLen, end) {
 		return
 	}
-	p.add(ethernetLayer, 0, end)
+	p.add(EthernetHeader, 0, end)
 	at, kind := wire.EthernetLen, p.u16(12)
 	for wire.IsTag(uint16(kind)) && p.has(networkLevel, at, wire.TagLen, end) {
-		p.add(vlanLayer, at, end)
+		p.add(VLANHeader, at, end)
 		kind = p.u16(at + 2)
 		at += wire.TagLen
 	}
@@ -158,12 +160,12 @@ func (p *Packet) ethernet(end int) {
 		p.ipv6(at, end)
 	case wire.EtherTypeARP:
 		if p.has(networkLevel, at, wire.ARPLen, end) {
-			p.add(arpLayer, at, end)
+			p.add(ARPHeader, at, end)
 		}
 	case wire.EtherTypeMACControl:
-		p.add(controlLayer, at, end)
+		p.add(ControlHeader, at, end)
 		if p.has(networkLevel, at, wire.GFCLen, end) && wire.GFC(p.Raw.Data[at:]).Valid() {
-			p.add(gfcLayer, at, at+wire.GFCLen)
+			p.add(GFCHeader, at, at+wire.GFCLen)
 		}
 	}
 }
@@ -176,9 +178,9 @@ func (p *Packet) ipv4(at, end int) {
 	if length := p.u16(at + 2); length >= header {
 		end = min(end, at+length)
 	}
-	p.add(ipLayer, at, end)
+	p.add(IPv4Header, at, end)
 	if fragment := p.u16(at+6) & 0x1FFF; fragment == 0 && header >= wire.IPv4MinLen {
-		p.transport(p.Raw.Data[at+9], at+header, end, icmpLayer)
+		p.transport(p.Raw.Data[at+9], at+header, end, ICMPHeader)
 	}
 }
 
@@ -197,7 +199,7 @@ func (p *Packet) ipv6(at, end int) {
 	if length := p.u16(at + 4); length > 0 {
 		end = min(end, at+wire.IPv6Len+length)
 	}
-	p.add(ipv6Layer, at, end)
+	p.add(IPv6Header, at, end)
 	next := p.Raw.Data[at+6]
 	at += wire.IPv6Len
 	for next == hopByHop || next == routing || next == destination || next == fragment {
@@ -214,43 +216,44 @@ func (p *Packet) ipv6(at, end int) {
 		next = p.Raw.Data[at]
 		at += length
 	}
-	p.transport(next, at, end, icmpv6Layer)
+	p.transport(next, at, end, ICMPv6Header)
 }
 
 // transport finds the header of an IP protocol. icmp is the ICMP of the IP version.
-func (p *Packet) transport(number uint8, at, end int, icmp protocol) {
+func (p *Packet) transport(number uint8, at, end int, icmp Header) {
 	switch {
 	case number == wire.ProtocolUDP && p.has(transportLevel, at, wire.UDPLen, end):
 		if length := p.u16(at + 4); length >= wire.UDPLen {
 			end = min(end, at+length)
 		}
-		p.add(udpLayer, at, end)
+		p.add(UDPHeader, at, end)
 		p.datagram(at+wire.UDPLen, end, p.u16(at), p.u16(at+2))
 	case number == wire.ProtocolTCP && p.has(transportLevel, at, wire.TCPMinLen, end):
-		p.add(tcpLayer, at, end)
-	case number == wire.ProtocolICMPv4 && icmp == icmpLayer && p.has(transportLevel, at, 8, end):
-		p.add(icmpLayer, at, end)
-		if quotes4(p.Raw.Data[at]) {
+		p.add(TCPHeader, at, end)
+	case number == wire.ProtocolICMPv4 && icmp == ICMPHeader && p.has(transportLevel, at, 8, end):
+		p.add(ICMPHeader, at, end)
+		if slices.Contains(QuotesIPv4, p.Raw.Data[at]) {
 			p.ipv4(at+8, end)
 		}
-	case number == wire.ProtocolICMPv6 && icmp == icmpv6Layer && p.has(transportLevel, at, 8, end):
-		p.add(icmpv6Layer, at, end)
-		if kind := p.Raw.Data[at]; kind >= 1 && kind <= 4 {
+	case number == wire.ProtocolICMPv6 && icmp == ICMPv6Header && p.has(transportLevel, at, 8, end):
+		p.add(ICMPv6Header, at, end)
+		if slices.Contains(QuotesIPv6, p.Raw.Data[at]) {
 			p.ipv6(at+8, end)
 		}
 	}
 }
 
-// quotes4 reports whether ICMP messages of a type quote the packet that caused them (RFC 792).
-func quotes4(kind uint8) bool {
-	return kind == 3 || kind == 4 || kind == 5 || kind == 11 || kind == 12
-}
+// Types of ICMP messages that quote the packet that caused them (RFC 792, RFC 4443).
+var (
+	QuotesIPv4 = []uint8{3, 4, 5, 11, 12}
+	QuotesIPv6 = []uint8{1, 2, 3, 4}
+)
 
 // datagram finds the headers of the protocols over UDP.
 func (p *Packet) datagram(at, end, source, destination int) {
 	if destination == wire.PortINT || wire.IsPortRD(uint16(destination)) {
 		if block := wire.INT(p.captured(at, end)); block.Valid() {
-			p.add(telemetryLayer, at, end)
+			p.add(TelemetryHeader, at, end)
 			at, destination = at+block.Len(), int(block.NextPort())
 		} else if len(block) < end-at && (len(block) < wire.INTLen || block.Starts()) {
 			p.hidden = min(p.hidden, messageLevel)
@@ -261,9 +264,9 @@ func (p *Packet) datagram(at, end, source, destination int) {
 		p.reliable(at, end)
 	case destination == wire.PortAggregation || source == wire.PortAggregation:
 		if p.has(messageLevel, at, wire.AggregationLen, end) {
-			p.add(aggregationLayer, at, end)
+			p.add(AggregationHeader, at, end)
 			if wire.Aggregation(p.captured(at, end)).Version() == wire.AggregationVersion {
-				p.add(aggregationOursLayer, at, end)
+				p.add(AggregationOursHeader, at, end)
 			}
 		}
 	case destination == infiniband.Port || source == infiniband.Port:
@@ -271,13 +274,14 @@ func (p *Packet) datagram(at, end, source, destination int) {
 	}
 }
 
-var rdLayers = [wire.RDTypes]protocol{
-	wire.RDData:   rdDataLayer,
-	wire.RDSkip:   rdSkipLayer,
-	wire.RDAck:    rdAckLayer,
-	wire.RDNack:   rdNackLayer,
-	wire.RDProbe:  rdProbeLayer,
-	wire.RDReject: rdRejectLayer,
+// RDHeaders are the headers after the base of reliable datagrams, by type. FrameHeader stands for none.
+var RDHeaders = [wire.RDTypes]Header{
+	wire.RDData:   RDDataHeader,
+	wire.RDSkip:   RDSkipHeader,
+	wire.RDAck:    RDAckHeader,
+	wire.RDNack:   RDNackHeader,
+	wire.RDProbe:  RDProbeHeader,
+	wire.RDReject: RDRejectHeader,
 }
 
 func (p *Packet) reliable(at, end int) {
@@ -288,36 +292,39 @@ func (p *Packet) reliable(at, end int) {
 	if !d.HasBase() {
 		return
 	}
-	p.add(rdLayer, at, end)
-	if kind := d.Type(); d.Version() == wire.RDVersion && !d.Sealed() && int(kind) < len(rdLayers) &&
-		rdLayers[kind] != 0 && p.has(messageLevel, at, wire.RDHeaderLen(kind), end) {
-		p.add(rdLayers[kind], at, end)
+	p.add(RDHeader, at, end)
+	if kind := d.Type(); d.Version() == wire.RDVersion && !d.Sealed() && int(kind) < len(RDHeaders) &&
+		RDHeaders[kind] != 0 && p.has(messageLevel, at, wire.RDHeaderLen(kind), end) {
+		p.add(RDHeaders[kind], at, end)
 	}
+}
+
+// InfinibandHeaders are the headers after a BTH, in their order, with their lengths in bytes.
+var InfinibandHeaders = []struct {
+	Of     infiniband.Header
+	Length int
+	Header Header
+}{
+	{infiniband.HasDETH, infiniband.DETHLen, DETHHeader},
+	{infiniband.HasRETH, infiniband.RETHLen, RETHHeader},
+	{infiniband.HasAtomicETH, infiniband.AtomicETHLen, AtomicHeader},
+	{infiniband.HasAETH, infiniband.AETHLen, AETHHeader},
+	{infiniband.HasAtomicAckETH, infiniband.AtomicAckETHLen, AtomicAckHeader},
+	{infiniband.HasImmDt, infiniband.ImmDtLen, ImmediateHeader},
+	{infiniband.HasIETH, infiniband.IETHLen, IETHHeader},
 }
 
 func (p *Packet) infiniband(at, end int) {
 	if !p.has(messageLevel, at, infiniband.BTHLen, end) {
 		return
 	}
-	p.add(infinibandLayer, at, end)
-	p.add(bthLayer, at, at+infiniband.BTHLen)
+	p.add(InfinibandHeader, at, end)
+	p.add(BTHHeader, at, at+infiniband.BTHLen)
 	opcode, next := infiniband.Opcode(p.Raw.Data[at]), at+infiniband.BTHLen
-	for _, h := range []struct {
-		header infiniband.Header
-		length int
-		layer  protocol
-	}{
-		{infiniband.HasDETH, infiniband.DETHLen, dethLayer},
-		{infiniband.HasRETH, infiniband.RETHLen, rethLayer},
-		{infiniband.HasAtomicETH, infiniband.AtomicETHLen, atomicLayer},
-		{infiniband.HasAETH, infiniband.AETHLen, aethLayer},
-		{infiniband.HasAtomicAckETH, infiniband.AtomicAckETHLen, atomicAckLayer},
-		{infiniband.HasImmDt, infiniband.ImmDtLen, immLayer},
-		{infiniband.HasIETH, infiniband.IETHLen, iethLayer},
-	} {
-		if opcode.Has(h.header) && p.has(messageLevel, next, h.length, end) {
-			p.add(h.layer, next, next+h.length)
-			next += h.length
+	for _, h := range InfinibandHeaders {
+		if opcode.Has(h.Of) && p.has(messageLevel, next, h.Length, end) {
+			p.add(h.Header, next, next+h.Length)
+			next += h.Length
 		}
 	}
 }
@@ -325,17 +332,17 @@ func (p *Packet) infiniband(at, end int) {
 // header returns the length of a layer's header. For protocols at the end of a packet it is everything.
 func (p *Packet) header(l layer) int {
 	switch l.protocol {
-	case ethernetLayer:
+	case EthernetHeader:
 		return wire.EthernetLen
-	case vlanLayer:
+	case VLANHeader:
 		return wire.TagLen
-	case ipLayer:
+	case IPv4Header:
 		return int(p.Raw.Data[l.at]&0xF) * 4
-	case ipv6Layer:
+	case IPv6Header:
 		return wire.IPv6Len
-	case udpLayer:
+	case UDPHeader:
 		return wire.UDPLen
-	case tcpLayer:
+	case TCPHeader:
 		return int(p.Raw.Data[l.at+12]>>4) * 4
 	}
 	return l.end - l.at

@@ -1,7 +1,6 @@
 package display
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strconv"
@@ -51,31 +50,29 @@ func found(t token) string {
 	return strconv.Quote(t.text)
 }
 
-func (p *parser) or() (predicate, error) {
+func (p *parser) or() (*Expr, error) {
 	left, err := p.and()
 	for err == nil && p.accept("||", "or") {
-		var right predicate
+		var right *Expr
 		if right, err = p.and(); err == nil {
-			a, b := left, right
-			left = func(p *Packet) bool { return a(p) || b(p) }
+			left = either(left, right)
 		}
 	}
 	return left, err
 }
 
-func (p *parser) and() (predicate, error) {
+func (p *parser) and() (*Expr, error) {
 	left, err := p.not()
 	for err == nil && p.accept("&&", "and") {
-		var right predicate
+		var right *Expr
 		if right, err = p.not(); err == nil {
-			a, b := left, right
-			left = func(p *Packet) bool { return a(p) && b(p) }
+			left = both(left, right)
 		}
 	}
 	return left, err
 }
 
-func (p *parser) not() (predicate, error) {
+func (p *parser) not() (*Expr, error) {
 	if p.depth++; p.depth > maxDepth {
 		return nil, p.wrong(p.peek(), "a filter that is nested too deep", fmt.Sprintf("at most %d", maxDepth))
 	}
@@ -86,7 +83,7 @@ func (p *parser) not() (predicate, error) {
 		if err != nil {
 			return nil, err
 		}
-		return func(p *Packet) bool { return !inner(p) }, nil
+		return not(inner), nil
 	case p.accept("("):
 		inner, err := p.or()
 		if err == nil && !p.accept(")") {
@@ -99,29 +96,32 @@ func (p *parser) not() (predicate, error) {
 
 // relations are the comparisons by their spellings.
 var relations = map[string]relation{
-	"==": {equal, false}, "eq": {equal, false}, "any_eq": {equal, false},
-	"===": {equal, true}, "all_eq": {equal, true},
-	"!=": {different, true}, "ne": {different, true}, "all_ne": {different, true},
-	"!==": {different, false}, "~=": {different, false}, "any_ne": {different, false},
-	">": {greater, false}, "gt": {greater, false}, ">=": {greaterEqual, false}, "ge": {greaterEqual, false},
-	"<": {less, false}, "lt": {less, false}, "<=": {lessEqual, false}, "le": {lessEqual, false},
+	"==": {Equal, false}, "eq": {Equal, false}, "any_eq": {Equal, false},
+	"===": {Equal, true}, "all_eq": {Equal, true},
+	"!=": {Less | Greater, true}, "ne": {Less | Greater, true}, "all_ne": {Less | Greater, true},
+	"!==": {Less | Greater, false}, "~=": {Less | Greater, false}, "any_ne": {Less | Greater, false},
+	">": {Greater, false}, "gt": {Greater, false},
+	">=": {Greater | Equal, false}, "ge": {Greater | Equal, false},
+	"<": {Less, false}, "lt": {Less, false}, "<=": {Less | Equal, false}, "le": {Less | Equal, false},
 }
 
 // relation is a comparison of values, and whether all values have to fulfil it.
 type relation struct {
-	holds func(order int) bool
-	all   bool
+	Orders
+	all bool
 }
 
-func equal(order int) bool        { return order == 0 }
-func different(order int) bool    { return order != 0 }
-func greater(order int) bool      { return order > 0 }
-func greaterEqual(order int) bool { return order >= 0 }
-func less(order int) bool         { return order < 0 }
-func lessEqual(order int) bool    { return order <= 0 }
-
 // test reads a field alone, or a field and what it is compared with.
-func (p *parser) test() (predicate, error) {
+func (p *parser) test() (*Expr, error) {
+	column := p.peek().at + 1
+	tested, err := p.compared()
+	if err == nil {
+		tested.Column = column
+	}
+	return tested, err
+}
+
+func (p *parser) compared() (*Expr, error) {
 	left, err := p.operand()
 	if err != nil {
 		return nil, err
@@ -139,24 +139,14 @@ func (p *parser) test() (predicate, error) {
 	case p.accept("contains"):
 		return p.containment(left, t)
 	}
-	if left.sliced {
+	if left.Slice != nil {
 		return nil, p.wrong(t, found(t)+" after a slice", "a comparison")
 	}
-	return left.exists, nil
+	return left.exists(), nil
 }
-
-// operand is a field, or a slice of it, as it stands in a filter.
-type operand struct {
-	*Field
-	sliced bool
-	kind   Kind
-	values func(p *Packet, to []value) []value
-}
-
-func (o *operand) exists(p *Packet) bool { return len(o.values(p, p.left[:0])) > 0 }
 
 // operand reads a field and its slice.
-func (p *parser) operand() (*operand, error) {
+func (p *parser) operand() (*Operand, error) {
 	t := p.take()
 	if t.kind != tokenWord {
 		return nil, p.wrong(t, found(t)+" where a field belongs", "a field such as ip.src")
@@ -166,7 +156,7 @@ func (p *parser) operand() (*operand, error) {
 		return nil, p.wrong(t, fmt.Sprintf("no field %q", t.text), suggest(t.text))
 	}
 	p.fields = append(p.fields, field)
-	o := &operand{Field: field, kind: field.Kind, values: field.read}
+	o := &Operand{Field: field, Kind: field.Kind, values: field.read}
 	if p.accept("[") {
 		return o, p.slice(o, t)
 	}
@@ -175,11 +165,11 @@ func (p *parser) operand() (*operand, error) {
 
 // slice reads the ranges of a slice: offset:length, from-to, both inclusive, or an offset alone, separated by
 // commas. Negative offsets count from the end.
-func (p *parser) slice(o *operand, at token) error {
-	if !o.kind.isBytes() {
-		return p.wrong(at, fmt.Sprintf("a slice of %s, which is %s", o.Name, o.kind), "a field of bytes")
+func (p *parser) slice(o *Operand, at token) error {
+	if !o.Kind.isBytes() {
+		return p.wrong(at, fmt.Sprintf("a slice of %s, which is %s", o.Name, o.Kind), "a field of bytes")
 	}
-	var ranges []byteRange
+	var ranges []ByteRange
 	for {
 		r, err := p.byteRange()
 		if err != nil {
@@ -193,8 +183,8 @@ func (p *parser) slice(o *operand, at token) error {
 			return p.wrong(p.peek(), found(p.peek())+" in a slice", `"," or "]"`)
 		}
 	}
-	whole, protocol := o.values, o.kind == Protocol
-	o.sliced, o.kind = true, Bytes
+	whole, protocol := o.values, o.Kind == Protocol
+	o.Slice, o.Kind = ranges, Bytes
 	o.values = func(p *Packet, to []value) []value {
 		from := len(to)
 		to = whole(p, to)
@@ -205,7 +195,7 @@ func (p *parser) slice(o *operand, at token) error {
 				b = b[:to[i].n]
 			}
 			cut, fits := cutRanges(b, ranges)
-			if to[i].cutHeader && (!fits || slices.ContainsFunc(ranges, byteRange.fromEnd)) {
+			if to[i].cutHeader && (!fits || slices.ContainsFunc(ranges, ByteRange.fromEnd)) {
 				p.unsure = true
 			}
 			if fits {
@@ -218,18 +208,12 @@ func (p *parser) slice(o *operand, at token) error {
 	return nil
 }
 
-// byteRange is a part of a value: length bytes from an offset, or to the end if length is negative.
-type byteRange struct{ from, length int }
-
-// fromEnd reports whether the part depends on where the value ends.
-func (r byteRange) fromEnd() bool { return r.from < 0 || r.length < 0 }
-
 // byteRange reads one range. The lexer takes it for one word, as colons and signs belong to addresses.
-func (p *parser) byteRange() (byteRange, error) {
+func (p *parser) byteRange() (ByteRange, error) {
 	t := p.take()
 	bad := p.wrong(t, found(t)+" as a range of bytes", "offset:length, from-to, an offset, or offset:")
 	if t.kind != tokenWord {
-		return byteRange{}, bad
+		return ByteRange{}, bad
 	}
 	negative := strings.HasPrefix(t.text, "-")
 	text := strings.TrimPrefix(t.text, "-")
@@ -246,15 +230,15 @@ func (p *parser) byteRange() (byteRange, error) {
 	if negative {
 		from = -from
 	}
-	r := byteRange{from, 1}
+	r := ByteRange{from, 1}
 	switch {
 	case err != nil:
 		return r, bad
 	case colon && rest == "":
-		r.length = -1
+		r.Length = -1
 	case colon:
-		r.length, err = strconv.Atoi(rest)
-		if err != nil || r.length < 1 {
+		r.Length, err = strconv.Atoi(rest)
+		if err != nil || r.Length < 1 {
 			return r, bad
 		}
 	case dash:
@@ -262,24 +246,24 @@ func (p *parser) byteRange() (byteRange, error) {
 		if err != nil || last < from || negative {
 			return r, bad
 		}
-		r.length = last - from + 1
+		r.Length = last - from + 1
 	}
 	return r, nil
 }
 
 // cutRanges returns the bytes of some ranges, and whether the value has all of them.
-func cutRanges(b []byte, ranges []byteRange) ([]byte, bool) {
+func cutRanges(b []byte, ranges []ByteRange) ([]byte, bool) {
 	var all []byte
 	for i, r := range ranges {
-		from := r.from
+		from := r.From
 		if from < 0 {
 			from += len(b)
 		}
-		to := from + r.length
-		if r.length < 0 {
+		to := from + r.Length
+		if r.Length < 0 {
 			to = len(b)
 		}
-		if from < 0 || to > len(b) || from > to || r.length < 0 && from == to {
+		if from < 0 || to > len(b) || from > to || r.Length < 0 && from == to {
 			return nil, false
 		}
 		if i == 0 {
@@ -292,58 +276,33 @@ func cutRanges(b []byte, ranges []byteRange) ([]byte, bool) {
 }
 
 // comparison reads the right side of a comparison: a field or a value.
-func (p *parser) comparison(left *operand, r relation) (predicate, error) {
+func (p *parser) comparison(left *Operand, r relation) (*Expr, error) {
 	t := p.peek()
 	if t.kind == tokenWord && fieldsByName[t.text] != nil {
 		right, err := p.operand()
 		if err != nil {
 			return nil, err
 		}
-		if left.kind != right.kind && !(left.kind.isNumber() && right.kind.isNumber()) &&
-			!(left.kind.isBytes() && right.kind.isBytes()) {
+		if left.Kind != right.Kind && !(left.Kind.isNumber() && right.Kind.isNumber()) &&
+			!(left.Kind.isBytes() && right.Kind.isBytes()) {
 			return nil, p.wrong(t, fmt.Sprintf("%s, which is %s, compared with %s, which is %s", right.Name,
-				right.kind, left.Name, left.kind), "two fields of the same kind")
+				right.Kind, left.Name, left.Kind), "two fields of the same kind")
 		}
-		return func(p *Packet) bool {
-			p.left = left.values(p, p.left[:0])
-			p.right = right.values(p, p.right[:0])
-			p.whole(p.left, left.kind)
-			p.whole(p.right, right.kind)
-			if len(p.left) == 0 || len(p.right) == 0 {
-				return false
-			}
-			for i := range p.left {
-				for j := range p.right {
-					if r.holds(compare(&p.left[i], &p.right[j], left.kind)) != r.all {
-						return !r.all
-					}
-				}
-			}
-			return r.all
-		}, nil
+		return left.comparedWith(right, r), nil
 	}
 	lit, err := p.literal(left)
 	if err != nil {
 		return nil, err
 	}
-	return func(p *Packet) bool {
-		p.left = left.values(p, p.left[:0])
-		p.whole(p.left, left.kind)
-		for i := range p.left {
-			if r.holds(lit.compare(&p.left[i])) != r.all {
-				return !r.all
-			}
-		}
-		return r.all && len(p.left) > 0
-	}, nil
+	return left.comparedTo(lit, r), nil
 }
 
 // membership reads a set. Its elements are values and ranges, separated by commas.
-func (p *parser) membership(left *operand) (predicate, error) {
+func (p *parser) membership(left *Operand) (*Expr, error) {
 	if !p.accept("{") {
 		return nil, p.wrong(p.peek(), found(p.peek())+" where a set belongs", "{VALUE, FROM..TO}")
 	}
-	var ranges [][2]literal
+	var ranges [][2]Literal
 	for {
 		from, err := p.literal(left)
 		if err != nil {
@@ -355,7 +314,7 @@ func (p *parser) membership(left *operand) (predicate, error) {
 				return nil, err
 			}
 		}
-		ranges = append(ranges, [2]literal{from, to})
+		ranges = append(ranges, [2]Literal{from, to})
 		if p.accept("}") {
 			break
 		}
@@ -363,24 +322,13 @@ func (p *parser) membership(left *operand) (predicate, error) {
 			return nil, p.wrong(p.peek(), found(p.peek())+" in a set", `"," or "}"`)
 		}
 	}
-	return func(p *Packet) bool {
-		p.left = left.values(p, p.left[:0])
-		p.whole(p.left, left.kind)
-		for i := range p.left {
-			for _, r := range ranges {
-				if r[0].compare(&p.left[i]) >= 0 && r[1].compare(&p.left[i]) <= 0 {
-					return true
-				}
-			}
-		}
-		return false
-	}, nil
+	return left.within(ranges), nil
 }
 
 // containment reads the bytes or the text that a value contains.
-func (p *parser) containment(left *operand, at token) (predicate, error) {
-	if !left.kind.isBytes() {
-		return nil, p.wrong(at, fmt.Sprintf("contains for %s, which is %s", left.Name, left.kind),
+func (p *parser) containment(left *Operand, at token) (*Expr, error) {
+	if !left.Kind.isBytes() {
+		return nil, p.wrong(at, fmt.Sprintf("contains for %s, which is %s", left.Name, left.Kind),
 			"a field of bytes or text")
 	}
 	t := p.take()
@@ -392,9 +340,5 @@ func (p *parser) containment(left *operand, at token) (predicate, error) {
 		}
 		part = parsed
 	}
-	return func(p *Packet) bool {
-		p.left = left.values(p, p.left[:0])
-		p.whole(p.left, left.kind)
-		return slices.ContainsFunc(p.left, func(v value) bool { return bytes.Contains(v.b, part) })
-	}, nil
+	return left.containing(part), nil
 }

@@ -112,22 +112,22 @@ type Summary struct {
 }
 
 // names are the protocols that a summary has, the outermost first.
-var names = map[protocol]string{
-	ethernetLayer:   "Ethernet",
-	arpLayer:        "ARP",
-	controlLayer:    "MAC control",
-	ipLayer:         "IPv4",
-	ipv6Layer:       "IPv6",
-	icmpLayer:       "ICMP",
-	icmpv6Layer:     "ICMPv6",
-	udpLayer:        "UDP",
-	tcpLayer:        "TCP",
-	telemetryLayer:  "INT",
-	infinibandLayer: "RoCEv2",
-	rdLayer:         "RD",
+var names = map[Header]string{
+	EthernetHeader:   "Ethernet",
+	ARPHeader:        "ARP",
+	ControlHeader:    "MAC control",
+	IPv4Header:       "IPv4",
+	IPv6Header:       "IPv6",
+	ICMPHeader:       "ICMP",
+	ICMPv6Header:     "ICMPv6",
+	UDPHeader:        "UDP",
+	TCPHeader:        "TCP",
+	TelemetryHeader:  "INT",
+	InfinibandHeader: "RoCEv2",
+	RDHeader:         "RD",
 
-	gfcLayer:         "GFC",
-	aggregationLayer: "AGG",
+	GFCHeader:         "GFC",
+	AggregationHeader: "AGG",
 }
 
 // Summary returns the packet's line.
@@ -146,23 +146,23 @@ func (p *Packet) Summary() Summary {
 			s.Protocol = name
 		}
 		switch l.protocol {
-		case ethernetLayer:
+		case EthernetHeader:
 			s.Source, s.Destination = net.HardwareAddr(p.Raw.Data[6:12]).String(),
 				net.HardwareAddr(p.Raw.Data[:6]).String()
-		case ipLayer:
+		case IPv4Header:
 			if !quoting {
 				s.Source, s.Destination = p.addresses(l.at+12, 4)
 			}
-		case ipv6Layer:
+		case IPv6Header:
 			if !quoting {
 				s.Source, s.Destination = p.addresses(l.at+8, 16)
 			}
-		case udpLayer, tcpLayer:
+		case UDPHeader, TCPHeader:
 			if !quoting {
 				s.Source = withPort(s.Source, p.u16(l.at))
 				s.Destination = withPort(s.Destination, p.u16(l.at+2))
 			}
-		case icmpLayer, icmpv6Layer: // the packet that it quotes follows
+		case ICMPHeader, ICMPv6Header: // the packet that it quotes follows
 			quoting = true
 		}
 	}
@@ -205,31 +205,31 @@ func (p *Packet) info() string {
 	for _, l := range p.layers {
 		d := p.Raw.Data[l.at:]
 		switch l.protocol {
-		case arpLayer:
+		case ARPHeader:
 			if a := wire.ARP(d); a.Valid() {
 				text = fmt.Sprintf("operation %d", p.u16(l.at+6))
 			}
-		case icmpLayer, icmpv6Layer:
+		case ICMPHeader, ICMPv6Header:
 			return fmt.Sprintf("type %d code %d", d[0], d[1])
-		case tcpLayer:
+		case TCPHeader:
 			text = tcpInfo(wire.TCP(d), l.end-l.at)
-		case udpLayer:
+		case UDPHeader:
 			text = fmt.Sprintf("length %d", p.u16(l.at+4)-wire.UDPLen)
-		case bthLayer:
+		case BTHHeader:
 			text = fmt.Sprintf("%s qp %#x psn %d", infiniband.Opcode(d[0]), p.u24(l.at+5), p.u24(l.at+9))
-		case aethLayer:
+		case AETHHeader:
 			text += fmt.Sprintf(" syndrome %#x msn %d", d[0], p.u24(l.at+1))
-		case aggregationOursLayer:
+		case AggregationOursHeader:
 			f := wire.Aggregation(d).Fields()
 			text = fmt.Sprintf("kind %d job %d epoch %d slot %d round %d worker %d of %d", f.Kind, f.Job,
 				f.Epoch, f.Slot, f.Round, f.Worker, f.FanIn)
-		case rdLayer:
+		case RDHeader:
 			base := wire.RD(d).Base()
 			text = fmt.Sprintf("%s %d > %d psn %d", base.Type, base.Source, base.Destination, base.PSN)
 			if base.Flags&wire.RDRepeat != 0 {
 				text += " repeat"
 			}
-		case rdDataLayer:
+		case RDDataHeader:
 			f := wire.RD(d).Data()
 			text += fmt.Sprintf(" message %d bytes %d to %d of %d", f.Message, f.Position,
 				int(f.Position)+wire.RD(d).Length(), f.Total)

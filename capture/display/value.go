@@ -63,15 +63,24 @@ func compare(a, b *value, kind Kind) int {
 	return bytes.Compare(a.b, b.b)
 }
 
-// literal is a value in a filter.
-type literal struct {
+// Literal is a value in a filter.
+type Literal struct {
 	value
 	kind Kind
 	bits int // prefix length of an address, or -1
 }
 
+// Number returns the value of a number, boolean or time.
+func (l *Literal) Number() uint64 { return uint64(l.n) }
+
+// Bytes returns the value of any other kind.
+func (l *Literal) Bytes() []byte { return l.b }
+
+// Prefix returns the length of an address's prefix in bits, or -1 for a whole address.
+func (l *Literal) Prefix() int { return l.bits }
+
 // compare orders a field's value against the literal. A value in the prefix of a literal is equal to it.
-func (l *literal) compare(v *value) int {
+func (l *Literal) compare(v *value) int {
 	if l.bits < 0 {
 		return compare(v, &l.value, l.kind)
 	}
@@ -84,14 +93,14 @@ func (l *literal) compare(v *value) int {
 }
 
 // literal reads a value for a field.
-func (p *parser) literal(of *operand) (literal, error) {
+func (p *parser) literal(of *Operand) (Literal, error) {
 	t := p.take()
-	l := literal{kind: of.kind, bits: -1}
+	l := Literal{kind: of.Kind, bits: -1}
 	if t.kind != tokenWord && t.kind != tokenString {
-		return l, p.wrong(t, found(t)+" where a value of "+of.Name+" belongs", of.kind.example())
+		return l, p.wrong(t, found(t)+" where a value of "+of.Name+" belongs", of.Kind.example())
 	}
 	ok := false
-	switch of.kind {
+	switch of.Kind {
 	case Unsigned:
 		var n uint64
 		n, ok = parseNumber(t.text)
@@ -101,7 +110,7 @@ func (p *parser) literal(of *operand) (literal, error) {
 	case Seconds:
 		l.n, ok = parseSeconds(t.text)
 	case IPv4, IPv6:
-		l.b, l.bits, ok = parseAddress(t.text, of.kind)
+		l.b, l.bits, ok = parseAddress(t.text, of.Kind)
 	case Ethernet:
 		l.b, ok = parseBytes(t.text)
 		ok = ok && len(l.b) == 6
@@ -113,8 +122,8 @@ func (p *parser) literal(of *operand) (literal, error) {
 		}
 	}
 	if !ok {
-		return l, p.wrong(t, fmt.Sprintf("%q for %s, which is %s", t.text, of.Name, of.kind),
-			of.kind.example())
+		return l, p.wrong(t, fmt.Sprintf("%q for %s, which is %s", t.text, of.Name, of.Kind),
+			of.Kind.example())
 	}
 	return l, nil
 }
