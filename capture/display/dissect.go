@@ -184,13 +184,12 @@ func (p *Packet) ipv4(at, end int) {
 	}
 }
 
-// Extension headers of IPv6 (RFC 8200, 4).
-const (
-	hopByHop    = 0
-	routing     = 43
-	fragment    = 44
-	destination = 60
-)
+// ExtensionHeaders are the numbers of the extension headers of IPv6 with a length: hop-by-hop options, routing
+// and destination options (RFC 8200, 4).
+var ExtensionHeaders = []uint8{0, 43, 60}
+
+// FragmentExtension is the number of the fragment header of IPv6, which has eight bytes.
+const FragmentExtension = 44
 
 func (p *Packet) ipv6(at, end int) {
 	if !p.has(networkLevel, at, wire.IPv6Len, end) || p.Raw.Data[at]>>4 != 6 {
@@ -202,13 +201,13 @@ func (p *Packet) ipv6(at, end int) {
 	p.add(IPv6Header, at, end)
 	next := p.Raw.Data[at+6]
 	at += wire.IPv6Len
-	for next == hopByHop || next == routing || next == destination || next == fragment {
+	for slices.Contains(ExtensionHeaders, next) || next == FragmentExtension {
 		if !p.has(transportLevel, at, 8, end) {
 			return
 		}
 		length := 8
 		switch {
-		case next != fragment:
+		case next != FragmentExtension:
 			length += 8 * int(p.Raw.Data[at+1])
 		case p.u16(at+2)&^7 != 0:
 			return

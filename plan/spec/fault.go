@@ -116,6 +116,10 @@ var FaultActions = []string{FaultDrops, FaultDelays, FaultDuplicates, FaultCorru
 // MaxFaultName is the length of the longest name of a fault.
 const MaxFaultName = 24
 
+// KernelFaultActions are the keys of the actions on packets at kernel links, bridges and routers.
+var KernelFaultActions = []string{FaultDrops, FaultDuplicates, FaultCorrupts, FaultTruncates, FaultMarks,
+	FaultPartitions}
+
 // Action returns the key of the fault's action, and the packets that it picks. A fault of a file that was
 // decoded without problems has exactly one action.
 func (f *Fault) Action() (key string, pick Pick) {

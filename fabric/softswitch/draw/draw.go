@@ -15,23 +15,29 @@ import (
 	"railbed/internal/units"
 )
 
-// golden is 2^64 divided by the golden ratio, made odd: SplitMix64's increment.
-const golden = 0x9e3779b97f4a7c15
+// The constants of SplitMix64, for programs that draw in another language.
+const (
+	// Golden is 2^64 divided by the golden ratio, made odd: SplitMix64's increment.
+	Golden = 0x9e3779b97f4a7c15
+	// First and Second are the factors of Mix.
+	First  = 0xbf58476d1ce4e5b9
+	Second = 0x94d049bb133111eb
+)
 
 // Mix maps 64 bits to 64 bits, one to one, so that each bit of the result
 // depends on every bit of x. It is Stafford's variant 13 of MurmurHash3's
 // finaliser, as in SplitMix64.
 func Mix(x uint64) uint64 {
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
+	x = (x ^ x>>30) * First
+	x = (x ^ x>>27) * Second
 	return x ^ x>>31
 }
 
 // Nth returns number n of the sequence with the given seed.
-func Nth(seed, n uint64) uint64 { return Mix(seed + n*golden) }
+func Nth(seed, n uint64) uint64 { return Mix(seed + n*Golden) }
 
 // Pair returns a number for an ordered pair of numbers.
-func Pair(a, b uint64) uint64 { return Nth(Mix(a+golden), b) }
+func Pair(a, b uint64) uint64 { return Nth(Mix(a+Golden), b) }
 
 // Seed derives a seed for a list of names from a testbed's seed. The boundaries of names matter:
 // "ab", "c" differs from "a", "bc".
@@ -78,3 +84,6 @@ func NewChance(r units.Ratio) Chance {
 
 // Happens reports whether a draw hits the chance.
 func (c Chance) Happens(drawn uint64) bool { return drawn < c.below || c.always }
+
+// Below returns the number below which a draw hits the chance, and whether all draws hit it.
+func (c Chance) Below() (below uint64, always bool) { return c.below, c.always }

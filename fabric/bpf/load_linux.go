@@ -1,0 +1,104 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"railbed/internal/verdict"
+)
+
+// Counts are a fault's counters at a port.
+type Counts struct {
+	Matched, Hit uint64
+	// Joined is the number of matches that were several packets of a connection in one, which the port's
+	// segmentation divides only later.
+	Joined uint64
+	// Refused is the number of packets that the kernel did not let the fault change.
+	Refused uint64
+}
+
+// Loaded is a fault at a port with its counters in the kernel.
+type Loaded struct {
+	*Fault
+	counts *ebpf.Map
+}
+
+// Load makes the counters of a fault. The error is a *verdict.UnsupportedError if the kernel does not let this
+// process load programs.
+func Load(f *Fault) (*Loaded, error) {
+	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: "railbed_fault", Type: ebpf.Array, KeySize: 4,
+		ValueSize: countBytes, MaxEntries: 1})
+	if err != nil {
+		return nil, refused(err)
+	}
+	return &Loaded{f, counts}, nil
+}
+
+// Close frees the counters.
+func (l *Loaded) Close() error { return l.counts.Close() }
+
+// Counts reads the counters.
+func (l *Loaded) Counts() (c Counts, err error) {
+	if err := l.counts.Lookup(uint32(0), &c); err != nil {
+		return c, fmt.Errorf("read counters of fault %s: %w", l.Name, err)
+	}
+	return c, nil
+}
+
+// Program loads the program of a port with faults, which act in this order. The error is a *VerifierError if
+// the kernel's verifier refuses the program.
+func Program(faults []*Loaded) (*ebpf.Program, error) {
+	var compiled []*Fault
+	for _, f := range faults {
+		compiled = append(compiled, f.Fault)
+	}
+	code, err := program(compiled)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range faults {
+		if err := code.AssociateMap(counters(i), f.counts); err != nil {
+			return nil, err
+		}
+	}
+	made, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "railbed_faults", Type: ebpf.SchedCLS,
+		Instructions: code, License: "GPL"})
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.As(err, &verifier) && len(verifier.Log) > 0:
+		return nil, &VerifierError{Cause: verifier.Cause, Log: fmt.Sprintf("%+v\n\n%v", verifier, code)}
+	case err != nil:
+		return nil, refused(err)
+	}
+	return made, nil
+}
+
+// VerifierError is the kernel's refusal of a program.
+type VerifierError struct {
+	Cause error
+	Log   string // the verifier's log and the program
+}
+
+// Error implements error.
+func (e *VerifierError) Error() string {
+	return fmt.Sprintf("the kernel's verifier refuses the program of the port's faults: %v", e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *VerifierError) Unwrap() error { return e.Cause }
+
+// refused returns the error for a kernel that refuses any program.
+func refused(err error) error {
+	for _, lacks := range []error{unix.EPERM, unix.ENOSYS, ebpf.ErrNotSupported} {
+		if errors.Is(err, lacks) {
+			return &verdict.UnsupportedError{Feature: "faults at kernel links and switches",
+				Reason: fmt.Sprintf("load an eBPF program: %v", err),
+				Remedy: "run as root on a kernel with BPF, or use soft switches (kind: soft)"}
+		}
+	}
+	return fmt.Errorf("load the program of the port's faults: %w", err)
+}
+
