@@ -49,7 +49,8 @@ const scratch int16 = -8
 // network order. It jumps to missing if the packet does not have all these bytes.
 func (a *assembler) load(at asm.Register, plus, length int, missing string) {
 	a.add(
-		asm.StoreImm(asm.RFP, scratch, 0, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.RFP, scratch, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R1, packet),
 		asm.Mov.Reg(asm.R2, at),
 		asm.Add.Imm(asm.R2, int32(plus)),

@@ -67,6 +67,10 @@ func compile(f *spec.Fault, match string) (*Fault, error) {
 	if !slices.Contains(spec.KernelFaultActions, key) {
 		return nil, fmt.Errorf("%s is not possible at a kernel link or switch; use soft switches (kind: soft)", key)
 	}
+	if !pick.Flows.IsZero() {
+		return nil, errors.New("flows: is not possible at a kernel link or switch, whose programs know no flows; " +
+			"use share:, or soft switches (kind: soft)")
+	}
 	if len(pick.Nth) > maxNth {
 		return nil, fmt.Errorf("nth lists %d packets; want at most %d at a kernel link or switch", len(pick.Nth),
 			maxNth)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/verdict"
@@ -64,6 +65,10 @@ func Program(faults []*Loaded) (*ebpf.Program, error) {
 			return nil, err
 		}
 	}
+	return loadCode(code)
+}
+
+func loadCode(code asm.Instructions) (*ebpf.Program, error) {
 	made, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "railbed_faults", Type: ebpf.SchedCLS,
 		Instructions: code, License: "GPL"})
 	var verifier *ebpf.VerifierError
@@ -101,4 +106,3 @@ func refused(err error) error {
 	}
 	return fmt.Errorf("load the program of the port's faults: %w", err)
 }
-

@@ -77,9 +77,10 @@ func (p *parser) found(h display.Header, number int) {
 // parse generates the parser. Afterwards next has the type of the Ethernet frame.
 func (p *parser) parse() {
 	p.done = p.label("parsed")
+	p.add(asm.Mov.Imm(asm.R1, 0))
 	for _, slots := range p.slots {
 		for _, slot := range slots {
-			p.add(asm.StoreImm(asm.RFP, slot, 0, asm.DWord))
+			p.add(asm.StoreMem(asm.RFP, slot, asm.R1, asm.DWord))
 		}
 	}
 	p.add(

@@ -47,7 +47,8 @@ func program(faults []*Fault) (asm.Instructions, error) {
 	start := a.label("start")
 	a.add(
 		asm.Mov.Reg(packet, asm.R1),
-		asm.StoreImm(asm.RFP, copies, 0, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0),
+		asm.StoreMem(asm.RFP, copies, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, packet, skbMark, asm.Word),
 		asm.JNE.Imm(asm.R1, copied, start),
 		asm.Mov.Imm(asm.R1, 0),
@@ -96,11 +97,9 @@ func (a *assembler) exit(result int32) { a.add(asm.Mov.Imm(asm.R0, result), asm.
 
 // count adds 1 to a counter of the i-th fault, and leaves the counter's former value in R0.
 func (a *assembler) count(i int, counter uint32) {
-	a.add(
-		asm.LoadMapValue(asm.R1, 0, counter).WithReference(counters(i)),
-		asm.Mov.Imm(asm.R0, 1),
-		asm.FetchAdd.Mem(asm.R1, asm.R0, asm.DWord, 0),
-	)
+	add := asm.FetchAdd.Mem(asm.R1, asm.R0, asm.DWord, 0)
+	add.Constant = int64(asm.FetchAdd >> 8) // cilium/ebpf 0.22.0 loses the operation when it encodes it
+	a.add(asm.LoadMapValue(asm.R1, 0, counter).WithReference(counters(i)), asm.Mov.Imm(asm.R0, 1), add)
 }
 
 // harm generates the part of one fault.
