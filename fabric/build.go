@@ -108,7 +108,7 @@ func (f *Fabric) shaping(l *planLink, atA bool) link.Shaping {
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", l.seed, l.Name, word(atA)) // a hash never fails to write
 	return link.Shaping{Direction: direction, MTU: l.MTU, Burst: f.bursts[shape{direction.Rate, l.MTU}].Burst,
-		Seed: seed.Sum64()}
+		Seed: seed.Sum64(), Single: len(l.harmed(atA).faults) > 0}
 }
 
 // calibrate finds the burst of every shape in the plan.
@@ -371,6 +371,7 @@ func (f *Fabric) Close() error {
 		return nil
 	}
 	f.built = false
+	f.closeFaults()
 	if f.soft != nil { // before its ports disappear
 		if err := f.soft.process.Close(); err != nil {
 			return errors.Join(err, f.clearAll())

@@ -311,7 +311,9 @@ func (f *Fabric) compareOffloads(h *host, p port, got kernel.Link, conn *kernel.
 
 func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *differences) {
 	l := f.links[p.link]
-	qdiscs = queuesOf(qdiscs, p.index)
+	if qdiscs = queuesOf(qdiscs, p.index); l.harmed(p.atA).program != nil {
+		qdiscs = withoutIngress(qdiscs)
+	}
 	again := func(b *kernel.Batch) { reshapeAnew(b, p, f.shaping(l, p.atA), qdiscs) }
 	if l.isCut(p.atA) {
 		again = func(b *kernel.Batch) { cutAnew(b, p, qdiscs) }

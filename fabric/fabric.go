@@ -39,6 +39,8 @@ type Fabric struct {
 	named map[string]*planLink
 	built bool
 	soft  *softPart // nil without soft switches
+	// faults are the packet faults at kernel links and switches.
+	faults []*kernelFault
 }
 
 // planLink is a link of the plan in its requested state, which SetLink, SetLinkState and
@@ -50,6 +52,8 @@ type planLink struct {
 	// cutAToB and cutBToA are set if the direction is cut.
 	cutAToB, cutBToA bool
 	seed             uint64
+	// harmedA and harmedB are the faults at the ends that send.
+	harmedA, harmedB harmedEnd
 }
 
 // shape has the parameters that determine a burst.

@@ -3,42 +3,59 @@ package fabric
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"railbed/fabric/softswitch"
-	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
 
-// AddFault begins a fault at the ports that it names. Kernel switches have no faults: the error is a
-// *verdict.UnsupportedError.
+// AddFault begins a fault at the ports that it names. Soft switches and emulated NICs make faults themselves.
+// At kernel links and switches eBPF programs do. There the error is a *verdict.UnsupportedError if the kernel
+// does not let this process load programs, and a *bpf.VerifierError if it refuses this one.
 func (f *Fabric) AddFault(_ context.Context, p *plan.Plan, of spec.Fault) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	if err := f.faults(); err != nil {
-		return err
+	if !f.built {
+		return fmt.Errorf("add fault %s: %w", of.Name, errClosed)
 	}
-	return f.soft.process.AddFault(of, p.FaultPlaces(&of))
+	if f.soft != nil {
+		return f.soft.process.AddFault(of, p.FaultPlaces(&of))
+	}
+	if err := f.addKernelFault(p, &of); err != nil {
+		return fmt.Errorf("add fault %s: %w", of.Name, err)
+	}
+	return nil
 }
 
 // ClearFaults ends faults by their names, or all without names, and returns what they did.
 func (f *Fabric) ClearFaults(names ...string) ([]softswitch.FaultState, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	if err := f.faults(); err != nil {
-		return nil, err
-	}
-	return f.soft.process.ClearFaults(names...)
-}
-
-// faults says why there can be no faults, or nil.
-func (f *Fabric) faults() error {
 	switch {
 	case !f.built:
-		return errors.New("add or clear a fault: the fabric is closed")
-	case f.soft == nil:
-		return &verdict.UnsupportedError{Feature: "faults", Reason: "the switches are the kernel's",
-			Remedy: "take fabric: {switch: {kind: soft}}"}
+		return nil, fmt.Errorf("clear faults: %w", errClosed)
+	case f.soft != nil:
+		return f.soft.process.ClearFaults(names...)
 	}
-	return nil
+	return f.clearKernelFaults(names)
+}
+
+// errClosed is the error of changes after Close.
+var errClosed = errors.New("the fabric is closed")
+
+// KernelFaults returns the faults at kernel links and switches that were added and not cleared, in the order in
+// which they began. The faults of soft switches are in their state.
+func (f *Fabric) KernelFaults() ([]softswitch.FaultState, error) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	var all []softswitch.FaultState
+	for _, one := range f.faults {
+		state, err := one.state()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, state)
+	}
+	return all, nil
 }

@@ -25,8 +25,8 @@ func guestSide(n plan.Node) plan.Node {
 	return n
 }
 
-// withoutIngress leaves out the discipline that passes frames to a guest (nodes/vm): it is not part
-// of a link.
+// withoutIngress leaves out the discipline that passes frames to a guest (nodes/vm) or holds the program of
+// faults: it is not part of a link.
 func withoutIngress(qdiscs []kernel.Qdisc) []kernel.Qdisc {
 	return slices.DeleteFunc(slices.Clone(qdiscs), func(q kernel.Qdisc) bool {
 		return q.Parent == kernel.Ingress

@@ -27,8 +27,11 @@ func (t *Testbed) ClearFaults(ctx context.Context, names ...string) ([]softswitc
 // Faults returns the faults in force, and those whose time has ended.
 func (t *Testbed) Faults(ctx context.Context) ([]softswitch.FaultState, error) {
 	state, err := t.Inspect(ctx)
-	if err != nil || state.Soft == nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case state.Soft != nil:
+		return state.Soft.Faults, nil
 	}
-	return state.Soft.Faults, nil
+	return state.Faults, nil
 }

@@ -49,9 +49,15 @@ func (l *Loaded) Counts() (c Counts, err error) {
 	return c, nil
 }
 
-// Program loads the program of a port with faults, which act in this order. The error is a *VerifierError if
+// Program is the program of a port in the kernel.
+type Program struct {
+	loaded *ebpf.Program
+	id     ebpf.ProgramID
+}
+
+// NewProgram loads the program of a port with faults, which act in this order. The error is a *VerifierError if
 // the kernel's verifier refuses the program.
-func Program(faults []*Loaded) (*ebpf.Program, error) {
+func NewProgram(faults []*Loaded) (*Program, error) {
 	var compiled []*Fault
 	for _, f := range faults {
 		compiled = append(compiled, f.Fault)
@@ -68,7 +74,7 @@ func Program(faults []*Loaded) (*ebpf.Program, error) {
 	return loadCode(code)
 }
 
-func loadCode(code asm.Instructions) (*ebpf.Program, error) {
+func loadCode(code asm.Instructions) (*Program, error) {
 	made, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "railbed_faults", Type: ebpf.SchedCLS,
 		Instructions: code, License: "GPL"})
 	var verifier *ebpf.VerifierError
@@ -78,8 +84,22 @@ func loadCode(code asm.Instructions) (*ebpf.Program, error) {
 	case err != nil:
 		return nil, refused(err)
 	}
-	return made, nil
+	info, err := made.Info()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read the program of the port's faults: %w", err), made.Close())
+	}
+	id, _ := info.ID() // kernels have numbers for programs since 4.13
+	return &Program{made, id}, nil
 }
+
+// FD is the program's descriptor, valid until Close.
+func (p *Program) FD() int { return p.loaded.FD() }
+
+// ID is the program's number in the kernel.
+func (p *Program) ID() uint32 { return uint32(p.id) }
+
+// Close closes the descriptor. Ports to which the program is attached keep it.
+func (p *Program) Close() error { return p.loaded.Close() }
 
 // VerifierError is the kernel's refusal of a program.
 type VerifierError struct {

@@ -112,7 +112,7 @@ func filtersAgree(t *testing.T) {
 // running is a program in the kernel.
 type running struct {
 	faults  []*Loaded
-	program *ebpf.Program
+	program *Program
 }
 
 // load loads a port's faults, named f1, f2 and so on.
@@ -135,7 +135,7 @@ func load(t *testing.T, texts ...string) *running {
 		r.faults = append(r.faults, loaded)
 	}
 	var err error
-	if r.program, err = Program(r.faults); err != nil {
+	if r.program, err = NewProgram(r.faults); err != nil {
 		var verifier *VerifierError
 		if errors.As(err, &verifier) {
 			t.Fatalf("%v: %v\n%s", texts, err, verifier.Log[max(0, len(verifier.Log)-6000):])
@@ -150,7 +150,7 @@ func load(t *testing.T, texts ...string) *running {
 func (r *running) once(t *testing.T, data []byte) (verdict uint32, out []byte) {
 	t.Helper()
 	o := ebpf.RunOptions{Data: data, DataOut: make([]byte, len(data)+256)}
-	verdict, err := r.program.Run(&o)
+	verdict, err := r.program.loaded.Run(&o)
 	if err != nil {
 		t.Fatalf("run a program on %d bytes: %v", len(data), err)
 	}
@@ -343,7 +343,7 @@ func faultEnds(t *testing.T) {
 		}
 		defer loaded.Close()
 		run := &running{faults: []*Loaded{loaded}}
-		if run.program, err = Program(run.faults); err != nil {
+		if run.program, err = NewProgram(run.faults); err != nil {
 			t.Fatal(err)
 		}
 		defer run.program.Close()

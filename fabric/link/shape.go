@@ -31,6 +31,8 @@ type Shaping struct {
 	Burst units.Bytes
 	// Seed makes netem's draws repeatable if the kernel supports that.
 	Seed uint64
+	// Single is set if every packet has to come into the queue alone.
+	Single bool
 }
 
 // Handles of the queueing disciplines. A shaper alone and a shaper below netem have different
@@ -124,9 +126,10 @@ func (s Shaping) Apply(b *kernel.Batch, dev string, index int, was *Shaping) {
 // One would be the most faithful, but costs TCP too much CPU time. At 1 Gbit/s with an MTU of 1,500
 // a connection over one router got 0.3 to 0.5 of the rate on two busy cores. It got 0.97 to 1 with
 // four segments (0.9 with three, 0.6 with two, no more with eight). Four take 48 us on that link.
-// Netem draws once for packets handed over as one, so with netem the number is one.
+// Netem draws once for packets handed over as one, so with netem the number is one. So do the programs of
+// faults.
 func (s Shaping) MaxSegments() int {
-	if s.NeedsNetem() {
+	if s.NeedsNetem() || s.Single {
 		return 1
 	}
 	return 4

@@ -177,8 +177,12 @@ type FaultState struct {
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
 	// Over is true after the fault's time has ended.
-	Over   bool              `json:"over,omitempty"`
-	Places []FaultPlaceState `json:"places"`
+	Over bool `json:"over,omitempty"`
+	// Joined is the number of matches at kernel links that were several packets of a connection in one. Refused
+	// is the number of packets there that the kernel did not let the fault change. Soft switches have none.
+	Joined  uint64            `json:"joined,omitempty"`
+	Refused uint64            `json:"refused,omitempty"`
+	Places  []FaultPlaceState `json:"places"`
 }
 
 // FaultPlaceState is the state of a fault at a port. Ports at which no packet matched are left out.

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 
+	"railbed/fabric/bpf"
 	"railbed/fabric/softswitch"
 )
 
@@ -35,7 +38,7 @@ func (s *supervisor) changeFaults(ctx context.Context, request FaultRequest, ans
 			return fmt.Errorf("add fault: %w: %w", ErrNoSuchObject, err)
 		}
 		if err := s.fabric.AddFault(ctx, p, *add); err != nil {
-			return err
+			return s.keepLog(add.Name, err)
 		}
 		s.events.add("fault.add", add.Name, add.Where+": "+add.String())
 		return nil
@@ -49,4 +52,17 @@ func (s *supervisor) changeFaults(ctx context.Context, request FaultRequest, ans
 	}
 	answer.Cleared = append(answer.Cleared, cleared...)
 	return nil
+}
+
+// keepLog writes the log of the kernel's verifier to the run directory, if the error has one.
+func (s *supervisor) keepLog(fault string, err error) error {
+	var refused *bpf.VerifierError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	path := filepath.Join(s.dir.Path, "fault-"+fault+".verifier.log")
+	if failed := os.WriteFile(path, []byte(refused.Log), 0o600); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return fmt.Errorf("%w; its log is %s", err, path)
 }

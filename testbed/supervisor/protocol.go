@@ -121,6 +121,8 @@ type State struct {
 	Backlog uint64 `json:"backlog_drops"`
 	// Soft is the state of the soft switches. The states of their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
+	// Faults are the faults at kernel links and switches. The state of soft switches has the others.
+	Faults []softswitch.FaultState `json:"faults,omitempty"`
 	// CNI lists the nodes whose stacks are in containers of other runtimes.
 	CNI []cni.Port `json:"cni,omitempty"`
 	// Guests lists the nodes that are virtual machines, and RDMA the nodes' RDMA devices.

@@ -237,6 +237,9 @@ func (s *supervisor) state(ctx context.Context, stacks bool) (*State, error) {
 	if state.Backlog, err = fabric.BacklogDrops(); err != nil {
 		return nil, err
 	}
+	if state.Faults, err = s.fabric.KernelFaults(); err != nil {
+		return nil, err
+	}
 	for _, sw := range p.Switches {
 		entry := SwitchState{Name: sw.Name, Kind: sw.Kind, Role: sw.Role, Ports: len(sw.Ports)}
 		entry.Namespace, entry.NamespacePath = s.published(sw.Name)

@@ -1,0 +1,263 @@
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/bpf"
+	"railbed/fabric/softswitch"
+	"railbed/internal/clock"
+	"railbed/internal/kernel"
+	"railbed/plan"
+	"railbed/plan/spec"
+)
+
+// kernelFault is a fault at ports of kernel links and switches.
+type kernelFault struct {
+	spec.Fault
+	until  uint64      // on the kernel's monotonic clock in nanoseconds, 0 without an end
+	end    *time.Timer // which takes the fault out of the programs, nil without an end
+	places []faultPlace
+}
+
+// faultPlace is a kernelFault at a port.
+type faultPlace struct {
+	link *planLink
+	atA  bool
+	port string // NODE:PORT
+	*bpf.Loaded
+}
+
+// harmedEnd has the faults at the end of a link that sends, in the order in which they began.
+type harmedEnd struct {
+	faults  []*bpf.Loaded
+	program *bpf.Program // nil without faults
+}
+
+func (l *planLink) harmed(atA bool) *harmedEnd {
+	if atA {
+		return &l.harmedA
+	}
+	return &l.harmedB
+}
+
+// monotonic returns the time of the clock that programs read.
+func monotonic() (uint64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("read the monotonic clock: %w", err)
+	}
+	return uint64(now.Nano()), nil
+}
+
+// addKernelFault compiles, loads and attaches the programs of a fault. If one of them fails, the ports have the
+// programs that they had before.
+func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
+	if slices.ContainsFunc(f.faults, func(one *kernelFault) bool { return one.Name == of.Name }) {
+		return errors.New("a fault of this name is in force; clear it first")
+	}
+	made := &kernelFault{Fault: *of}
+	lasts := clock.Dilation(p.Dilation).Wait(time.Duration(of.For))
+	if of.For > 0 {
+		now, err := monotonic()
+		if err != nil {
+			return err
+		}
+		made.until = now + uint64(lasts)
+	}
+	err := f.harm(made, p)
+	if err != nil {
+		return errors.Join(err, f.heal(made), made.close())
+	}
+	f.faults = append(f.faults, made)
+	if of.For > 0 {
+		made.end = time.AfterFunc(lasts, func() { f.expire(made) })
+	}
+	return nil
+}
+
+// harm puts the fault into the programs of its ports.
+func (f *Fabric) harm(of *kernelFault, p *plan.Plan) error {
+	for _, end := range p.FaultPlaces(&of.Fault) {
+		compiled, err := bpf.New(p, &of.Fault, end, of.until)
+		if err != nil {
+			return err
+		}
+		loaded, err := bpf.Load(compiled)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(f.links, func(l *planLink) bool { return l.A == end || l.B == end })
+		at := faultPlace{f.links[i], f.links[i].A == end, end.Node + ":" + end.Port, loaded}
+		of.places = append(of.places, at)
+		if err := f.setFaults(at, append(slices.Clone(at.link.harmed(at.atA).faults), loaded)); err != nil {
+			return fmt.Errorf("at %s: %w", at.port, err)
+		}
+	}
+	return nil
+}
+
+// heal takes the fault out of the programs of its ports.
+func (f *Fabric) heal(of *kernelFault) error {
+	var errs []error
+	for _, at := range of.places {
+		left := slices.DeleteFunc(slices.Clone(at.link.harmed(at.atA).faults), func(one *bpf.Loaded) bool {
+			return one == at.Loaded
+		})
+		if len(left) == len(at.link.harmed(at.atA).faults) {
+			continue
+		}
+		if err := f.setFaults(at, left); err != nil {
+			errs = append(errs, fmt.Errorf("at %s: %w", at.port, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setFaults replaces the program of a port by one with these faults, or removes it if there are none.
+func (f *Fabric) setFaults(at faultPlace, faults []*bpf.Loaded) error {
+	harmed, was := at.link.harmed(at.atA), f.shaping(at.link, at.atA)
+	before := *harmed
+	next := harmedEnd{faults: faults}
+	if len(faults) > 0 {
+		var err error
+		if next.program, err = bpf.NewProgram(faults); err != nil {
+			return err
+		}
+	}
+	h, p := at.link.end(at.atA)
+	*harmed = next
+	if err := f.attach(h, p, next.program); err != nil {
+		*harmed = before
+		return errors.Join(err, next.close())
+	}
+	err := before.close()
+	if f.shaping(at.link, at.atA).MaxSegments() != was.MaxSegments() {
+		err = errors.Join(err, f.reshape(at.link, at.atA, was))
+	}
+	return err
+}
+
+// attach attaches a program to a port, or detaches the port's program if there is none.
+func (f *Fabric) attach(h *host, p port, program *bpf.Program) error {
+	line := kernel.UnprogramLine(h.name, p.Name, h.guest)
+	if program != nil {
+		line = kernel.ProgramLine(h.name, p.Name, program.ID())
+	}
+	if f.options.Trace != nil {
+		f.options.Trace(line)
+	}
+	if program == nil {
+		return kernel.DetachProgram(h.ns, p.index, h.guest)
+	}
+	return kernel.AttachProgram(h.ns, p.index, program.FD(), program.ID())
+}
+
+// reattach attaches the programs of a link that was made again.
+func (f *Fabric) reattach(l *planLink) error {
+	var errs []error
+	for _, atA := range Both.sides() {
+		if program := l.harmed(atA).program; program != nil {
+			h, p := l.end(atA)
+			errs = append(errs, f.attach(h, p, program))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (e *harmedEnd) close() error {
+	if e.program == nil {
+		return nil
+	}
+	return e.program.Close()
+}
+
+// expire takes a fault out of the programs when its time has ended. The programs have ended it themselves, to
+// the nanosecond, so that a failure changes nothing.
+func (f *Fabric) expire(of *kernelFault) {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if f.built && slices.Contains(f.faults, of) {
+		_ = f.heal(of)
+	}
+}
+
+func (f *Fabric) clearKernelFaults(names []string) (ended []softswitch.FaultState, err error) {
+	for _, name := range names {
+		if !slices.ContainsFunc(f.faults, func(one *kernelFault) bool { return one.Name == name }) {
+			return nil, fmt.Errorf("clear fault %s: no fault of this name is in force", name)
+		}
+	}
+	for _, one := range slices.Clone(f.faults) {
+		if len(names) > 0 && !slices.Contains(names, one.Name) {
+			continue
+		}
+		if err := f.heal(one); err != nil {
+			return ended, fmt.Errorf("clear fault %s: %w", one.Name, err)
+		}
+		state, err := one.state() // nothing changes it any more
+		if err != nil {
+			return ended, err
+		}
+		ended = append(ended, state)
+		f.faults = slices.DeleteFunc(f.faults, func(of *kernelFault) bool { return of == one })
+		if err := one.close(); err != nil {
+			return ended, err
+		}
+	}
+	return ended, nil
+}
+
+// close frees the counters and the timer.
+func (k *kernelFault) close() error {
+	if k.end != nil {
+		k.end.Stop()
+	}
+	var errs []error
+	for _, at := range k.places {
+		errs = append(errs, at.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// closeFaults frees what faults have besides the links, which the kernel takes their programs with.
+func (f *Fabric) closeFaults() {
+	for _, one := range f.faults {
+		for _, at := range one.places {
+			_ = at.link.harmed(at.atA).close() // of descriptors that nothing uses any more
+			*at.link.harmed(at.atA) = harmedEnd{}
+		}
+		_ = one.close()
+	}
+	f.faults = nil
+}
+
+func (k *kernelFault) state() (softswitch.FaultState, error) {
+	s := softswitch.FaultState{Fault: k.Fault, Places: []softswitch.FaultPlaceState{}}
+	if k.until > 0 {
+		now, err := monotonic()
+		if err != nil {
+			return s, err
+		}
+		s.Over = now >= k.until
+	}
+	for _, at := range k.places {
+		counts, err := at.Counts()
+		if err != nil {
+			return s, err
+		}
+		s.Matched += counts.Matched
+		s.Hit += counts.Hit
+		s.Joined += counts.Joined
+		s.Refused += counts.Refused
+		if counts.Matched > 0 {
+			s.Places = append(s.Places, softswitch.FaultPlaceState{Port: at.port, Matched: counts.Matched,
+				Hit: counts.Hit})
+		}
+	}
+	return s, nil
+}
