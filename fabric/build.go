@@ -56,6 +56,8 @@ func prepare(p *plan.Plan, first int, ns map[string]*kernel.Namespace, o Options
 	var errs []error
 	for _, l := range p.Links {
 		made := &planLink{Link: l, a: byName[l.A.Node], b: byName[l.B.Node], seed: p.Seed}
+		made.harmedA.ready = slices.Contains(p.Harmed, l.A)
+		made.harmedB.ready = slices.Contains(p.Harmed, l.B)
 		f.links = append(f.links, made)
 		f.named[l.Name] = made
 		for _, atA := range []bool{true, false} {
@@ -108,7 +110,7 @@ func (f *Fabric) shaping(l *planLink, atA bool) link.Shaping {
 	seed := fnv.New64a()
 	fmt.Fprintf(seed, "%d %s %s", l.seed, l.Name, word(atA)) // a hash never fails to write
 	return link.Shaping{Direction: direction, MTU: l.MTU, Burst: f.bursts[shape{direction.Rate, l.MTU}].Burst,
-		Seed: seed.Sum64(), Single: len(l.harmed(atA).faults) > 0}
+		Seed: seed.Sum64(), Single: l.harmed(atA).ready}
 }
 
 // calibrate finds the burst of every shape in the plan.
@@ -301,6 +303,9 @@ func (f *Fabric) requests(h *host) *kernel.Batch {
 	}
 	for _, p := range h.ports {
 		f.shaping(f.links[p.link], p.atA).Apply(batch, p.Name, p.index, nil)
+		if f.links[p.link].harmed(p.atA).ready {
+			batch.AddClsact(p.Name, p.index)
+		}
 		h.portUp(batch, p)
 	}
 	for _, r := range h.routes { // after all addresses and ports: gateways must be reachable

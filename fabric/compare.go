@@ -311,8 +311,13 @@ func (f *Fabric) compareOffloads(h *host, p port, got kernel.Link, conn *kernel.
 
 func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *differences) {
 	l := f.links[p.link]
-	if qdiscs = queuesOf(qdiscs, p.index); l.harmed(p.atA).program != nil {
-		qdiscs = withoutIngress(qdiscs)
+	qdiscs = queuesOf(qdiscs, p.index)
+	if whole := len(qdiscs); l.harmed(p.atA).ready {
+		if qdiscs = withoutIngress(qdiscs); len(qdiscs) == whole {
+			attach := fix{passPort, func(*mender) error { return f.reattach(l, p.atA) }}
+			d.add(h.at(p.Name), []fix{attach}, "harm %s:%s: kernel has no clsact for the programs of faults",
+				h.name, p.Name)
+		}
 	}
 	again := func(b *kernel.Batch) { reshapeAnew(b, p, f.shaping(l, p.atA), qdiscs) }
 	if l.isCut(p.atA) {

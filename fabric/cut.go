@@ -153,7 +153,7 @@ func queuesOf(qdiscs []kernel.Qdisc, index int) []kernel.Qdisc {
 // compareQueues lists the differences between the queueing disciplines of one end and the requested
 // ones.
 func (f *Fabric) compareQueues(l *planLink, atA bool, have []kernel.Qdisc) []error {
-	if h, _ := l.end(atA); h.guest || l.harmed(atA).program != nil {
+	if h, _ := l.end(atA); h.guest || l.harmed(atA).ready {
 		have = withoutIngress(have)
 	}
 	if !l.isCut(atA) {

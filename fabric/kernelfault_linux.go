@@ -34,6 +34,9 @@ type faultPlace struct {
 
 // harmedEnd has the faults at the end of a link that sends, in the order in which they began.
 type harmedEnd struct {
+	// ready is set if the end has the discipline for programs. It keeps the discipline, because the kernel
+	// empties the queue when it changes.
+	ready   bool
 	faults  []*bpf.Loaded
 	program *bpf.Program // nil without faults
 }
@@ -120,31 +123,48 @@ func (f *Fabric) heal(of *kernelFault) error {
 
 // setFaults replaces the program of a port by one with these faults, or removes it if there are none.
 func (f *Fabric) setFaults(at faultPlace, faults []*bpf.Loaded) error {
-	harmed, was := at.link.harmed(at.atA), f.shaping(at.link, at.atA)
-	before := *harmed
-	next := harmedEnd{faults: faults}
+	var program *bpf.Program
 	if len(faults) > 0 {
 		var err error
-		if next.program, err = bpf.NewProgram(faults); err != nil {
+		if program, err = bpf.NewProgram(faults); err != nil {
 			return err
 		}
 	}
-	h, p := at.link.end(at.atA)
-	*harmed = next
-	if err := f.attach(h, p, next.program); err != nil {
-		*harmed = before
-		return errors.Join(err, next.close())
+	harmed := at.link.harmed(at.atA)
+	err := f.makeReady(at)
+	if err == nil {
+		h, p := at.link.end(at.atA)
+		err = f.attach(h, p, program)
 	}
-	err := before.close()
-	if f.shaping(at.link, at.atA).MaxSegments() != was.MaxSegments() {
-		err = errors.Join(err, f.reshape(at.link, at.atA, was))
+	if err != nil {
+		return errors.Join(err, (&harmedEnd{program: program}).close())
 	}
+	err = harmed.close()
+	harmed.faults, harmed.program = faults, program
 	return err
+}
+
+// makeReady prepares a port for programs. Build has prepared the ports of the file's faults.
+func (f *Fabric) makeReady(at faultPlace) error {
+	harmed, was := at.link.harmed(at.atA), f.shaping(at.link, at.atA)
+	if harmed.ready {
+		return nil
+	}
+	h, p := at.link.end(at.atA)
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	if !h.guest { // a guest's port has the discipline, for the frames that it passes on
+		batch.AddClsact(p.Name, p.index)
+	}
+	if err := doIn(h, batch); err != nil {
+		return err
+	}
+	harmed.ready = true
+	return f.reshape(at.link, at.atA, was)
 }
 
 // attach attaches a program to a port, or detaches the port's program if there is none.
 func (f *Fabric) attach(h *host, p port, program *bpf.Program) error {
-	line := kernel.UnprogramLine(h.name, p.Name, h.guest)
+	line := kernel.UnprogramLine(h.name, p.Name)
 	if program != nil {
 		line = kernel.ProgramLine(h.name, p.Name, program.ID())
 	}
@@ -152,21 +172,21 @@ func (f *Fabric) attach(h *host, p port, program *bpf.Program) error {
 		f.options.Trace(line)
 	}
 	if program == nil {
-		return kernel.DetachProgram(h.ns, p.index, h.guest)
+		return kernel.DetachProgram(h.ns, p.index)
 	}
 	return kernel.AttachProgram(h.ns, p.index, program.FD(), program.ID())
 }
 
-// reattach attaches the programs of a link that was made again.
-func (f *Fabric) reattach(l *planLink) error {
-	var errs []error
-	for _, atA := range Both.sides() {
-		if program := l.harmed(atA).program; program != nil {
-			h, p := l.end(atA)
-			errs = append(errs, f.attach(h, p, program))
-		}
+// reattach prepares an end of a link that has lost its discipline for programs, and attaches its program.
+func (f *Fabric) reattach(l *planLink, atA bool) error {
+	h, p := l.end(atA)
+	batch := kernel.NewBatch(h.name, f.options.Trace)
+	batch.AddClsact(p.Name, p.index)
+	err := doIn(h, batch)
+	if program := l.harmed(atA).program; err == nil && program != nil {
+		err = f.attach(h, p, program)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 func (e *harmedEnd) close() error {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -222,6 +223,15 @@ func (r *harmedRig) repairs(t *testing.T) {
 	r.add(t, "{name: f, where: 'h0:eth0', match: udp, drop: {nth: [2]}}")
 	if out, err := in(t, r.ns["h0"], "ip", "link", "delete", "eth0"); err != nil {
 		t.Fatal(out)
+	}
+	if _, err := r.Repair(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := in(t, r.ns["h0"], "tc", "qdisc", "delete", "dev", "eth0", "clsact"); err != nil {
+		t.Fatal(out)
+	}
+	if err := r.Verify(context.Background()); err == nil || !strings.Contains(err.Error(), "kernel has no clsact") {
+		t.Errorf("Verify says %v", err)
 	}
 	if _, err := r.Repair(context.Background()); err != nil {
 		t.Fatal(err)

@@ -191,14 +191,10 @@ func (f *Fabric) rebuild(links []int) error {
 		l := f.links[i]
 		batch.AddVeth(f.vethEnd(l, true), f.vethEnd(l, false), linkGroup)
 	}
-	if err := doIn(f.hosts[0], batch); err != nil {
+	if err := doIn(f.hosts[0], batch); err != nil || f.soft == nil {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, i := range links {
-		if f.soft == nil {
-			errs = append(errs, f.reattach(f.links[i]))
-			continue
-		}
 		errs = append(errs, f.rejoin(f.links[i]))
 	}
 	return errors.Join(errs...)

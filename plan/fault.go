@@ -151,8 +151,8 @@ func (p *Plan) PartitionMatch(f *spec.Fault) string {
 	return strings.Join(ways, " || ")
 }
 
-// checkFault reports a fault at a place that does not exist, and a packet fault or a partition without soft
-// switches.
+// checkFault reports a fault at a place that does not exist, and a packet fault that needs soft switches. It
+// notes the ports of kernel links and switches at which packet faults act.
 func (c *compiler) checkFault(path string, f *spec.Fault) {
 	w := c.words()
 	if f.OfNodes() {
@@ -188,7 +188,31 @@ func (c *compiler) checkFault(path string, f *spec.Fault) {
 		c.wrong(path+"."+p.key, p.want, "%s", p.what)
 	}
 	if len(problems) == 0 && !c.plan.Soft() {
-		c.wrong(path, "take fabric: {switch: {kind: soft}}", "a fault of packets needs soft switches")
+		c.harm(path, f)
+	}
+}
+
+// ProgramsFeature is the feature, as doctor names it, of hosts with faults at kernel links and switches.
+const ProgramsFeature = "bpf-tc"
+
+// harm notes the ports of a packet fault at kernel links and switches, or reports that they cannot have it.
+func (c *compiler) harm(path string, f *spec.Fault) {
+	key, pick := f.Action()
+	switch {
+	case !slices.Contains(spec.KernelFaultActions, key):
+		c.wrong(path+"."+key, "take fabric: {switch: {kind: soft}}, or one of "+
+			strings.Join(spec.KernelFaultActions, ", "), "%s needs soft switches", key)
+		return
+	case !pick.Flows.IsZero():
+		c.wrong(path+"."+key+".flows", "take share:, or fabric: {switch: {kind: soft}}",
+			"a share of flows needs soft switches")
+		return
+	}
+	c.require(ProgramsFeature, "fault "+f.Name+" acts at kernel links or switches", path)
+	for _, at := range c.plan.FaultPlaces(f) {
+		if !slices.Contains(c.plan.Harmed, at) {
+			c.plan.Harmed = append(c.plan.Harmed, at)
+		}
 	}
 }
 

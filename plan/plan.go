@@ -80,6 +80,8 @@ type Plan struct {
 	Containers map[string]string `json:"containers,omitempty"`
 	// Sysctls maps keys of SysctlKey to the positions in the file of nodes' sysctls.
 	Sysctls map[string]string `json:"sysctls,omitempty"`
+	// Harmed lists the ports of kernel links and switches at which faults of the file act.
+	Harmed []End `json:"harmed,omitempty"`
 	// Requires lists the host features that the plan needs, by the names that doctor uses ("netem",
 	// ...), with the reason.
 	Requires []Requirement `json:"requires,omitempty"`

@@ -80,8 +80,14 @@ var wrongSoftFiles = []wrongFile{
 		`f:9:45: the fault acts at leaf1 and at leaf2; want ports of one switch as where`,
 		`f:10:32: h0 is a node, and switches reboot; want a switch or a glob of switches, such as leaf1`}},
 	{"fault at routers",
-		leafSpineFile("  switch: {kind: router}", "steps:", "  - fault: {where: all, drop: {}}"), []string{
-			`f:7:5: a fault of packets needs soft switches; take fabric: {switch: {kind: soft}}`}},
+		leafSpineFile("  switch: {kind: router}", "steps:", "  - fault: {where: all, drop: {}}",
+			"  - fault: {where: all, delay: {by: 1ms}}", "  - fault: {where: all, mark: {flows: 10%}}",
+			"  - fault: {where: leaf1, reboot: true, for: 1s}"), []string{
+			`f:8:25: delay needs soft switches; take fabric: {switch: {kind: soft}}, or one of drop, duplicate, ` +
+				`corrupt, truncate, mark, partition`,
+			`f:9:39: a share of flows needs soft switches; take share:, or fabric: {switch: {kind: soft}}`,
+			`f:10:35: reboot needs soft switches; take fabric: {switch: {kind: soft}}, or one of drop, ` +
+				`duplicate, corrupt, truncate, mark, partition`}},
 	{"jitter above the delay of a soft switch",
 		softFile("alpha: 1", "  links:", "    host: {jitter: 1us, jitter-kind: normal}",
 			"    fabric: {jitter: 1us, jitter-kind: exponential}"), []string{

@@ -22,10 +22,13 @@ import (
 // maxNth bounds the list nth, and so the length of a program.
 const maxNth = 1000
 
-// Check reports whether programs can express a fault. An error in its filter is a *display.Error.
-func Check(f *spec.Fault) error {
-	_, err := compile(f, f.Match)
-	return err
+// Check reports whether programs can express a fault. An error in its match is a *display.Error.
+func Check(p *plan.Plan, f *spec.Fault) error {
+	for _, at := range p.FaultPlaces(f) {
+		_, err := New(p, f, at, 0)
+		return err
+	}
+	return nil
 }
 
 // Fault is a fault at one port.
@@ -50,6 +53,9 @@ func New(p *plan.Plan, f *spec.Fault, at plan.End, until uint64) (*Fault, error)
 			return nil, errors.New("the partition has nodes in less than two sets")
 		}
 		if f.Match != "" {
+			if _, err := compile(f, f.Match); err != nil {
+				return nil, err // at the column of the user's text
+			}
 			match = "(" + match + ") && (" + f.Match + ")"
 		}
 	}

@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		{"udp == 01:02", "drop: {}", "column 1: a comparison of the bytes of udp is not possible"},
 		{"eth.src == ip.src", "drop: {}", "column 1: eth.src, which is an Ethernet address, compared with ip.src"},
 	} {
-		err := Check(parse(t, `{where: all, match: '`+test.match+`', `+test.action+`}`))
+		_, err := compile(parse(t, `{where: all, match: '`+test.match+`', `+test.action+`}`), test.match)
 		switch {
 		case err == nil && test.want != "":
 			t.Errorf("%s of %s compiles, want %q", test.action, test.match, test.want)

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink"
@@ -12,26 +11,27 @@ import (
 // programHandle is the handle, and the priority, of AttachProgram's filter.
 const programHandle = 1
 
+// AddClsact adds the discipline that holds the programs of an interface beside its queue. The kernel empties the
+// interface's queue meanwhile (qdisc_graft of 6.1).
+func (b *Batch) AddClsact(dev string, index int) {
+	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, Ingress, clsactHandle,
+		func() string { return fmt.Sprintf("tc -n %s qdisc replace dev %s clsact", b.node, dev) })
+	b.attrString(unix.TCA_KIND, "clsact")
+	b.end()
+}
+
+const clsactHandle QdiscHandle = 0xffff0000
+
 // AttachProgram makes the kernel run an eBPF program for each packet that an interface is about to queue
-// (clsact egress, tc-bpf(8)). The program replaces an earlier one of AttachProgram, so that every packet passes
-// one of the two. AttachProgram reads the result back. The kernel removes the program with the interface. fd is
-// the program's descriptor, and id its number in the kernel.
-func AttachProgram(ns *Namespace, index, fd int, id uint32) (err error) {
+// (clsact egress, tc-bpf(8)). The interface needs AddClsact's discipline. The program replaces an earlier one of
+// AttachProgram, so that every packet passes one of the two. AttachProgram reads the result back. The kernel
+// removes the program with the interface. fd is the program's descriptor, and id its number in the kernel.
+func AttachProgram(ns *Namespace, index, fd int, id uint32) error {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("attach a program to interface %d: %w", index, err)
 	}
 	defer handle.Close()
-	switch added := handle.QdiscAdd(clsact(index)); {
-	case added == nil:
-		defer func() {
-			if err != nil {
-				_ = handle.QdiscDel(clsact(index)) // nothing uses it
-			}
-		}()
-	case !errors.Is(added, unix.EEXIST):
-		return fmt.Errorf("attach a program to interface %d: add clsact: %w", index, added)
-	}
 	filter := &netlink.BpfFilter{FilterAttrs: programFilter(index), Fd: fd, Name: "railbed-faults",
 		DirectAction: true}
 	if err := handle.FilterReplace(filter); err != nil {
@@ -54,18 +54,12 @@ func AttachProgram(ns *Namespace, index, fd int, id uint32) (err error) {
 		len(filters), id)
 }
 
-// DetachProgram undoes AttachProgram. It removes the discipline that holds the program unless keep is set:
-// then other filters use it, too.
-func DetachProgram(ns *Namespace, index int, keep bool) error {
+// DetachProgram undoes AttachProgram.
+func DetachProgram(ns *Namespace, index int) error {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
-	if err != nil {
-		return fmt.Errorf("detach a program from interface %d: %w", index, err)
-	}
-	defer handle.Close()
-	if keep {
+	if err == nil {
+		defer handle.Close()
 		err = handle.FilterDel(&netlink.BpfFilter{FilterAttrs: programFilter(index)})
-	} else {
-		err = handle.QdiscDel(clsact(index))
 	}
 	if err != nil {
 		return fmt.Errorf("detach a program from interface %d: %w", index, err)
@@ -78,22 +72,13 @@ func programFilter(index int) netlink.FilterAttrs {
 		Priority: programHandle, Protocol: unix.ETH_P_ALL}
 }
 
-// clsact is the discipline of an interface that holds filters beside its queue.
-func clsact(index int) *netlink.Clsact {
-	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index,
-		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
-}
-
-// ProgramLine is the sequence of tc(8) lines, joined by "&&", that is equivalent to AttachProgram.
+// ProgramLine is the tc(8) line that is equivalent to AttachProgram.
 func ProgramLine(node, dev string, id uint32) string {
-	return fmt.Sprintf("tc -n %[1]s qdisc replace dev %[2]s clsact && tc -n %[1]s filter replace dev %[2]s "+
-		"egress pref %[3]d handle %[3]d protocol all bpf direct-action id %[4]d", node, dev, programHandle, id)
+	return fmt.Sprintf("tc -n %s filter replace dev %s egress pref %[3]d handle %[3]d protocol all "+
+		"bpf direct-action id %[4]d", node, dev, programHandle, id)
 }
 
 // UnprogramLine is the tc(8) line that is equivalent to DetachProgram.
-func UnprogramLine(node, dev string, keep bool) string {
-	if keep {
-		return fmt.Sprintf("tc -n %s filter delete dev %s egress pref %d", node, dev, programHandle)
-	}
-	return fmt.Sprintf("tc -n %s qdisc delete dev %s clsact", node, dev)
+func UnprogramLine(node, dev string) string {
+	return fmt.Sprintf("tc -n %s filter delete dev %s egress pref %d", node, dev, programHandle)
 }

@@ -25,9 +25,11 @@ func Redirect(ns *Namespace, from, to int) error {
 	if redirected(handle, from, to) == nil {
 		return nil
 	}
+	clsact := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from,
+		Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 	// An existing filter redirects to an interface that no longer exists, and would come first.
-	_ = handle.QdiscDel(clsact(from))
-	if err := handle.QdiscReplace(clsact(from)); err != nil {
+	_ = handle.QdiscDel(clsact)
+	if err := handle.QdiscReplace(clsact); err != nil {
 		return fmt.Errorf("redirect interface %d to %d: add clsact: %w", from, to, err)
 	}
 	filter := &netlink.U32{ // every kernel with tc has it; without keys it matches everything

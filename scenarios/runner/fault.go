@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/report"
+	"railbed/fabric/bpf"
 	"railbed/fabric/softswitch"
 	"railbed/internal/clock"
 	"railbed/plan/spec"
@@ -31,6 +32,15 @@ func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 	if a.Match != "" {
 		if _, err := display.CompileBytes(a.Match); err != nil {
 			p.wrong(ErrWord, f.at+".match", err)
+		}
+	}
+	if !p.o.Plan.Soft() && !a.OfNodes() {
+		var match *display.Error
+		switch err := bpf.Check(p.o.Plan, a); {
+		case errors.As(err, &match):
+			p.wrong(ErrWord, f.at+".match", err)
+		case err != nil:
+			p.wrong(ErrWord, f.at, err)
 		}
 	}
 	if r := a.Rewrite; r != nil {

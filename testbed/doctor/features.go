@@ -285,7 +285,7 @@ func socketFeatures() []feature {
 			place:    inNamespaces,
 			rootless: failsRootless,
 			tried:    "load a program of type SCHED_CLS",
-			gates:    "cls_bpf and TCX programs (no command needs them yet)",
+			gates:    "faults of packets at kernel links, bridges and routers",
 			remedy:   remedyRoot + ", on a kernel with CONFIG_BPF_SYSCALL",
 			try:      tryBPF(bpfSchedCLS),
 		},
