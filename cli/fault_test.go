@@ -2,11 +2,15 @@ package cli_test
 
 import (
 	"encoding/json"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"railbed/fabric/softswitch"
 	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/verdict"
 )
 
@@ -72,14 +76,89 @@ func TestFaultCommands(t *testing.T) {
 	}
 }
 
-// TestFaultsNeedSoftSwitches: the kernel's switches have none, and nothing changes.
-func TestFaultsNeedSoftSwitches(t *testing.T) {
+// slowHosts has links at a rate that a guest reaches even on a busy host.
+func slowHosts(name, kind string) string {
+	return strings.Replace(twoHostsOn(name, kind), "}}\n", "}, links: {default: {rate: 500kbit}}}\n", 1)
+}
+
+// kernelFault is a scenario in which a bridge loses the second of three requests.
+func kernelFault(name string) string {
+	return slowHosts(name, "bridge") + `steps:
+  - capture: {at: [all], file: run.pcapng}
+  - fault: {name: lost, where: h1--leaf1 b-to-a, match: icmp.type == 8, drop: {nth: [2]}}
+  - fault: {name: spoilt, where: "h0:eth0", match: icmp.type == 8, corrupt: {at: 90B, nth: [3]}}
+  - exec: {nodes: [h0], command: [ping, -4, -n, -c4, -i0.2, -W1, h1]}
+checks:
+  - packets: {drops: {reason: fault, count: "== 1"}}
+  - packets: {conservation: "*"}
+  - packets: {lossless: {from: h0}}
+  - packets: {rule: {name: answers, count: icmp.type == 0, at: h1, is: "== 2"}}
+`
+}
+
+// programsWork reports whether this process may load eBPF programs.
+func programsWork(t *testing.T) bool {
+	t.Helper()
+	return regexp.MustCompile(`(?m)^bpf-tc +ok `).MatchString(do(t, "doctor", "bpf-tc").stdout)
+}
+
+// TestFaultsWithoutPrograms: where nobody may load eBPF programs, faults at kernel links are UNSUPPORTED.
+func TestFaultsWithoutPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
+	if programsWork(t) {
+		t.Skip("this process may load eBPF programs: see TestFaultsOfPrograms")
+	}
 	const name = "cli-fault-kernel"
 	must(t, "up", writeFile(t, twoHostsOn(name, "router")))
 	t.Cleanup(func() { must(t, "down", name) })
 	got := do(t, "fault", "add", "h0", "--drop", "all", "-t", name)
-	if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "kind: soft") {
+	if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "load an eBPF program: ") ||
+		!strings.Contains(got.stderr, "kind: soft") {
 		t.Errorf("code %d, %q", got.code, got.stderr)
+	}
+	if all := must(t, "fault", "list", "-t", name, "-o", "json").stdout; strings.TrimSpace(all) != "[]" {
+		t.Errorf("faults %s", all)
+	}
+	run := do(t, "run", writeFile(t, kernelFault(name+"-run")), "--out", filepath.Join(t.TempDir(), "out"))
+	if run.code != verdict.ExitUnsupported || !strings.Contains(run.stdout+run.stderr, "bpf-tc") {
+		t.Errorf("code %d\n%s%s", run.code, run.stdout, run.stderr)
+	}
+}
+
+// TestFaultsOfPrograms harms packets at a bridge and at a node, in a guest whose kernel has BPF.
+func TestFaultsOfPrograms(t *testing.T) {
+	hosttest.Long(t)
+	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "bridge", "sch_tbf", "sch_ingress", "cls_bpf",
+		"overlay"}, CPUs: 2, Timeout: 5 * time.Minute}) {
+		return
+	}
+	const name = "cli-fault-guest"
+	if !programsWork(t) {
+		t.Fatal("the guest refuses eBPF programs")
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	if run := do(t, "run", writeFile(t, kernelFault(name)), "--out", out); run.code != verdict.ExitPass ||
+		!strings.Contains(run.stdout, "leaf1:p1 1 of 4") {
+		t.Errorf("code %d\n%s%s", run.code, run.stdout, run.stderr)
+	}
+	must(t, "up", writeFile(t, slowHosts(name, "router")))
+	t.Cleanup(func() {
+		must(t, "down", name)
+		noTrace(t, name)
+	})
+	ping := func() int {
+		return do(t, "exec", "h0", "-t", name, "--", "ping", "-4", "-c1", "-W1", "h1").code
+	}
+	must(t, "fault", "add", "leaf1", "--match", "icmp.type == 0", "--drop", "every: 2", "-t", name)
+	if first, second := ping(), ping(); first != 0 || second != 1 {
+		t.Errorf("pings end with %d and %d, want 0 and 1", first, second)
+	}
+	if shown := must(t, "fault", "clear", "--all", "-t", name).stdout; !strings.Contains(shown,
+		"drop every 2 of icmp.type == 0") {
+		t.Errorf("cleared\n%s", shown)
+	}
+	if code := ping(); code != 0 {
+		t.Errorf("a ping ends with %d after the fault was cleared", code)
 	}
 }

@@ -113,7 +113,7 @@ var notCompared = []struct{ paths, reason string }{
 	{`Messages\.(Count|Slowdowns\.Percentiles\.Count|Parts\.Times\.Count)`, "behind other numbers"},
 	{`Stacks\.(Figures|Columns|Rows\.Cells|Rows\.Part)`,
 		"one cell is the key of its row; Part is in the costs"},
-	{`Faults\.(Does|Places\..*)`, "of the plan, or parts of a number that is compared"},
+	{`Faults\.(Does|Joined|Refused|Places\..*)`, "of the plan, behind the verdict, or parts of a number"},
 	{`Stacks\.(Unit|Less)|Checks\.Values\.Unit`, "properties of a number"},
 	{`Containers|EventsDropped|Routing\.(Ended\..*|Reactions\.At)`, "events, in the order of time"},
 	{`Host\.Memory`, "in MiB"},

@@ -29,6 +29,7 @@ type (
 	Framing    = evidence.Framing
 	Empty      = evidence.Empty
 	FlowAddr   = evidence.FlowAddr
+	Harm       = evidence.Harm
 	QueuePairs = evidence.QueuePairs
 
 	Crossing     = ranks.Crossing

@@ -21,7 +21,9 @@ const (
 // Results of a program (include/uapi/linux/pkt_cls.h).
 const (
 	passes  = -1 // TC_ACT_UNSPEC: the next filter, if there is one
-	dropped = 2  // TC_ACT_SHOT
+	// TC_ACT_STOLEN loses the packet without a word. TC_ACT_SHOT would tell the sending socket, and a TCP
+	// connection would slow down although it has not missed an acknowledgement.
+	dropped = 4
 )
 
 // copied is the mark of a copy that a program sends, by which it recognises the copy. It spells "RALB".

@@ -109,7 +109,8 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer in.Close()
-	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Interrupted: file.ChangesState}
+	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Harm: e.harm,
+		Interrupted: file.ChangesState}
 	options.From, options.To = e.span(file, "")
 	follower := e.follower(file, p)
 	if follower != nil {

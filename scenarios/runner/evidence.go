@@ -24,6 +24,8 @@ type evidence struct {
 	fidelity  *report.Fidelity
 	// drops are the packets that the queues of kernel switches counted as dropped, by port.
 	drops map[string]uint64
+	// harm is what faults did at ports of kernel links and switches.
+	harm map[string]verify.Harm
 	// clock is the timeline's clock, or nil if the timeline did not run.
 	clock *clock.Clock
 	// keys decrypt packets, if the file asks for a key log. Otherwise keys is nil.

@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/fabric/bpf"
 	"railbed/fabric/softswitch"
 	"railbed/internal/clock"
@@ -153,8 +154,30 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 	all, err := tb.Faults(ctx)
 	for _, f := range all {
 		r.report.Faults = append(r.report.Faults, faultRow(&f))
+		if !r.Plan.Soft() {
+			r.evidence.addHarm(&f)
+		}
 	}
 	return err
+}
+
+// addHarm adds what a fault did at ports of kernel links and switches.
+func (e *evidence) addHarm(f *softswitch.FaultState) {
+	if e.harm == nil {
+		e.harm = map[string]verify.Harm{}
+	}
+	for _, at := range f.Places {
+		h := e.harm[at.Port]
+		switch {
+		case f.Drop != nil || f.Partition != nil:
+			h.Dropped += at.Hit
+		case f.Corrupt != nil || f.Truncate != nil:
+			h.Changed += at.Hit
+		case f.Duplicate != nil:
+			h.Copied += at.Hit
+		}
+		e.harm[at.Port] = h
+	}
 }
 
 func hasFaults(file *spec.Testbed) bool {
@@ -168,17 +191,24 @@ func hasFaults(file *spec.Testbed) bool {
 
 func faultRow(f *softswitch.FaultState) report.Fault {
 	row := report.Fault{Name: f.Name, Where: f.Where, Does: f.String(), Matched: f.Matched, Hit: f.Hit,
-		Places: []report.FaultPlace{}}
+		Joined: f.Joined, Refused: f.Refused, Places: []report.FaultPlace{}}
 	for _, at := range f.Places {
 		row.Places = append(row.Places, report.FaultPlace{Port: at.Port, Matched: at.Matched, Hit: at.Hit})
 	}
 	return row
 }
 
-// idleFault returns a reason for INCONCLUSIVE if a fault hit no packet and no program, or "".
+// idleFault returns a reason for INCONCLUSIVE if a fault hit no packet and no program, or not those that it
+// should have hit, or "".
 func idleFault(faults []report.Fault) string {
 	for _, f := range faults {
 		switch {
+		case f.Joined > 0:
+			return fmt.Sprintf("fault %s at %s counted %d times several segments of a connection as one packet: "+
+				"the connection began before the port had a fault", f.Name, f.Where, f.Joined)
+		case f.Refused > 0:
+			return fmt.Sprintf("fault %s at %s: the kernel let it change all but %d of its packets", f.Name, f.Where,
+				f.Refused)
 		case f.Hit > 0:
 		case slices.Contains([]string{spec.FaultCrashes, spec.FaultHangs}, strings.Fields(f.Does)[0]):
 			return strings.Replace(fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where), " at  ",

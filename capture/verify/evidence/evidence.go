@@ -139,6 +139,8 @@ type Capture struct {
 	// QueueDrops holds the packets that the queues of kernel switches counted as dropped, by port. It
 	// is nil when no counters were read.
 	QueueDrops map[string]uint64
+	// Harm is Options.Harm.
+	Harm map[string]Harm
 	// interrupted is Options.Interrupted.
 	interrupted func(link string) bool
 	// foreignPlan is the reason why the capture cannot be of the plan. It is "" where it can.
@@ -185,9 +187,28 @@ type Options struct {
 	// Drops holds the packets that the queues of kernel switches counted as dropped in that time,
 	// by port as "node:port". Nil means that no counters were read.
 	Drops map[string]uint64
+	// Harm holds what faults did at ports of kernel links and switches, by port as "node:port".
+	Harm map[string]Harm
 	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for
 	// a port without carrier. Nil means that no link was down.
 	Interrupted func(link string) bool
+}
+
+// Harm counts the packets that faults hit at a port of a kernel link or switch. Faults there leave no records,
+// and act before the packet reaches the port's tap.
+type Harm struct {
+	Dropped uint64
+	Changed uint64 // whose bytes changed, so that a capture has them as other packets
+	Copied  uint64
+}
+
+// HarmAt returns the sum of the harm at some ports.
+func (c *Capture) HarmAt(ports ...string) (sum Harm) {
+	for _, port := range ports {
+		h := c.Harm[port]
+		sum.Dropped, sum.Changed, sum.Copied = sum.Dropped+h.Dropped, sum.Changed+h.Changed, sum.Copied+h.Copied
+	}
+	return sum
 }
 
 // Run reads a capture and returns a result for each check, in the order of the checks. A truncated
@@ -206,6 +227,7 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 		from:        o.From,
 		to:          o.To,
 		QueueDrops:  o.Drops,
+		Harm:        o.Harm,
 		interrupted: o.Interrupted,
 		Railbed:     reader.Section().Application == "railbed", Dilation: 1,
 	}

@@ -274,10 +274,10 @@ func (k *conservation) Result() evidence.Result {
 	var forwarded, missing, odd, counted uint64
 	for _, s := range k.switches {
 		s.reconcile()
-		counted += s.judgeAll(&f, k.capture)
-		forwarded += s.forwarded
 		missing += s.untrimmed()
 		odd += s.extra + s.bare
+		counted += s.judgeAll(&f, k.capture)
+		forwarded += s.forwarded
 		r.Details = append(r.Details, s.line())
 	}
 	switch {
@@ -300,7 +300,7 @@ func (k *conservation) Result() evidence.Result {
 			missing, odd)
 	}
 	if counted > 0 {
-		r.Summary += fmt.Sprintf("; queues of kernel switches counted %d of the missing as dropped", counted)
+		r.Summary += fmt.Sprintf("; queues and faults of kernel switches account for %d of the missing", counted)
 	}
 	ports := k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
 	k.capture.Conclude(&r, evidence.Need{Ports: ports, AnyOrder: true}, f)

@@ -172,7 +172,7 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 			line += fmt.Sprintf(", not counting %d that were trimmed", s.trimmed)
 		}
 		if counted > 0 {
-			line += fmt.Sprintf(", not counting %d that its queues dropped", counted)
+			line += fmt.Sprintf(", not counting %d that its queues dropped or faults hit", counted)
 		}
 		if known {
 			*lines = append(*lines, line)
@@ -180,6 +180,9 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 			f.Unclear = append(f.Unclear, line+"; how many its queues dropped is not known")
 		}
 	}
+	harm := c.HarmAt(s.ports()...)
+	s.bare -= min(s.bare, harm.Changed) // each of them is missing, too
+	s.extra -= min(s.extra, harm.Copied)
 	if s.bare > 0 {
 		*lines = append(*lines, fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare))
 	}
@@ -196,17 +199,28 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	return explained
 }
 
-// counted returns the packets that the switch's own queues counted as dropped. The number is not
-// known for a kernel switch whose counters were not read. Drops of a soft switch are records of the
+// counted returns the packets that the switch's own queues counted as dropped, and those that faults dropped or
+// changed at its ports. The number is not known for a kernel switch whose counters were not read. Drops of a soft switch are records of the
 // capture, and are not counted here.
 func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	if s.plan == nil || s.plan.Soft != nil {
 		return 0, true
 	}
-	for _, port := range s.plan.Ports {
-		total += c.QueueDrops[s.name+":"+port.Name]
+	for _, port := range s.ports() {
+		total += c.QueueDrops[port]
 	}
-	return total, c.QueueDrops != nil
+	harm := c.HarmAt(s.ports()...)
+	return total + harm.Dropped + harm.Changed, c.QueueDrops != nil
+}
+
+// ports returns the switch's ports as node:port.
+func (s *switchState) ports() (names []string) {
+	if s.plan != nil {
+		for _, port := range s.plan.Ports {
+			names = append(names, s.name+":"+port.Name)
+		}
+	}
+	return names
 }
 
 func (s *switchState) line() string {

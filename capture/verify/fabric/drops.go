@@ -70,7 +70,13 @@ func (k *drops) Result() evidence.Result {
 		r.Name += " " + k.reason
 	}
 	var f evidence.Finding
-	counted := k.counted()
+	counted, harmed := k.counted(), k.capture.HarmAt(k.ports()...).Dropped
+	switch {
+	case k.reason == "" || k.From != "" || k.To != "":
+		counted += harmed
+	case k.reason == byFault: // the reason of each of them is known, and so is that of the others
+		k.dropped, counted = k.dropped+harmed, 0
+	}
 	dropped := k.dropped + counted
 	switch {
 	case k.passed+k.dropped+k.others+counted == 0:
@@ -81,12 +87,15 @@ func (k *drops) Result() evidence.Result {
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		f.Unclear = append(f.Unclear, fmt.Sprintf("kernel queues dropped another %d packets, whose flow "+
+		f.Unclear = append(f.Unclear, fmt.Sprintf("kernel queues and faults dropped another %d packets, whose flow "+
 			"and reason are not known", counted))
 	}
 	if counted > 0 {
 		r.Details = append(r.Details, fmt.Sprintf("kernel queues at the chosen ports counted %d drops",
-			counted))
+			counted-min(counted, harmed)))
+	}
+	if harmed > 0 {
+		r.Details = append(r.Details, fmt.Sprintf("faults at the chosen kernel ports dropped %d", harmed))
 	}
 	r.Measured["dropped"] = float64(dropped)
 	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {

@@ -136,6 +136,19 @@ func (k *lossless) drop(p *evidence.Packet) {
 	}
 }
 
+// switchPorts returns the ports of the plan's switches, as node:port. A fault at a NIC acts before the NIC's tap.
+func (k *lossless) switchPorts() (ports []string) {
+	if k.capture.Plan == nil {
+		return nil
+	}
+	for _, sw := range k.capture.Plan.Switches {
+		for _, port := range sw.Ports {
+			ports = append(ports, sw.Name+":"+port.Name)
+		}
+	}
+	return ports
+}
+
 // exemplify keeps the first packets that were lost as examples.
 func (k *lossless) exemplify(j journey) {
 	if len(k.examples) < 5 {
@@ -156,9 +169,17 @@ func (k *lossless) Result() evidence.Result {
 		"under-way": float64(t.underWay + t.untold), "by-fault": float64(k.harmed + t.excused),
 	}}
 	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
-	if t.strays > 0 && k.priority < 0 {
+	harm := k.capture.HarmAt(k.switchPorts()...)
+	explained := min(t.lost, harm.Dropped+harm.Changed)
+	if explained == t.lost {
+		f.Absent, k.examples = nil, nil
+	} else if explained > 0 {
+		f.Absent = append(f.Absent, fmt.Sprintf("faults of kernel links and switches hit only %d of these",
+			explained))
+	}
+	if strays := t.strays - min(t.strays, harm.Changed); strays > 0 && k.priority < 0 {
 		f.Absent = append(f.Absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",
-			t.strays))
+			strays))
 	}
 	f.Absent = append(f.Absent, k.examples...)
 	if k.refused > 0 {
@@ -184,6 +205,9 @@ func (k *lossless) Result() evidence.Result {
 	if t.excused > 0 {
 		r.Summary += fmt.Sprintf(", %d did not arrive as they left because a fault changed, held or "+
 			"misrouted them", t.excused)
+	}
+	if explained > 0 {
+		r.Summary += fmt.Sprintf(", %d of the lost ones were hit by faults", explained)
 	}
 	if t.untold > 0 {
 		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)
