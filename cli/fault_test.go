@@ -91,7 +91,7 @@ func kernelFault(name string) string {
 checks:
   - packets: {drops: {reason: fault, count: "== 1"}}
   - packets: {conservation: "*"}
-  - packets: {lossless: {from: h0}}
+  - packets: {lossless: {}}
   - packets: {rule: {name: answers, count: icmp.type == 0, at: h1, is: "== 2"}}
 `
 }

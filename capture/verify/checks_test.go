@@ -292,6 +292,61 @@ func TestQueueDropsExplain(t *testing.T) {
 	}
 }
 
+// TestHarmExplains: what faults dropped or changed at kernel switches is no violation, and not more than that.
+func TestHarmExplains(t *testing.T) {
+	for _, test := range []struct {
+		harm Harm
+		// spoil harms a packet from the port of the switch on.
+		spoil func(s *verifytest.Scene, id uint64, at int64)
+		want  []verdict.Verdict // of each check
+	}{
+		{Harm{}, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Dropped: 1}, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Dropped: 2}, lose, []verdict.Verdict{pass, pass, unclear, pass}},
+		{Harm{Copied: 2}, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{}, spoil, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Changed: 2}, spoil, []verdict.Verdict{pass, pass, unclear, fail}},
+		{Harm{Dropped: 2}, spoil, []verdict.Verdict{fail, fail, fail, pass}},
+	} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(
+			t, strings.Replace(verifytest.ClusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
+		s.Ring(4)
+		s.Harm = map[string]Harm{"leaf1:p0": test.harm}
+		for range 2 {
+			id := s.Packet("h1:eth0", true)
+			test.spoil(s, id, s.Of(id, "leaf1:p1", false).Time)
+			// so that packet finds another
+			s.Change(func(k verifytest.Sighting) bool {
+				return k.ID == id
+			}, func(k *verifytest.Sighting) { k.Length = verifytest.Segment })
+		}
+		results, _ := s.Run(fabric.NewConservation("leaf1"), fabric.NewLossless(&spec.LosslessCheck{}),
+			fabric.NewLossless(&spec.LosslessCheck{From: "h1"}),
+			fabric.NewDrops(&spec.DropsCheck{Reason: "fault", Count: "== 2"}))
+		for i, r := range results {
+			if r.Verdict != test.want[i] {
+				t.Errorf("%+v: want %s: %v", test.harm, test.want[i], r)
+			}
+		}
+	}
+}
+
+// lose removes a packet after a time.
+func lose(s *verifytest.Scene, id uint64, at int64) {
+	s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
+}
+
+// spoil makes another packet of a packet after a time.
+func spoil(s *verifytest.Scene, id uint64, at int64) {
+	s.IDs++
+	other := s.IDs
+	s.Change(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at }, func(k *verifytest.Sighting) {
+		k.ID, k.Frame = other, slices.Clone(k.Frame)
+		k.Frame[40] ^= 1 // in the sequence number
+	})
+}
+
 func TestHostLoad(t *testing.T) {
 	for _, c := range []struct {
 		load   HostLoad

@@ -171,11 +171,15 @@ func (k *lossless) Result() evidence.Result {
 	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
 	harm := k.capture.HarmAt(k.switchPorts()...)
 	explained := min(t.lost, harm.Dropped+harm.Changed)
-	if explained == t.lost {
-		f.Absent, k.examples = nil, nil
-	} else if explained > 0 {
+	switch {
+	case explained < t.lost && explained > 0:
 		f.Absent = append(f.Absent, fmt.Sprintf("faults of kernel links and switches hit only %d of these",
 			explained))
+	case explained > 0 && (k.From != "" || k.To != ""):
+		f.Absent, f.Unclear, k.examples = nil, append(f.Unclear, fmt.Sprintf("%d packets were lost, and faults "+
+			"of kernel links and switches hit as many, whose flows are not known", explained)), nil
+	case explained > 0:
+		f.Absent, k.examples = nil, nil
 	}
 	if strays := t.strays - min(t.strays, harm.Changed); strays > 0 && k.priority < 0 {
 		f.Absent = append(f.Absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",

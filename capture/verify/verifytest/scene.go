@@ -83,7 +83,8 @@ type Scene struct {
 	Uplink func(flow, paths int) int
 	// Drops are the counts of the taps; Write leaves these packets out.
 	Drops       map[string]uint64
-	Queues      map[string]uint64 // packets that the kernel's queues dropped, by port
+	Queues      map[string]uint64        // packets that the kernel's queues dropped, by port
+	Harm        map[string]evidence.Harm // what faults did at ports of kernel switches
 	Interrupted func(link string) bool
 	Limited     map[string]uint64
 	Untapped    map[string]bool
@@ -329,7 +330,7 @@ func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 
 // Options returns the options with which the scene's capture is judged.
 func (s *Scene) Options() evidence.Options {
-	return evidence.Options{Plan: s.Plan, Drops: s.Queues, Interrupted: s.Interrupted}
+	return evidence.Options{Plan: s.Plan, Drops: s.Queues, Harm: s.Harm, Interrupted: s.Interrupted}
 }
 
 // Write makes the capture, as package capture writes it.
