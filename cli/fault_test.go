@@ -78,7 +78,7 @@ func TestFaultCommands(t *testing.T) {
 
 // slowHosts has links at a rate that a guest reaches even on a busy host.
 func slowHosts(name, kind string) string {
-	return strings.Replace(twoHostsOn(name, kind), "}}\n", "}, links: {default: {rate: 500kbit}}}\n", 1)
+	return strings.Replace(twoHostsOn(name, kind), "}}\n", "}, links: {default: {rate: 100kbit}}}\n", 1)
 }
 
 // kernelFault is a scenario in which a bridge loses the second of three requests.
