@@ -26,9 +26,9 @@ UNRACED := nodes/vm scenarios/runner workloads/worker testbed cli capture/displa
 RACED_JOBS := ^(TestControls|TestJobs|TestEndOfAProcess)$$
 # These run the test's program, or a peer, in a virtual machine with an emulated processor, on which the
 # detector takes a minute more. The other tests of their packages are tested with it.
-GUESTS := TestClockThatIsSet TestNetem TestRping TestUnmodifiedPrograms TestGuestsStartNothingInNetnsNodes \
-	TestGuestsAndContainersOfAStep
-GUESTS_IN := capture fabric transports/roce transports/roce/perftest workloads/stacks/rsh
+GUESTS := TestClockThatIsSet TestNetem TestPrograms TestKernelFaults TestRping TestUnmodifiedPrograms \
+	TestGuestsStartNothingInNetnsNodes TestGuestsAndContainersOfAStep
+GUESTS_IN := capture fabric fabric/bpf transports/roce transports/roce/perftest workloads/stacks/rsh
 # These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
 ALONE := capture fabric fabric/link fabric/port fabric/softswitch/live fabric/softswitch/queue \
 	scenarios/runner

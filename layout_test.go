@@ -81,6 +81,7 @@ var fences = []fence{
 	{"github.com/vishvananda/", in("internal/kernel"), "internal/kernel",
 		"one place speaks netlink, and reads back what it set"},
 	{"github.com/google/nftables", source.isTest, "tests", "it makes no tables that end with their owner"},
+	{"github.com/cilium/", in("fabric/bpf"), "fabric/bpf", "one place makes programs for the kernel"},
 	{"github.com/chromedp/", source.isTest, "tests", "it drives a browser"},
 	{"github.com/google/gopacket", inCaptureOrTest, "capture and tests",
 		"one decoder; the data path does not allocate layers"},

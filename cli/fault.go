@@ -21,9 +21,10 @@ func newFaultCommand(a *app) *cobra.Command {
 		Short: "Harm chosen packets of a running testbed, and see what was hit",
 		Long: `Harm chosen packets of a running testbed where they leave a port: drop, delay, reorder,
 duplicate, corrupt, rewrite, truncate, trim, mark, mirror or misroute them, limit their
-rate, or answer them with pauses. Or partition the nodes, or reboot a switch. This needs
-soft switches. In files, the step fault: does the same, and can also crash or hang nodes.
-fault plan needs no testbed: it finds the places of faults in a file.`,
+rate, or answer them with pauses. Or partition the nodes, or reboot a switch. At kernel
+links, bridges and routers it needs root, and can only drop, duplicate, corrupt, truncate,
+mark and partition. In files, the step fault: does the same, and can also crash or hang
+nodes. fault plan needs no testbed: it finds the places of faults in a file.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -22,6 +22,7 @@ import (
 
 // TestKernelFaults harms packets at kernel links, bridges and routers, in a guest whose kernel has BPF.
 func TestKernelFaults(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "bridge", "sch_tbf", "sch_ingress", "cls_bpf"},
 		CPUs: 2, Timeout: 5 * time.Minute}) {
@@ -168,6 +169,9 @@ func (r *harmedRig) ends(t *testing.T) {
 func (r *harmedRig) connection(t *testing.T) {
 	r.add(t, "{name: f, where: 'h0:eth0', match: tcp.len > 0, drop: {nth: [3, 20]}}")
 	r.add(t, "{name: g, where: 'h1--leaf1 b-to-a', match: tcp.len > 0, corrupt: {at: 200B, nth: [30]}}")
+	// The NIC's kernel computes the checksum after the fault, which must not repair it.
+	r.add(t, "{name: h, where: 'h0:eth0', match: tcp.len > 0, corrupt: {at: 301B, nth: [40]}}")
+	r.add(t, "{name: i, where: 'h0:eth0', match: tcp.len > 0, corrupt: {nth: [60]}}")
 	sent := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
 	if got := exchange(t, r.ns["h0"], r.ns["h1"], addrs(r.plan, "h1")[0], sent); !bytes.Equal(got, sent) {
 		t.Errorf("%d bytes arrived, want the %d that were sent", len(got), len(sent))

@@ -94,6 +94,9 @@ func compile(f *spec.Fault, match string) (*Fault, error) {
 	if f.Mark != nil {
 		made.needs[display.IPv4Header], made.needs[display.IPv6Header] = true, true
 	}
+	if f.Corrupt != nil {
+		made.needs[display.TCPHeader] = true
+	}
 	_, err := program([]*Fault{made})
 	return made, err
 }

@@ -20,7 +20,7 @@ const (
 
 // Results of a program (include/uapi/linux/pkt_cls.h).
 const (
-	passes  = -1 // TC_ACT_UNSPEC: the next filter, if there is one
+	passes = -1 // TC_ACT_UNSPEC: the next filter, if there is one
 	// TC_ACT_STOLEN loses the packet without a word. TC_ACT_SHOT would tell the sending socket, and a TCP
 	// connection would slow down although it has not missed an acknowledgement.
 	dropped = 4
@@ -288,8 +288,62 @@ func (h *harm) unlessRefused() {
 // flip flips the bits of R8 in the byte at R7.
 func (h *harm) flip() {
 	h.load(asm.R7, 0, 1, h.next)
-	h.add(asm.Xor.Reg(asm.R0, asm.R8))
+	h.add(asm.Mov.Reg(asm.R9, asm.R0), asm.Xor.Reg(asm.R8, asm.R0), asm.Mov.Reg(asm.R0, asm.R8))
 	h.store(asm.R7, 0)
+	h.keepChecksum()
+}
+
+// The TCP checksum (RFC 9293, 3.1).
+const (
+	tcpChecksum    = 16 // its offset in the header
+	checksumBytes  = 2
+	ofPseudoHeader = 1 << 4 // BPF_F_PSEUDO_HDR
+)
+
+// keepChecksum keeps the TCP checksum of a packet that changed as it was before, so that it is wrong now. At the
+// NIC of a node the kernel computes it only later, over the changed bytes: the field then has the sum of the
+// pseudo-header, to which keepChecksum adds what the change takes away. R7 has the offset of the byte that
+// changed, R8 the byte, and R9 the byte that it was.
+func (h *harm) keepChecksum() {
+	kept, low := h.label("kept"), h.label("low")
+	slot := h.slots[display.TCPHeader][0]
+	h.add(
+		asm.LoadMem(asm.R2, asm.RFP, slot+4, asm.Word),
+		asm.JEq.Imm(asm.R2, 0, kept), // no TCP
+		asm.LoadMem(asm.R1, asm.RFP, slot, asm.Word),
+		asm.JLT.Reg(asm.R7, asm.R1, kept),
+		asm.JGE.Reg(asm.R7, asm.R2, kept),
+		asm.Sub.Reg(asm.R7, asm.R1),
+		asm.JEq.Imm(asm.R7, tcpChecksum, kept),
+		asm.JEq.Imm(asm.R7, tcpChecksum+1, kept),
+		asm.And.Imm(asm.R7, 1),
+		asm.JNE.Imm(asm.R7, 0, low),
+		asm.LSh.Imm(asm.R8, 8),
+		asm.LSh.Imm(asm.R9, 8),
+	)
+	h.place(low)
+	h.add(
+		asm.HostTo(asm.BE, asm.R8, asm.Half),
+		asm.HostTo(asm.BE, asm.R9, asm.Half),
+		asm.LoadMem(asm.R7, asm.RFP, slot, asm.Word),
+		asm.Add.Imm(asm.R7, tcpChecksum),
+	)
+	// The first call changes every checksum. The second changes back those that the kernel computes no more.
+	for _, call := range []struct {
+		from, to asm.Register
+		flags    int32
+	}{{asm.R8, asm.R9, checksumBytes | ofPseudoHeader}, {asm.R9, asm.R8, checksumBytes}} {
+		h.add(
+			asm.Mov.Reg(asm.R1, packet),
+			asm.Mov.Reg(asm.R2, asm.R7),
+			asm.Mov.Reg(asm.R3, call.from),
+			asm.Mov.Reg(asm.R4, call.to),
+			asm.Mov.Imm(asm.R5, call.flags),
+			asm.FnL4CsumReplace.Call(),
+		)
+		h.unlessRefused()
+	}
+	h.place(kept)
 }
 
 // store stores the byte in R0 in the packet.

@@ -204,8 +204,8 @@ func idleFault(faults []report.Fault) string {
 	for _, f := range faults {
 		switch {
 		case f.Joined > 0:
-			return fmt.Sprintf("fault %s at %s counted %d times several segments of a connection as one packet: "+
-				"the connection began before the port had a fault", f.Name, f.Where, f.Joined)
+			return fmt.Sprintf("fault %s at %s counted %d times several packets as one: a program sent a "+
+				"batch, or a connection began before the port had a fault", f.Name, f.Where, f.Joined)
 		case f.Refused > 0:
 			return fmt.Sprintf("fault %s at %s: the kernel let it change all but %d of its packets", f.Name, f.Where,
 				f.Refused)
