@@ -102,7 +102,7 @@ func programsWork(t *testing.T) bool {
 	return regexp.MustCompile(`(?m)^bpf-tc +ok `).MatchString(do(t, "doctor", "bpf-tc").stdout)
 }
 
-// TestFaultsWithoutPrograms: where nobody may load eBPF programs, faults at kernel links are UNSUPPORTED.
+// TestFaultsWithoutPrograms: if the user may not load eBPF programs, faults at kernel links are UNSUPPORTED.
 func TestFaultsWithoutPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	if programsWork(t) {
@@ -129,8 +129,8 @@ func TestFaultsWithoutPrograms(t *testing.T) {
 func TestFaultsOfPrograms(t *testing.T) {
 	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "bridge", "sch_tbf", "sch_ingress", "cls_bpf",
-		"overlay"}, CPUs: 2, Timeout: 5 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "bridge", "sch_tbf", "sch_ingress",
+		"cls_bpf", "overlay"}, CPUs: 2, Timeout: 5 * time.Minute}) {
 		return
 	}
 	const name = "cli-fault-guest"

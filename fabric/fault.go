@@ -44,8 +44,8 @@ func (f *Fabric) ClearFaults(names ...string) ([]softswitch.FaultState, error) {
 // errClosed is the error of changes after Close.
 var errClosed = errors.New("the fabric is closed")
 
-// KernelFaults returns the faults at kernel links and switches that were added and not cleared, in the order in
-// which they began. The faults of soft switches are in their state.
+// KernelFaults returns the faults at kernel links and switches that were added and not cleared, in the order
+// in which they began. The faults of soft switches are in their state.
 func (f *Fabric) KernelFaults() ([]softswitch.FaultState, error) {
 	f.lock.Lock()
 	defer f.lock.Unlock()

@@ -57,8 +57,8 @@ func monotonic() (uint64, error) {
 	return uint64(now.Nano()), nil
 }
 
-// addKernelFault compiles, loads and attaches the programs of a fault. If one of them fails, the ports have the
-// programs that they had before.
+// addKernelFault compiles, loads and attaches the programs of a fault. If one of them fails, the ports have
+// the programs that they had before.
 func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
 	if slices.ContainsFunc(f.faults, func(one *kernelFault) bool { return one.Name == of.Name }) {
 		return errors.New("a fault of this name is in force; clear it first")

@@ -24,8 +24,8 @@ import (
 func TestKernelFaults(t *testing.T) {
 	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
-	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "bridge", "sch_tbf", "sch_ingress", "cls_bpf"},
-		CPUs: 2, Timeout: 5 * time.Minute}) {
+	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "bridge", "sch_tbf", "sch_ingress",
+		"cls_bpf"}, CPUs: 2, Timeout: 5 * time.Minute}) {
 		return
 	}
 	for _, kind := range []string{"router", "bridge"} {
@@ -47,8 +47,8 @@ type harmedRig struct {
 
 func buildHarmed(t *testing.T, kind string) *harmedRig {
 	t.Helper()
-	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: "+kind+
-		"}}\n")
+	p := plantest.Compile(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, "+
+		"switch: {kind: "+kind+"}}\n")
 	for i := range p.Links { // as fast as the guest can
 		p.Links[i].AToB.Rate, p.Links[i].BToA.Rate = 0, 0
 	}
@@ -84,8 +84,8 @@ func (r *harmedRig) clear(t *testing.T) []softswitch.FaultState {
 // arrived sends numbered datagrams from h0 to h1, and returns the numbers that arrive.
 func (r *harmedRig) arrived(t *testing.T, count int) (numbers []int) {
 	t.Helper()
-	for _, a := range datagrams(t, r.ns["h0"], r.ns["h1"], addrs(r.plan, "h1")[0], load{count: count, length: 100,
-		gap: 2 * time.Millisecond}) {
+	for _, a := range datagrams(t, r.ns["h0"], r.ns["h1"], addrs(r.plan, "h1")[0],
+		load{count: count, length: 100, gap: 2 * time.Millisecond}) {
 		numbers = append(numbers, a.number)
 	}
 	return numbers
@@ -99,15 +99,18 @@ func (r *harmedRig) datagrams(t *testing.T) {
 	}{
 		{[]string{"{name: f, where: 'h0:eth0', match: udp, drop: {nth: [2, 5]}}"}, []int{0, 2, 3, 5, 6, 7},
 			[]uint64{8}, []uint64{2}},
-		{[]string{"{name: f, where: h1--leaf1 b-to-a, match: udp, drop: {every: 3}}"}, []int{0, 1, 3, 4, 6, 7},
+		{[]string{"{name: f, where: h1--leaf1 b-to-a, match: udp, drop: {every: 3}}"},
+			[]int{0, 1, 3, 4, 6, 7},
 			[]uint64{8}, []uint64{2}},
-		{[]string{"{name: f, where: 'h0:eth0', match: udp, duplicate: {nth: [3]}}"}, []int{0, 1, 2, 2, 3, 4, 5, 6, 7},
+		{[]string{"{name: f, where: 'h0:eth0', match: udp, duplicate: {nth: [3]}}"},
+			[]int{0, 1, 2, 2, 3, 4, 5, 6, 7},
 			[]uint64{8}, []uint64{1}},
 		{[]string{"{name: f, where: h1--leaf1 b-to-a, match: udp, duplicate: {nth: [8]}}"},
 			[]int{0, 1, 2, 3, 4, 5, 6, 7, 7}, []uint64{8}, []uint64{1}},
 		{[]string{"{name: f, where: h1--leaf1 b-to-a, match: udp, corrupt: {at: 80B, nth: [4]}}"},
 			[]int{0, 1, 2, 4, 5, 6, 7}, []uint64{8}, []uint64{1}},
-		{[]string{"{name: f, where: 'h0:eth0', match: udp, truncate: {to: 60B, nth: [1]}}"}, []int{1, 2, 3, 4, 5, 6, 7},
+		{[]string{"{name: f, where: 'h0:eth0', match: udp, truncate: {to: 60B, nth: [1]}}"},
+			[]int{1, 2, 3, 4, 5, 6, 7},
 			[]uint64{8}, []uint64{1}},
 		{[]string{"{name: f, partition: [[h0], [h1]]}"}, nil, []uint64{8}, []uint64{8}},
 		// The second fault does not count what the first one drops, nor the copy.
@@ -234,7 +237,8 @@ func (r *harmedRig) repairs(t *testing.T) {
 	if out, err := in(t, r.ns["h0"], "tc", "qdisc", "delete", "dev", "eth0", "clsact"); err != nil {
 		t.Fatal(out)
 	}
-	if err := r.Verify(context.Background()); err == nil || !strings.Contains(err.Error(), "kernel has no clsact") {
+	if err := r.Verify(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "kernel has no clsact") {
 		t.Errorf("Verify says %v", err)
 	}
 	if _, err := r.Repair(context.Background()); err != nil {

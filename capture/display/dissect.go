@@ -184,8 +184,8 @@ func (p *Packet) ipv4(at, end int) {
 	}
 }
 
-// ExtensionHeaders are the numbers of the extension headers of IPv6 with a length: hop-by-hop options, routing
-// and destination options (RFC 8200, 4).
+// ExtensionHeaders are the numbers of the extension headers of IPv6 with a length: hop-by-hop options,
+// routing and destination options (RFC 8200, 4).
 var ExtensionHeaders = []uint8{0, 43, 60}
 
 // FragmentExtension is the number of the fragment header of IPv6, which has eight bytes.

@@ -61,8 +61,8 @@ type Operand struct {
 	values func(p *Packet, to []value) []value
 }
 
-// ByteRange is a part of a value: Length bytes from an offset, or to the end if Length is negative. A negative
-// offset counts from the end.
+// ByteRange is a part of a value: Length bytes from an offset, or to the end if Length is negative. A
+// negative offset counts from the end.
 type ByteRange struct{ From, Length int }
 
 // fromEnd reports whether the part depends on where the value ends.

@@ -220,7 +220,8 @@ var protocols = []struct {
 	{"vlan", VLANHeader},
 	{"arp", ARPHeader},
 	{"macc", ControlHeader},
-	{"ip", IPv4Header}, {"ipv6", IPv6Header}, {"icmp", ICMPHeader}, {"icmpv6", ICMPv6Header}, {"udp", UDPHeader},
+	{"ip", IPv4Header}, {"ipv6", IPv6Header}, {"icmp", ICMPHeader}, {"icmpv6", ICMPv6Header},
+	{"udp", UDPHeader},
 	{"tcp", TCPHeader},
 	{"infiniband", InfinibandHeader},
 	{"infiniband.bth", BTHHeader},
@@ -323,7 +324,9 @@ var computed = []struct {
 		}
 		return number(*p.context.Rank), true
 	}},
-	{"railbed", Protocol, FrameHeader, func(p *Packet, _ layer) (value, bool) { return value{}, p.annotated }},
+	{"railbed", Protocol, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+		return value{}, p.annotated
+	}},
 }
 
 func number(n int) value { return value{n: int64(n)} }

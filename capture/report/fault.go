@@ -16,8 +16,8 @@ type Fault struct {
 	// were killed or stopped.
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
-	// Joined is the number of matches at kernel links that were several packets of a connection in one. Refused
-	// is the number of packets there that the kernel did not let the fault change.
+	// Joined is the number of matches at kernel links that were several packets of a connection in one.
+	// Refused is the number of packets there that the kernel did not let the fault change.
 	Joined  uint64 `json:"joined,omitempty"`
 	Refused uint64 `json:"refused,omitempty"`
 	// Places are the ports at which packets matched, or the nodes of a crash or hang.

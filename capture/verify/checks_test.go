@@ -292,7 +292,8 @@ func TestQueueDropsExplain(t *testing.T) {
 	}
 }
 
-// TestHarmExplains: what faults dropped or changed at kernel switches is no violation, and not more than that.
+// TestHarmExplains: what faults dropped or changed at kernel switches is no violation, and not more than
+// that.
 func TestHarmExplains(t *testing.T) {
 	for _, test := range []struct {
 		harm Harm
@@ -341,7 +342,8 @@ func lose(s *verifytest.Scene, id uint64, at int64) {
 func spoil(s *verifytest.Scene, id uint64, at int64) {
 	s.IDs++
 	other := s.IDs
-	s.Change(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at }, func(k *verifytest.Sighting) {
+	later := func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at }
+	s.Change(later, func(k *verifytest.Sighting) {
 		k.ID, k.Frame = other, slices.Clone(k.Frame)
 		k.Frame[40] ^= 1 // in the sequence number
 	})

@@ -45,8 +45,8 @@ func (a *assembler) jump(label string) { a.add(asm.Ja.Label(label)) }
 // scratch is the place of the eight bytes that load uses.
 const scratch int16 = -8
 
-// load loads up to eight bytes of the packet, from the offset in register at plus plus on, to R0 as a number in
-// network order. It jumps to missing if the packet does not have all these bytes.
+// load loads up to eight bytes of the packet, from the offset in register at plus plus on, to R0 as a number
+// in network order. It jumps to missing if the packet does not have all these bytes.
 func (a *assembler) load(at asm.Register, plus, length int, missing string) {
 	a.add(
 		asm.Mov.Imm(asm.R1, 0),
@@ -84,8 +84,8 @@ func number(to asm.Register, n uint64) asm.Instruction {
 // finish returns the program without the instructions that no path reaches: the kernel refuses such programs.
 func (a *assembler) finish() (asm.Instructions, error) {
 	if a.frame > stackBytes {
-		return nil, fmt.Errorf("the filter reads too many headers: it needs %d bytes of a stack of %d", a.frame,
-			stackBytes)
+		return nil, fmt.Errorf("the filter reads too many headers: it needs %d bytes of a stack of %d",
+			a.frame, stackBytes)
 	}
 	at, err := a.code.SymbolOffsets()
 	if err != nil {

@@ -1,11 +1,11 @@
 // Package bpf is the back end of packet faults for the kernel's links, bridges and routers. It compiles the
-// faults of a port to an eBPF program, which the kernel runs for each packet that the port sends (clsact,
-// tc-bpf(8)), before the packet enters the port's queue.
+// faults of a port to an eBPF program (clsact, tc-bpf(8)). The kernel runs the program for each packet that
+// the port sends, before the packet enters the port's queue.
 //
 // The filters and the choice of packets mean the same as at soft switches (package softswitch). Three things
 // differ. Faults act before the packet's time on the link, not after it. The draws of share depend on the
-// number of the packet among those that matched, and not on its flow, which a program does not know. A program
-// reads at most two IP packets in each other and four extension headers of IPv6.
+// number of the packet among those that matched, and not on its flow, which a program does not know. A
+// program reads at most two IP packets in each other and four extension headers of IPv6.
 package bpf
 
 import (
@@ -71,15 +71,16 @@ func compile(f *spec.Fault, match string) (*Fault, error) {
 	made := &Fault{Fault: *f, needs: map[display.Header]bool{}}
 	key, pick := f.Action()
 	if !slices.Contains(spec.KernelFaultActions, key) {
-		return nil, fmt.Errorf("%s is not possible at a kernel link or switch; use soft switches (kind: soft)", key)
+		return nil, fmt.Errorf("%s is not possible at a kernel link or switch; use soft switches "+
+			"(kind: soft)", key)
 	}
 	if !pick.Flows.IsZero() {
-		return nil, errors.New("flows: is not possible at a kernel link or switch, whose programs know no flows; " +
-			"use share:, or soft switches (kind: soft)")
+		return nil, errors.New("flows: is not possible at a kernel link or switch, whose programs know no " +
+			"flows; use share:, or soft switches (kind: soft)")
 	}
 	if len(pick.Nth) > maxNth {
-		return nil, fmt.Errorf("nth lists %d packets; want at most %d at a kernel link or switch", len(pick.Nth),
-			maxNth)
+		return nil, fmt.Errorf("nth lists %d packets; want at most %d at a kernel link or switch",
+			len(pick.Nth), maxNth)
 	}
 	made.pick, made.chance = pick, draw.NewChance(pick.Share)
 	if match != "" {

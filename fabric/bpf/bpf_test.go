@@ -33,7 +33,8 @@ func TestCheck(t *testing.T) {
 		{"udp || vlan.id == 3", "drop: {}", "column 8: vlan.id is not readable"},
 		{"railbed_gfc", "drop: {}", "column 1: railbed_gfc is not readable: only soft switches"},
 		{"udp == 01:02", "drop: {}", "column 1: a comparison of the bytes of udp is not possible"},
-		{"eth.src == ip.src", "drop: {}", "column 1: eth.src, which is an Ethernet address, compared with ip.src"},
+		{"eth.src == ip.src", "drop: {}",
+			"column 1: eth.src, which is an Ethernet address, compared with ip.src"},
 	} {
 		_, err := compile(parse(t, `{where: all, match: '`+test.match+`', `+test.action+`}`), test.match)
 		switch {

@@ -27,8 +27,8 @@ type Loaded struct {
 	counts *ebpf.Map
 }
 
-// Load makes the counters of a fault. The error is a *verdict.UnsupportedError if the kernel does not let this
-// process load programs.
+// Load makes the counters of a fault. The error is a *verdict.UnsupportedError if the kernel does not let
+// this process load programs.
 func Load(f *Fault) (*Loaded, error) {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: "railbed_fault", Type: ebpf.Array, KeySize: 4,
 		ValueSize: countBytes, MaxEntries: 1})
@@ -55,8 +55,8 @@ type Program struct {
 	id     ebpf.ProgramID
 }
 
-// NewProgram loads the program of a port with faults, which act in this order. The error is a *VerifierError if
-// the kernel's verifier refuses the program.
+// NewProgram loads the program of a port with faults, which act in this order. The error is a *VerifierError
+// if the kernel's verifier refuses the program.
 func NewProgram(faults []*Loaded) (*Program, error) {
 	var compiled []*Fault
 	for _, f := range faults {

@@ -57,8 +57,8 @@ func supported(f *display.Filter) (map[display.Header]bool, error) {
 		}
 		if e.Right != nil && e.Left.Kind != e.Right.Kind && e.Left.Kind > display.Seconds {
 			return &display.Error{Filter: f.String(), Column: e.Column, Want: "two fields of the same kind",
-				What: fmt.Sprintf("%s, which is %s, compared with %s, which is %s, at a kernel link or switch",
-					e.Left.Name, e.Left.Kind, e.Right.Name, e.Right.Kind)}
+				What: fmt.Sprintf("%s, which is %s, compared with %s, which is %s, at a kernel link or "+
+					"switch", e.Left.Name, e.Left.Kind, e.Right.Name, e.Right.Kind)}
 		}
 		return nil
 	}

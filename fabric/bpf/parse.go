@@ -132,8 +132,8 @@ func (p *parser) tags() {
 // sixth marks a protocol number as one of IPv6. ICMP of one version means nothing in the other.
 const sixth = 1 << 8
 
-// datagram generates the parser of an IP packet, which begins at one of two labels. It returns the labels of a
-// packet that this one quotes.
+// datagram generates the parser of an IP packet, which begins at one of two labels. It returns the labels of
+// a packet that this one quotes.
 func (p *parser) datagram(level int, ip [2]string) (quoted [2]string) {
 	transport := p.label("transport")
 	p.place(ip[0])
@@ -146,7 +146,10 @@ func (p *parser) datagram(level int, ip [2]string) (quoted [2]string) {
 	udp, tcp := p.label("udp"), p.label("tcp")
 	icmp := [2]string{p.label("icmp"), p.label("icmpv6-")}
 	for _, family := range []int32{0, sixth} {
-		p.add(asm.JEq.Imm(next, family|wire.ProtocolUDP, udp), asm.JEq.Imm(next, family|wire.ProtocolTCP, tcp))
+		p.add(
+			asm.JEq.Imm(next, family|wire.ProtocolUDP, udp),
+			asm.JEq.Imm(next, family|wire.ProtocolTCP, tcp),
+		)
 	}
 	p.add(
 		asm.JEq.Imm(next, wire.ProtocolICMPv4, icmp[0]),

@@ -110,7 +110,7 @@ type harm struct {
 	*Fault
 	number int // among the port's faults
 	copies int16
-	next   string // label of what follows the fault
+	next   string // label of the code after the fault
 	slots  map[display.Header][]int16
 }
 
@@ -300,10 +300,10 @@ const (
 	ofPseudoHeader = 1 << 4 // BPF_F_PSEUDO_HDR
 )
 
-// keepChecksum keeps the TCP checksum of a packet that changed as it was before, so that it is wrong now. At the
-// NIC of a node the kernel computes it only later, over the changed bytes: the field then has the sum of the
-// pseudo-header, to which keepChecksum adds what the change takes away. R7 has the offset of the byte that
-// changed, R8 the byte, and R9 the byte that it was.
+// keepChecksum keeps the TCP checksum of a packet that changed as it was before, so that it is wrong now. At
+// the NIC of a node the kernel computes the checksum only later, over the changed bytes. Until then the field
+// has the sum of the pseudo-header. keepChecksum subtracts the change from this sum. R7 has the offset of the
+// byte that changed, R8 the byte, and R9 its former value.
 func (h *harm) keepChecksum() {
 	kept, low := h.label("kept"), h.label("low")
 	slot := h.slots[display.TCPHeader][0]

@@ -27,8 +27,8 @@ import (
 	"railbed/plan/plantest"
 )
 
-// TestPrograms loads programs into the kernel of a guest, and compares what they do to packets with the filters
-// and the faults of soft switches.
+// TestPrograms loads programs into the kernel of a guest, and compares what they do to packets with the
+// filters and the faults of soft switches.
 func TestPrograms(t *testing.T) {
 	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
@@ -46,20 +46,25 @@ func TestPrograms(t *testing.T) {
 // filters have every kind of header and operator.
 var filters = []string{
 	"frame", "eth", "arp", "macc", "ip", "ipv6", "icmp", "icmpv6", "udp", "tcp", "infiniband",
-	"infiniband.bth", "infiniband.deth", "infiniband.reth", "infiniband.aeth", "infiniband.immdt", "infiniband.ieth",
+	"infiniband.bth", "infiniband.deth", "infiniband.reth", "infiniband.aeth", "infiniband.immdt",
+	"infiniband.ieth",
 	"infiniband.atomiceth", "infiniband.atomicacketh", "rd", "railbed_agg",
-	"eth.type == 0x800", "eth.type != 0x800", "frame.len >= 100", "frame.len < 80 || frame.len in {90..110, 200}",
-	"tcp.len > 0", "tcp.len == 0", "!tcp.len", "tcp.flags.syn == true", "tcp.flags in {0x5000..0x5020, 0x6003}",
-	"eth.addr == 02:00:00:00:00:01", "eth.src < eth.dst", "arp.opcode == 1 && arp.src.proto_ipv4 == 10.0.0.0/8",
+	"eth.type == 0x800", "eth.type != 0x800", "frame.len >= 100",
+	"frame.len < 80 || frame.len in {90..110, 200}",
+	"tcp.len > 0", "tcp.len == 0", "!tcp.len", "tcp.flags.syn == true", "tcp.flags in {0..0x20, 0x33}",
+	"eth.addr == 02:00:00:00:00:01", "eth.src < eth.dst",
+	"arp.opcode == 1 && arp.src.proto_ipv4 == 10.0.0.0/8",
 	"ip.src == 10.0.0.1", "ip.addr == 10.0.0.0/30", "ip.addr != 10.0.0.1", "ip.addr === 10.0.0.0/24",
-	"ip.addr !== 10.0.0.1", "ip.src in {10.0.0.1, 10.0.0.3..10.0.0.5}", "ip.src >= 10.0.0.2", "ip.src > 10.0.0.0/31",
+	"ip.addr !== 10.0.0.1", "ip.src in {10.0.0.1, 10.0.0.3..10.0.0.5}", "ip.src >= 10.0.0.2",
+	"ip.src > 10.0.0.0/31",
 	"ip.src == ip.dst", "ip.hdr_len > 20", "ip.dsfield.ecn == 2", "ip.frag_offset > 0", "ip.flags.df == 1",
 	"ip.ttl in {1..63}", "ip.proto == 17 and not udp", "ip.version == 6", "ip.len < 60",
 	"ipv6.src == fd00::1", "ipv6.addr == fd00::/127", "ipv6.dst in {fd00::2..fd00::4, fd00::9}",
 	"ipv6.src < ipv6.dst", "ipv6.tclass.ecn == 1", "ipv6.flow > 0x80000", "ipv6.nxt in {0, 43, 44, 60}",
 	"icmp.type == 3 && udp", "icmpv6.type in {1..4} && tcp", "icmp.code == 0", "icmpv6.code != 0",
 	"udp.port == 4791", "udp.srcport == udp.dstport", "udp.srcport !== udp.dstport", "udp.length > 60",
-	"infiniband.bth.opcode in {4, 6..10}", "infiniband.bth.destqp > 0x800000", "infiniband.bth.psn < 0x400000",
+	"infiniband.bth.opcode in {4, 6..10}", "infiniband.bth.destqp > 0x800000",
+	"infiniband.bth.psn < 0x400000",
 	"infiniband.bth.padcnt == 3", "infiniband.bth.a == true", "infiniband.reth.va > 0x7fffffffffffffff",
 	"infiniband.aeth.msn < 0x800000", "infiniband.reth.dmalen > 5 || infiniband.deth.srcqp > 5",
 	"infiniband.atomiceth.cmpdt > 0 || infiniband.atomicacketh.origremdt >= 0",
@@ -90,8 +95,8 @@ func filtersAgree(t *testing.T) {
 				&pcapng.Interface{LinkType: pcapng.LinkEthernet}, 1, 0)
 			want := filter.Match(shown)
 			if got, _ := run.once(t, data); (got == dropped) != want {
-				t.Errorf("%s: packet %d: the program says %d, the filter says %t\n%x", text, i, int32(got), want,
-					data)
+				t.Errorf("%s: packet %d: the program says %d, the filter says %t\n%x", text, i, int32(got),
+					want, data)
 				break
 			}
 			if want {
@@ -182,9 +187,10 @@ func (w *watcher) Observe(o *softswitch.Observation) {
 	}
 }
 
-// atSoft sends packets by a NIC with faults of an engine of soft switches. It returns the frames that come out
-// for each packet, and the faults.
-func atSoft(t *testing.T, packets [][]byte, texts ...string) (out [][][]byte, states []softswitch.FaultState) {
+// atSoft sends packets by a NIC with faults of an engine of soft switches. It returns the frames that come
+// out for each packet, and the faults.
+func atSoft(t *testing.T, packets [][]byte, texts ...string) (out [][][]byte,
+	states []softswitch.FaultState) {
 	t.Helper()
 	p, w := pair(t), new(watcher)
 	engine, err := softswitch.New(p, softswitch.Options{Observer: w, Memory: 4 << 20,
@@ -238,7 +244,8 @@ func faultsAgree(t *testing.T) {
 		{"{where: all, truncate: {to: 90B}}"},
 		{"{where: all, match: udp, duplicate: {every: 4}}"},
 		// Later faults get the packets as the earlier ones changed them.
-		{"{where: all, corrupt: {at: 23B, bits: 17, every: 2}}", "{where: all, match: tcp, drop: {every: 2}}"},
+		{"{where: all, corrupt: {at: 23B, bits: 17, every: 2}}",
+			"{where: all, match: tcp, drop: {every: 2}}"},
 		{"{where: all, duplicate: {every: 3}}", "{where: all, match: udp, drop: {every: 2}}",
 			"{where: all, truncate: {to: 70B, every: 5}}", "{where: all, mark: {every: 2}}"},
 	} {
@@ -267,8 +274,8 @@ func faultsAgree(t *testing.T) {
 		for k, c := range run.counts(t) {
 			if s := states[k]; c.Matched != s.Matched || c.Hit != s.Hit || c.Refused > 0 || c.Joined > 0 ||
 				c.Hit == 0 {
-				t.Errorf("%s of %q: %+v, a soft switch says %d matched, %d hit", states[k].Name, texts, c, s.Matched,
-					s.Hit)
+				t.Errorf("%s of %q: %+v, a soft switch says %d matched, %d hit", s.Name, texts, c,
+					s.Matched, s.Hit)
 			}
 		}
 	}
@@ -478,7 +485,8 @@ func message(random *rand.Rand, payload []byte, quote, six bool) (uint8, []byte)
 	source, destination := ports[random.IntN(6)], ports[random.IntN(6)]
 	switch {
 	case destination == 4791 || source == 4791:
-		known := []byte{0x04, 0x06, 0x0A, 0x0B, 0x0C, 0x10, 0x11, 0x12, 0x13, 0x14, 0x16, 0x17, 0x64, 0x65, 0x16, 0x17, 0x17}
+		known := []byte{0x04, 0x06, 0x0A, 0x0B, 0x0C, 0x10, 0x11, 0x12, 0x13, 0x14, 0x16, 0x17, 0x64, 0x65,
+			0x16, 0x17, 0x17}
 		payload[0] = known[random.IntN(len(known))]
 	case random.IntN(8) > 0:
 		payload[0] = 0x80 | wire.RDVersion<<4 | byte(random.IntN(wire.RDTypes))

@@ -178,8 +178,9 @@ type FaultState struct {
 	Hit     uint64 `json:"hit"`
 	// Over is true after the fault's time has ended.
 	Over bool `json:"over,omitempty"`
-	// Joined is the number of matches at kernel links that were several packets of a connection in one. Refused
-	// is the number of packets there that the kernel did not let the fault change. Soft switches have none.
+	// Joined is the number of matches at kernel links that were several packets of a connection in one.
+	// Refused is the number of packets there that the kernel did not let the fault change. Soft switches have
+	// none.
 	Joined  uint64            `json:"joined,omitempty"`
 	Refused uint64            `json:"refused,omitempty"`
 	Places  []FaultPlaceState `json:"places"`

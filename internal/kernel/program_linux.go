@@ -11,8 +11,8 @@ import (
 // programHandle is the handle, and the priority, of AttachProgram's filter.
 const programHandle = 1
 
-// AddClsact adds the discipline that holds the programs of an interface beside its queue. The kernel empties the
-// interface's queue meanwhile (qdisc_graft of 6.1).
+// AddClsact adds the discipline that holds the programs of an interface beside its queue. The kernel empties
+// the interface's queue meanwhile (qdisc_graft of 6.1).
 func (b *Batch) AddClsact(dev string, index int) {
 	b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, index, Ingress, clsactHandle,
 		func() string { return fmt.Sprintf("tc -n %s qdisc replace dev %s clsact", b.node, dev) })
@@ -23,9 +23,10 @@ func (b *Batch) AddClsact(dev string, index int) {
 const clsactHandle QdiscHandle = 0xffff0000
 
 // AttachProgram makes the kernel run an eBPF program for each packet that an interface is about to queue
-// (clsact egress, tc-bpf(8)). The interface needs AddClsact's discipline. The program replaces an earlier one of
-// AttachProgram, so that every packet passes one of the two. AttachProgram reads the result back. The kernel
-// removes the program with the interface. fd is the program's descriptor, and id its number in the kernel.
+// (clsact egress, tc-bpf(8)). The interface needs AddClsact's discipline. The program replaces an earlier one
+// of AttachProgram, so that every packet passes one of the two. AttachProgram reads the result back. The
+// kernel removes the program with the interface. fd is the program's descriptor, and id its number in the
+// kernel.
 func AttachProgram(ns *Namespace, index, fd int, id uint32) error {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {

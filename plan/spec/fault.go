@@ -14,11 +14,11 @@ import (
 // Fault is a packet fault, a partition of nodes, or a crash or hang of nodes. Exactly one of its actions is
 // set.
 //
-// At soft switches, faults of packets act after a packet has left its queue at a port, so that a dropped packet
-// takes its transmission time, too. The link's own loss and other settings apply after the faults. At kernel
-// links, bridges and routers, faults need root, know the actions drop, duplicate, corrupt, truncate, mark and
-// partition, and act before the queue. Faults at one port act in the order in which they began. A later fault
-// gets the packets as the earlier faults changed them.
+// At soft switches, faults of packets act after a packet has left its queue at a port, so that a dropped
+// packet takes its transmission time, too. The link's own loss and other settings apply after the faults. At
+// kernel links, bridges and routers, faults need root, know the actions drop, duplicate, corrupt, truncate,
+// mark and partition, and act before the queue. Faults at one port act in the order in which they began. A
+// later fault gets the packets as the earlier faults changed them.
 type Fault struct {
 	// Name is the name of the fault in reports and in the capture. Default: fault-1 for the first fault of
 	// the file, and so on.

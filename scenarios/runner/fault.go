@@ -207,8 +207,8 @@ func idleFault(faults []report.Fault) string {
 			return fmt.Sprintf("fault %s at %s counted %d times several packets as one: a program sent a "+
 				"batch, or a connection began before the port had a fault", f.Name, f.Where, f.Joined)
 		case f.Refused > 0:
-			return fmt.Sprintf("fault %s at %s: the kernel let it change all but %d of its packets", f.Name, f.Where,
-				f.Refused)
+			return fmt.Sprintf("fault %s at %s: the kernel let it change all but %d of its packets", f.Name,
+				f.Where, f.Refused)
 		case f.Hit > 0:
 		case slices.Contains([]string{spec.FaultCrashes, spec.FaultHangs}, strings.Fields(f.Does)[0]):
 			return strings.Replace(fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where), " at  ",

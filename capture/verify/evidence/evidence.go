@@ -194,8 +194,8 @@ type Options struct {
 	Interrupted func(link string) bool
 }
 
-// Harm counts the packets that faults hit at a port of a kernel link or switch. Faults there leave no records,
-// and act before the packet reaches the port's tap.
+// Harm counts the packets that faults hit at a port of a kernel link or switch. Faults there leave no
+// records, and act before the packet reaches the port's tap.
 type Harm struct {
 	Dropped uint64
 	Changed uint64 // whose bytes changed, so that a capture has them as other packets
@@ -206,7 +206,9 @@ type Harm struct {
 func (c *Capture) HarmAt(ports ...string) (sum Harm) {
 	for _, port := range ports {
 		h := c.Harm[port]
-		sum.Dropped, sum.Changed, sum.Copied = sum.Dropped+h.Dropped, sum.Changed+h.Changed, sum.Copied+h.Copied
+		sum.Dropped += h.Dropped
+		sum.Changed += h.Changed
+		sum.Copied += h.Copied
 	}
 	return sum
 }

@@ -300,7 +300,8 @@ func (k *conservation) Result() evidence.Result {
 			missing, odd)
 	}
 	if counted > 0 {
-		r.Summary += fmt.Sprintf("; queues and faults of kernel switches account for %d of the missing", counted)
+		r.Summary += fmt.Sprintf("; queues and faults of kernel switches account for %d of the missing",
+			counted)
 	}
 	ports := k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
 	k.capture.Conclude(&r, evidence.Need{Ports: ports, AnyOrder: true}, f)

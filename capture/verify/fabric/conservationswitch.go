@@ -199,9 +199,9 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	return explained
 }
 
-// counted returns the packets that the switch's own queues counted as dropped, and those that faults dropped or
-// changed at its ports. The number is not known for a kernel switch whose counters were not read. Drops of a soft switch are records of the
-// capture, and are not counted here.
+// counted returns the packets that the switch's own queues counted as dropped, and those that faults dropped
+// or changed at its ports. The number is not known for a kernel switch whose counters were not read. Drops of
+// a soft switch are records of the capture, and are not counted here.
 func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	if s.plan == nil || s.plan.Soft != nil {
 		return 0, true

@@ -74,7 +74,7 @@ func (k *drops) Result() evidence.Result {
 	switch {
 	case k.reason == "" || k.From != "" || k.To != "":
 		counted += harmed
-	case k.reason == byFault: // the reason of each of them is known, and so is that of the others
+	case k.reason == byFault: // the queues' drops have another reason
 		k.dropped, counted = k.dropped+harmed, 0
 	}
 	dropped := k.dropped + counted
@@ -87,8 +87,8 @@ func (k *drops) Result() evidence.Result {
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		f.Unclear = append(f.Unclear, fmt.Sprintf("kernel queues and faults dropped another %d packets, whose flow "+
-			"and reason are not known", counted))
+		f.Unclear = append(f.Unclear, fmt.Sprintf("kernel queues and faults dropped another %d packets, "+
+			"whose flow and reason are not known", counted))
 	}
 	if counted > 0 {
 		r.Details = append(r.Details, fmt.Sprintf("kernel queues at the chosen ports counted %d drops",

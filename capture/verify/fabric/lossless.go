@@ -136,7 +136,8 @@ func (k *lossless) drop(p *evidence.Packet) {
 	}
 }
 
-// switchPorts returns the ports of the plan's switches, as node:port. A fault at a NIC acts before the NIC's tap.
+// switchPorts returns the ports of the plan's switches, as node:port. A fault at a NIC acts before the NIC's
+// tap.
 func (k *lossless) switchPorts() (ports []string) {
 	if k.capture.Plan == nil {
 		return nil
@@ -176,8 +177,9 @@ func (k *lossless) Result() evidence.Result {
 		f.Absent = append(f.Absent, fmt.Sprintf("faults of kernel links and switches hit only %d of these",
 			explained))
 	case explained > 0 && (k.From != "" || k.To != ""):
-		f.Absent, f.Unclear, k.examples = nil, append(f.Unclear, fmt.Sprintf("%d packets were lost, and faults "+
-			"of kernel links and switches hit as many, whose flows are not known", explained)), nil
+		f.Absent, k.examples = nil, nil
+		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were lost, and faults of kernel links and "+
+			"switches hit as many, whose flows are not known", explained))
 	case explained > 0:
 		f.Absent, k.examples = nil, nil
 	}
