@@ -133,10 +133,23 @@ func TestFaultsOfPrograms(t *testing.T) {
 		"cls_bpf", "overlay"}, CPUs: 2, Timeout: 5 * time.Minute}) {
 		return
 	}
-	const name = "cli-fault-guest"
 	if !programsWork(t) {
 		t.Fatal("the guest refuses eBPF programs")
 	}
+	faultsOfPrograms(t)
+}
+
+// TestFaultsOfProgramsHere is TestFaultsOfPrograms with this kernel.
+func TestFaultsOfProgramsHere(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	if !programsWork(t) {
+		t.Skip("this process may not load eBPF programs: see TestFaultsWithoutPrograms")
+	}
+	faultsOfPrograms(t)
+}
+
+func faultsOfPrograms(t *testing.T) {
+	const name = "cli-fault-programs"
 	out := filepath.Join(t.TempDir(), "out")
 	if run := do(t, "run", writeFile(t, kernelFault(name)), "--out", out); run.code != verdict.ExitPass ||
 		!strings.Contains(run.stdout, "leaf1:p1 1 of 4") {
@@ -160,5 +173,22 @@ func TestFaultsOfPrograms(t *testing.T) {
 	}
 	if code := ping(); code != 0 {
 		t.Errorf("a ping ends with %d after the fault was cleared", code)
+	}
+}
+
+// TestFaultsThatNoProgramMakes: validate reports them at their position, and reads nothing of the host.
+func TestFaultsThatNoProgramMakes(t *testing.T) {
+	for fault, want := range map[string]string{
+		"{where: h0, match: 'udp && frame contains \"GET\"', drop: {}}": ":4:31: invalid value: column 8: contains for frame " +
+			"is not possible at a kernel link or switch; want a comparison of another field",
+		"{where: h0, match: vlan.id == 3, drop: {}}": ":4:31: invalid value: column 1: vlan.id is not readable",
+		"{where: h0, delay: {by: 1ms}}":              ":4:24: delay needs soft switches",
+		"{where: h0, drop: {flows: 1%}}":             ":4:38: a share of flows needs soft switches",
+	} {
+		text := twoHostsOn("cli-fault-wrong", "bridge") + "steps:\n  - fault: " + fault + "\n"
+		if got := do(t, "validate", writeFile(t, text)); got.code != verdict.ExitUsage ||
+			!strings.Contains(got.stderr, want) {
+			t.Errorf("%s: code %d, %q, want %q", fault, got.code, got.stderr, want)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package fabric
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"railbed/internal/hosttest"
 	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/kernel"
+	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/plantest"
 	"railbed/plan/spec"
@@ -28,6 +30,23 @@ func TestKernelFaults(t *testing.T) {
 		"cls_bpf"}, CPUs: 2, Timeout: 5 * time.Minute}) {
 		return
 	}
+	harmKernels(t)
+}
+
+// TestKernelFaultsHere is TestKernelFaults with this kernel, which is newer than the guest's, if it lets us load
+// programs.
+func TestKernelFaultsHere(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
+	r := buildHarmed(t, "router")
+	err := r.AddFault(context.Background(), r.plan, spec.Fault{Name: "f", Where: "h0", Drop: &spec.Pick{}})
+	if errors.Is(err, verdict.ErrUnsupported) {
+		t.Skip(err)
+	}
+	r.clear(t)
+	harmKernels(t)
+}
+
+func harmKernels(t *testing.T) {
 	for _, kind := range []string{"router", "bridge"} {
 		t.Run(kind, func(t *testing.T) {
 			r := buildHarmed(t, kind)

@@ -287,3 +287,17 @@ func TestHangEnds(t *testing.T) {
 		t.Errorf("faults %+v", r.Faults)
 	}
 }
+
+// TestFaultsThatProveNothing: a run with a fault that missed its packets is INCONCLUSIVE.
+func TestFaultsThatProveNothing(t *testing.T) {
+	for want, f := range map[string]report.Fault{
+		"":                                       {Does: "drop", Matched: 3, Hit: 1},
+		"hit no packet: 3 packets matched":       {Does: "drop", Matched: 3},
+		"counted 2 times several packets as one": {Does: "drop", Matched: 3, Hit: 1, Joined: 2},
+		"let it change all but 1 of its packets": {Does: "drop", Matched: 3, Hit: 2, Refused: 1},
+	} {
+		if got := idleFault([]report.Fault{f}); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%+v: %q, want %q", f, got, want)
+		}
+	}
+}
