@@ -33,8 +33,8 @@ func TestKernelFaults(t *testing.T) {
 	harmKernels(t)
 }
 
-// TestKernelFaultsHere is TestKernelFaults with this kernel, which is newer than the guest's, if it lets us load
-// programs.
+// TestKernelFaultsHere is TestKernelFaults with this kernel, which is newer than the guest's, if it lets us
+// load programs.
 func TestKernelFaultsHere(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
 	r := buildHarmed(t, "router")

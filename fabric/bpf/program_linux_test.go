@@ -39,7 +39,8 @@ func TestPrograms(t *testing.T) {
 	compare(t)
 }
 
-// TestProgramsHere is TestPrograms with this kernel, which is newer than the guest's, if it lets us load programs.
+// TestProgramsHere is TestPrograms with this kernel, which is newer than the guest's, if it lets us load
+// programs.
 func TestProgramsHere(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	_, err := loadCode(asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()})
