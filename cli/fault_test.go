@@ -180,7 +180,8 @@ func faultsOfPrograms(t *testing.T) {
 func TestFaultsThatNoProgramMakes(t *testing.T) {
 	for fault, want := range map[string]string{
 		"{where: h0, match: 'udp && frame contains \"GET\"', drop: {}}": ":4:31: invalid value: column 8: " +
-			"contains for frame is not possible at a kernel link or switch; want a comparison of another field",
+			"contains for frame is not possible at a kernel link or switch; want a comparison of another " +
+			"field",
 		"{where: h0, match: vlan.id == 3, drop: {}}": ":4:31: invalid value: column 1: vlan.id is not " +
 			"readable",
 		"{where: h0, delay: {by: 1ms}}":              ":4:24: delay needs soft switches",
