@@ -172,7 +172,7 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 			line += fmt.Sprintf(", not counting %d that were trimmed", s.trimmed)
 		}
 		if counted > 0 {
-			line += fmt.Sprintf(", not counting %d that its queues dropped or faults hit", counted)
+			line += fmt.Sprintf(", not counting %d that its queues or faults dropped", counted)
 		}
 		if known {
 			*lines = append(*lines, line)
