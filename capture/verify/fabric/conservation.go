@@ -304,7 +304,8 @@ func (k *conservation) Result() evidence.Result {
 		if len(k.capture.Harm) > 0 {
 			what = "queues and faults"
 		}
-		r.Summary += fmt.Sprintf("; %s of kernel switches counted %d of the missing as dropped", what, counted)
+		r.Summary += fmt.Sprintf("; %s of kernel switches counted %d of the missing as dropped", what,
+			counted)
 	}
 	ports := k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
 	k.capture.Conclude(&r, evidence.Need{Ports: ports, AnyOrder: true}, f)
