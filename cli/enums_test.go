@@ -175,7 +175,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
 			var err error
-			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast, spec.Barrier} {
+			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast, spec.Barrier,
+				spec.AllGather} {
 				if err = job(func(j *worker.Job, value string) {
 					j.Kind, j.Algorithm = kind, value
 				})(value); err == nil {
@@ -221,7 +222,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			"ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter",
 			"hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce",
 			"binomial-reduce", "auto-all-reduce", "auto-all-gather", "auto-reduce-scatter", "auto-broadcast",
-			"auto-reduce", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining,
+			"auto-reduce", "hypercube-all-gather", "direct-gather", "binomial-gather", "auto-gather",
+			"direct-scatter", "binomial-scatter", "auto-scatter", "ring-sendrecv", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining,
 			spec.FormulaMessages),
 		"Node.rdma": only(spec.NoRDMA, spec.RXE),
 	}
