@@ -1,6 +1,9 @@
 package spec
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Carriage configures the transport and the IP version of a collective, a training job or messages.
 type Carriage struct {
@@ -8,6 +11,10 @@ type Carriage struct {
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
 	// RoCE configures the queue pairs of transport: roce.
 	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
+	// DSCP is the DSCP of the packets of transport: tcp, rd or roce. Switches put packets of different DSCPs
+	// into different priorities. Default: the transport's, which is 0 for tcp, 35 for rd, and 26 for roce.
+	// Acknowledgements of rd and CNPs keep theirs.
+	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=1,maximum=63"`
 	// Family is the IP version, 4 (default) or 6.
 	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
 }
@@ -29,6 +36,10 @@ func (c *Carriage) MayDrop() bool { return c.RD.MayDrop() }
 func (c *checker) carriage(at, transport string, s *Carriage) {
 	c.rd(at+".rd", transport, s.RD)
 	c.roce(at+".roce", transport, s.RoCE)
+	if s.DSCP != 0 && !slices.Contains([]string{"tcp", "rd", "roce"}, transport) {
+		c.reportKey(at+".dscp", "a DSCP of transport "+transport,
+			"take transport: tcp, rd or roce, or remove dscp:")
+	}
 }
 
 // nothingDroppable reports droppable bytes of a workload that needs all of its data.

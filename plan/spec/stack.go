@@ -54,11 +54,13 @@ type Stack struct {
 	//   - redis: requests of each kind. Default 2000.
 	//   - pytorch: steps. Default 100.
 	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000"`
-	// Beside names an earlier run of the same kind. The report shows the figures of both runs and
-	// their ratios, this run's to the earlier one's.
+	// Beside names an earlier run of the same kind that is not in the background. The report shows the
+	// figures of both runs and their ratios, this run's to the earlier one's.
 	Beside string `yaml:"beside,omitempty" json:"beside,omitempty"`
 	// Timeout is the time after which the run fails. Default 1m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// Background starts the next step at once. Default false.
+	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 }
 
 // Kinds of stacks.
@@ -119,7 +121,7 @@ func (t *Testbed) stacks() []string {
 
 // Traits implements Action.
 func (s *Stack) Traits() Traits {
-	return Traits{Name: s.Name, Timeout: s.Timeout, Programs: true}
+	return Traits{Name: s.Name, Timeout: s.Timeout, Background: s.Background, Programs: true}
 }
 
 func (s *Stack) check(c *checker, at string, index int) {
@@ -153,10 +155,12 @@ func (s *Stack) check(c *checker, at string, index int) {
 		c.reportKey(at+".iterations", s.Kind+" takes no iterations", "remove it")
 	}
 	if s.Beside != "" && !slices.ContainsFunc(c.t.Steps[:index], func(step Step) bool {
-		return step.Stack != nil && step.Stack.Name == s.Beside && step.Stack.Kind == s.Kind
+		return step.Stack != nil && step.Stack.Name == s.Beside && step.Stack.Kind == s.Kind &&
+			!step.Stack.Background
 	}) && !c.broken("steps") {
 		c.report(at+".beside", fmt.Sprintf("no earlier run of %s is named %q", s.Kind,
-			clipped(s.Beside)), "want the name of an earlier stack step of this kind")
+			clipped(s.Beside)),
+			"want the name of an earlier stack step of this kind without background: true")
 	}
 }
 

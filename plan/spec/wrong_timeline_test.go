@@ -7,6 +7,12 @@ var wrongTimelineFiles = []struct {
 }{
 	{"two starts", head + "steps: [{at: 1s, " + here + "when: tcp, sleep: 1s}]\n", "has at and when",
 		"one of at, when and after"},
+	{"DSCP of QUIC", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 1KiB, transport: quic, " +
+		here + "dscp: 5}}]\n", "a DSCP of transport quic", "remove dscp:"},
+	{"beside a stack that may still run", head +
+		"steps: [{stack: {name: a, kind: iperf3, background: true}}, " +
+		"{stack: {name: b, kind: iperf3, beside: " + here + "a}}]\n", "no earlier run of iperf3",
+		"without background"},
 	{"after itself", head + "steps: [{after: [" + here + "ar], workload: {name: ar, kind: barrier}}]\n",
 		`no step above that ends is named "ar"`, "an earlier step"},
 	{"after a server", head + "steps: [{exec: {name: s, nodes: [h0], command: [a], background: true}}, " +

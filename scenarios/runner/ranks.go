@@ -95,6 +95,7 @@ func (r *ranksStep) ranksJob(s *session) worker.Job {
 		Ranks:     r.plan.Ranks,
 		Transport: r.Transport,
 		Family:    r.Carriage.Version(),
+		DSCP:      r.Carriage.DSCP,
 		RD:        r.Carriage.RD,
 		RoCE:      r.Carriage.RoCE,
 		Rates:     r.rates,

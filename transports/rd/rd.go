@@ -62,6 +62,8 @@ type Config struct {
 	Weights []uint32
 	// Grain is the number of consecutive packets on one path. Default 4.
 	Grain int
+	// DSCP is the DSCP of data packets. Default 35.
+	DSCP uint8
 	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
 	// see Endpoint.DeviceBound. Default: not bound.
 	Device string

@@ -1,6 +1,7 @@
 package rd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -107,7 +108,7 @@ func (s *socket) open(c *Config, port uint16) (fd int, err error) {
 			unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	err = errors.Join(
-		unix.SetsockoptInt(fd, level, tos, spec.DSCPRd<<2|ecnCapable),
+		unix.SetsockoptInt(fd, level, tos, int(cmp.Or(c.DSCP, spec.DSCPRd))<<2|ecnCapable),
 		unix.SetsockoptInt(fd, level, receive, 1),
 		unix.SetsockoptInt(fd, level, discover, do), // a packet is sent whole or not at all
 	)

@@ -18,6 +18,8 @@ var errNotPermitted = unix.EPERM
 type socketOptions struct {
 	device string
 	reuse  bool // several connections share the source port
+	dscp   uint8
+	v6     bool
 }
 
 func control(o socketOptions) func(network, address string, c syscall.RawConn) error {
@@ -30,6 +32,13 @@ func control(o socketOptions) func(network, address string, c syscall.RawConn) e
 			if o.reuse && err == nil {
 				err = wrapped("set SO_REUSEADDR",
 					unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+			}
+			if o.dscp > 0 && err == nil { // accepted connections inherit it
+				level, option := unix.IPPROTO_IP, unix.IP_TOS
+				if o.v6 {
+					level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+				}
+				err = wrapped("set the DSCP", unix.SetsockoptInt(int(fd), level, option, int(o.dscp)<<2))
 			}
 		})
 		return errors.Join(outer, err)
@@ -68,7 +77,7 @@ func setTimeouts(conn *net.TCPConn, timeout time.Duration) error {
 // connect opens the connection that carries messages to the peer.
 func (p *peer) connect() (*net.TCPConn, error) {
 	config := p.endpoint.config
-	options := socketOptions{reuse: true}
+	options := socketOptions{reuse: true, dscp: config.DSCP, v6: config.Addr.Is6()}
 	if p.endpoint.deviceBound {
 		options.device = config.Device
 	}

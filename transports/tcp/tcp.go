@@ -52,6 +52,8 @@ type Config struct {
 	// SourcePorts are the local ports of outgoing connections. Each connection takes the first port
 	// that is free towards its peer. Default: the kernel picks.
 	SourcePorts []uint16
+	// DSCP is the DSCP of all packets.
+	DSCP uint8
 	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
 	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
@@ -134,7 +136,7 @@ func Open(config Config) (*Endpoint, error) {
 // listen binds to the device too, and without it where that is not permitted.
 func (e *Endpoint) listen() error {
 	for _, device := range []string{e.config.Device, ""} {
-		config := net.ListenConfig{Control: control(socketOptions{device: device}), KeepAlive: -1}
+		config := net.ListenConfig{Control: control(socketOptions{device: device, dscp: e.config.DSCP, v6: e.config.Addr.Is6()}), KeepAlive: -1}
 		at := netip.AddrPortFrom(e.config.Addr, e.config.Port)
 		listener, err := config.Listen(e.ctx, "tcp", at.String())
 		if device != "" && errors.Is(err, errNotPermitted) {

@@ -56,10 +56,11 @@ type RoundsConfig struct {
 	BusyPoll bool `json:"busy_poll,omitempty"`
 }
 
-// TransportConfig configures the rank's endpoint. Only the transport rd uses RD, and only RoCEv2
-// uses RoCE. Both use Rate and Overhead of the link.
+// TransportConfig configures the rank's endpoint. TCP, RD and RoCE use DSCP. Only the transport rd uses RD,
+// and only RoCEv2 uses RoCE. Both use Rate and Overhead of the link.
 type TransportConfig struct {
 	PeerTimeout units.Duration   `json:"peer_timeout,omitzero"`
+	DSCP        int              `json:"dscp,omitempty"` // 0 is the transport's
 	RoCE        *spec.RoCE       `json:"roce,omitempty"`
 	Block       uint32           `json:"block,omitempty"` // block of queue pair numbers, for roce
 	RD          *spec.RD         `json:"rd,omitempty"`

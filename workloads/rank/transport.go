@@ -39,6 +39,7 @@ func open(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 			Port:        c.Port,
 			SourcePorts: c.SourcePorts,
 			Device:      c.device(),
+			DSCP:        uint8(c.DSCP),
 			PeerTimeout: time.Duration(c.PeerTimeout),
 		})
 		return tcpEndpoint{e}, err
@@ -75,6 +76,7 @@ func openRD(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 		Addr:        c.Addr,
 		Slot:        int(c.Port-wire.PortRD) / wire.RDEngines,
 		Device:      c.device(),
+		DSCP:        uint8(c.DSCP),
 		Rate:        uint64(c.Rate),
 		Overhead:    c.Overhead,
 		PeerTimeout: time.Duration(c.PeerTimeout),

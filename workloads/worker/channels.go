@@ -82,6 +82,7 @@ func (j Job) perChannel() Job {
 		Ranks:     j.Channels,
 		Sends:     j.ChannelSends,
 		Family:    j.Family,
+		DSCP:      j.DSCP,
 		BasePort:  j.BasePort,
 		Ordinal:   j.Ordinal,
 		Dilation:  j.Dilation,

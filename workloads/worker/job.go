@@ -85,6 +85,8 @@ type Job struct {
 	// Aggregator is set for algorithm in-network, over in-switch.
 	Aggregator *Aggregator
 	Family     int // IP version: 4 (default) or 6
+	// DSCP is the DSCP of the packets of tcp, rd and roce. Default 0: the transport's.
+	DSCP int
 	// Timeout limits the duration of the whole job. Default 2 minutes.
 	Timeout time.Duration
 	// Silence is the time for which a worker may leave questions unanswered before the job fails.
@@ -397,6 +399,7 @@ func (j Job) config(i int) *rank.Config {
 
 // configTransport sets the part of a rank's configuration for its transport.
 func (j Job) configTransport(c *rank.Config, i int) {
+	c.DSCP = j.DSCP
 	switch j.Transport {
 	case RD:
 		c.Port, c.SourcePorts = uint16(wire.PortRD+wire.RDEngines*j.slot(i)), nil
