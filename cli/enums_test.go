@@ -223,7 +223,8 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			"hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce",
 			"binomial-reduce", "auto-all-reduce", "auto-all-gather", "auto-reduce-scatter", "auto-broadcast",
 			"auto-reduce", "hypercube-all-gather", "direct-gather", "binomial-gather", "auto-gather",
-			"direct-scatter", "binomial-scatter", "auto-scatter", "ring-sendrecv", "all-to-all", "dissemination-barrier", "moe", "msccl", spec.FormulaTraining,
+			"direct-scatter", "binomial-scatter", "auto-scatter", "ring-sendrecv", "all-to-all",
+			"dissemination-barrier", "moe", "msccl", spec.FormulaTraining,
 			spec.FormulaMessages),
 		"Node.rdma": only(spec.NoRDMA, spec.RXE),
 	}

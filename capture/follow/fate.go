@@ -37,11 +37,32 @@ func (w *why) fate(packet int) (at cause, record int) {
 		at.part, at.what = Queue, "packets had not left the switch when the recording ended"
 	case last.Out:
 		at.what = "packets were sent and not seen again: lost on the link, or by a switch without records"
+	case w.astray(p, &last):
+		if i := len(sights) - 2; i >= 0 {
+			at.tap = sights[i].Tap
+		}
+		at.what = "the port sent packets to " + w.r.Taps[last.Tap].Name() +
+			", which they are not addressed to"
+		for _, s := range sights {
+			if s.Verdict == "misroute" && s.Reason != "" {
+				at.what += ": " + s.Reason
+			}
+		}
 	default:
 		at.what = "packets arrived and were not seen again: lost in this node or switch, which recorded no " +
 			"drop"
 	}
 	return at, last.Number
+}
+
+// astray reports whether a packet came to a NIC of a node that it is not addressed to.
+func (w *why) astray(p *Packet, last *Sight) bool {
+	tap := &w.r.Taps[last.Tap]
+	if p.Flow < 0 || !tap.NIC || last.Out {
+		return false
+	}
+	to := w.r.Flows[p.Flow].To
+	return to != "" && to != tap.Node
 }
 
 // corrupted returns where the bytes of a packet changed: its receiver discards it by its checksum.

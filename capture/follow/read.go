@@ -164,8 +164,8 @@ func (f *Follower) Packet(p *evidence.Packet) {
 		}
 	}
 	packet, known := f.packets[p.ID]
-	if p.Event && p.Fault != "" { // it acted on a packet that has just been sent there
-		if known && r.sights[r.Packets[packet].last].Tap == p.Tap.Index {
+	if p.Event && p.Fault != "" { // it acted on a packet that has just been sent there, or come to the switch
+		if known && (r.sights[r.Packets[packet].last].Tap == p.Tap.Index || p.Verdict == "misroute") {
 			sent := &r.sights[r.Packets[packet].last]
 			sent.Verdict, sent.Reason = p.Verdict, reasonOf(p)
 			if p.Verdict == "truncate" { // it does not arrive whole

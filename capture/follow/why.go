@@ -80,7 +80,7 @@ func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 }
 
 func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer) {
-	passing := map[int][]passage{}
+	passing, disorders := map[int][]passage{}, map[int]overtaken{}
 	for _, sum := range r.Sums(messages) {
 		var of []int
 		for _, i := range messages {
@@ -88,7 +88,8 @@ func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer
 				of = append(of, i)
 			}
 		}
-		w := why{r: r, time: time, idle: idle, passing: passing, causes: map[cause]*Cause{}}
+		w := why{r: r, time: time, idle: idle, passing: passing, causes: map[cause]*Cause{},
+			disorders: disorders}
 		answers = append(answers, w.answer(sum, of))
 	}
 	return answers
@@ -102,6 +103,8 @@ type why struct {
 	causes  map[cause]*Cause
 	offers  map[string]*offer // by receiver
 	flights map[string]uint32 // the most bytes that senders had in flight
+	// disorders are the links that were looked at for packets that overtook others, by the sending tap.
+	disorders map[int]overtaken
 }
 
 func (w *why) answer(sum Sum, messages []int) Answer {
@@ -279,12 +282,17 @@ const sentNothing = "the sender sent nothing of the message"
 func (w *why) slow(message int, best *Account) {
 	m := &w.r.Messages[message]
 	hops := w.r.way(m)
+	disorder, disordered := w.disordered(m, hops)
 	for part := range Part(Parts) {
 		extra := m.Account[part] - best[part]
 		if part == Host {
 			extra -= m.held // has a cause of its own
 		}
 		if extra <= 0 {
+			continue
+		}
+		if disordered && (part == Host || part == Serialise || part == Recover) {
+			w.add(disorder, message, extra, w.r.First(m.Critical))
 			continue
 		}
 		switch part {
@@ -377,7 +385,7 @@ func (w *why) explain(c *Cause) {
 		}
 		c.What = "packets waited in the queue"
 		if len(c.Where) == 1 {
-			c.What += w.company(c) + w.pace(c.at.tap)
+			c.What += w.company(c) + w.pace(c.at.tap) + w.beside(c.at.tap)
 		}
 	case Recover:
 		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {
@@ -390,6 +398,9 @@ func (w *why) explain(c *Cause) {
 		c.What += "flow control stopped the port" + w.pauser(c)
 	case Serialise:
 		c.What = "frames took long at the rate of the link"
+		if len(c.Where) == 1 && c.at.tap >= 0 {
+			c.What += w.beside(c.at.tap)
+		}
 	case Propagate:
 		c.What = "frames took long on the link"
 	case Unseen:

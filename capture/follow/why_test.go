@@ -219,6 +219,56 @@ func TestWhyNamesFewBytesInFlight(t *testing.T) {
 	}
 }
 
+// TestWhyNamesDisorder: a packet of each second message is overtaken on the link to the switch. Its sender
+// goes back, and sends the rest of the message 2 ms later.
+func TestWhyNamesDisorder(t *testing.T) {
+	s := pair(t)
+	at, seq := int64(0), uint32(1)
+	send := func(k int64, late int64) {
+		way := unhindered(at)
+		way[1], way[2], way[3] = way[1]+late, way[2]+late, way[3]+late
+		pass(s, false, way, golayers.TCP{Seq: seq + uint32(k)*946, ACK: true, PSH: k == 7}, true)
+		at += 80
+	}
+	for i := range 30 {
+		disturbed := i%2 == 1
+		for k := range int64(8) {
+			if disturbed && k == 4 {
+				at += 2000
+				for again := range int64(3) {
+					send(1+again, 0)
+				}
+			}
+			send(k, map[bool]int64{true: 200}[disturbed && k == 1])
+		}
+		seq += 8 * 946
+		at += 5_000
+	}
+	_, texts := causes(t, s)
+	wantFirst(t, texts,
+		"recover at h0:eth0: packets overtook each other on the link to leaf1:p0 (15 of 285 were "+
+			"overtaken), and packets were sent again that had arrived\n")
+}
+
+// TestWhyNamesASlowLink: one port's link has a tenth of the rate of the other links.
+func TestWhyNamesASlowLink(t *testing.T) {
+	s := verifytest.NewScene(t)
+	s.Plan = plantest.Compile(t, strings.NewReplacer("hosts: 2", "hosts: 4", "delay: 10us}",
+		"delay: 10us}, h1--leaf1: {rate: 10mbit}").Replace(softPair))
+	for i := range uint32(10) {
+		pass(s, false, unhindered(int64(i)*1000), golayers.TCP{Seq: 1 + i*946, ACK: true, PSH: true}, true)
+	}
+	for i := range int64(10) {
+		pass(s, false, stamps{20_000, 20_090 + i*80, 20_090 + i*800, 20_180 + i*800},
+			golayers.TCP{Seq: uint32(9461 + i*946), ACK: true, PSH: true}, true)
+	}
+	_, texts := causes(t, s)
+	const want = "; its link has 10 Mbit/s, and most links beside it have 100 Mbit/s\n"
+	if !strings.Contains(texts, want) {
+		t.Errorf("the causes are\n%swant\n%s", texts, want)
+	}
+}
+
 // TestWhyNamesThePortThatFilled: a port sends a fifth of its rate, and its switch stops the sender.
 func TestWhyNamesThePortThatFilled(t *testing.T) {
 	s := pair(t)

@@ -136,7 +136,8 @@ func Open(config Config) (*Endpoint, error) {
 // listen binds to the device too, and without it where that is not permitted.
 func (e *Endpoint) listen() error {
 	for _, device := range []string{e.config.Device, ""} {
-		config := net.ListenConfig{Control: control(socketOptions{device: device, dscp: e.config.DSCP, v6: e.config.Addr.Is6()}), KeepAlive: -1}
+		config := net.ListenConfig{Control: control(socketOptions{device: device, dscp: e.config.DSCP,
+			v6: e.config.Addr.Is6()}), KeepAlive: -1}
 		at := netip.AddrPortFrom(e.config.Addr, e.config.Port)
 		listener, err := config.Listen(e.ctx, "tcp", at.String())
 		if device != "" && errors.Is(err, errNotPermitted) {
