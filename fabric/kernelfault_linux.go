@@ -3,6 +3,7 @@ package fabric
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -22,6 +23,8 @@ type kernelFault struct {
 	until  uint64      // on the kernel's monotonic clock in nanoseconds, 0 without an end
 	end    *time.Timer // which takes the fault out of the programs, nil without an end
 	places []faultPlace
+	// earlier are its counts when it was in force before.
+	earlier softswitch.FaultState
 }
 
 // faultPlace is a kernelFault at a port.
@@ -60,10 +63,20 @@ func monotonic() (uint64, error) {
 // addKernelFault compiles, loads and attaches the programs of a fault. If one of them fails, the ports have
 // the programs that they had before.
 func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
-	if slices.ContainsFunc(f.faults, func(one *kernelFault) bool { return one.Name == of.Name }) {
-		return errors.New("a fault of this name is in force; clear it first")
-	}
 	made := &kernelFault{Fault: *of}
+	if at := slices.IndexFunc(f.faults, func(one *kernelFault) bool { return one.Name == of.Name }); at >= 0 {
+		earlier, err := f.faults[at].state()
+		if err != nil {
+			return err
+		}
+		if !earlier.Over || !reflect.DeepEqual(f.faults[at].Fault, *of) {
+			return errors.New("a fault of this name is in force; clear it first")
+		}
+		if _, err := f.clearKernelFaults([]string{of.Name}); err != nil { // it begins again
+			return err
+		}
+		made.earlier = earlier
+	}
 	lasts := clock.Dilation(p.Dilation).Wait(time.Duration(of.For))
 	if of.For > 0 {
 		now, err := monotonic()
@@ -257,7 +270,8 @@ func (f *Fabric) closeFaults() {
 }
 
 func (k *kernelFault) state() (softswitch.FaultState, error) {
-	s := softswitch.FaultState{Fault: k.Fault, Places: []softswitch.FaultPlaceState{}}
+	s := k.earlier
+	s.Fault, s.Over, s.Places = k.Fault, false, append([]softswitch.FaultPlaceState{}, k.earlier.Places...)
 	if k.until > 0 {
 		now, err := monotonic()
 		if err != nil {
@@ -274,7 +288,12 @@ func (k *kernelFault) state() (softswitch.FaultState, error) {
 		s.Hit += counts.Hit
 		s.Joined += counts.Joined
 		s.Refused += counts.Refused
-		if counts.Matched > 0 {
+		if i := slices.IndexFunc(s.Places, func(of softswitch.FaultPlaceState) bool {
+			return of.Port == at.port
+		}); i >= 0 {
+			s.Places[i].Matched, s.Places[i].Hit = s.Places[i].Matched+counts.Matched,
+				s.Places[i].Hit+counts.Hit
+		} else if counts.Matched > 0 {
 			s.Places = append(s.Places, softswitch.FaultPlaceState{Port: at.port, Matched: counts.Matched,
 				Hit: counts.Hit})
 		}

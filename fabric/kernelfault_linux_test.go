@@ -183,6 +183,13 @@ func (r *harmedRig) ends(t *testing.T) {
 	if got := r.arrived(t, 4); len(got) != 4 || !states[0].Over {
 		t.Errorf("%v arrived after the fault's time, %+v", got, states)
 	}
+	// A fault that is over begins again, and another fault of its name does not begin.
+	r.add(t, "{name: g, where: 'h0:eth0', match: udp, drop: {nth: [1]}, for: 1m}")
+	other := spec.Fault{Name: "g", Where: "h0:eth0", Match: "udp", Drop: &spec.Pick{}}
+	if err := r.AddFault(context.Background(), r.plan, other); err == nil {
+		t.Error("two faults have one name")
+	}
+	r.add(t, "{name: f, where: 'h0:eth0', match: udp, drop: {}, for: 1ms}")
 	r.clear(t)
 }
 

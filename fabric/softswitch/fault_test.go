@@ -331,7 +331,33 @@ func TestFaultsOfOtherPorts(t *testing.T) {
 }
 
 // TestFaultsReboot: a switch that reboots loses what waits and what it has learned, and forwards again after
-// its time.
+// its time. TestFaultsBeginAgain: a fault that is over begins again with the same settings. It counts
+// packets from 1 again, and its state has the sums.
+func TestFaultsBeginAgain(t *testing.T) {
+	r := faulty(t, 4, nil, "drop: {nth: [1]}, for: 2500us")
+	f := r.engine.Faults()[0]
+	if f.Matched == 0 || f.Hit != 1 || !f.Over {
+		t.Fatalf("%+v", f)
+	}
+	places := r.engine.plan.FaultPlaces(&f.Fault)
+	other := f.Fault
+	other.Drop = &spec.Pick{}
+	if err := r.engine.AddFault(other, places); err == nil {
+		t.Error("another fault has the name of one that is over")
+	}
+	if err := r.engine.AddFault(f.Fault, places); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.AddFault(f.Fault, places); err == nil {
+		t.Error("a fault that is in force begins again")
+	}
+	again := r.engine.faults.inForce[0]
+	if again.places[0].matched != 0 || again.state(r.engine.now).Hit != 1 ||
+		again.state(r.engine.now).Matched != f.Matched || again.state(r.engine.now).Over {
+		t.Errorf("%+v", again.state(r.engine.now))
+	}
+}
+
 func TestFaultsReboot(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 10mbit}}\n"))
 	f, err := spec.ParseFault("fault", "{name: f, where: s, reboot: true, for: 10ms}")
