@@ -93,8 +93,8 @@ func (s *session) withPatience(ctx context.Context, nodes []string) (context.Con
 	return ctx, func() { cancel(nil) }
 }
 
-// killed reports whether a crash fault explains how a program in a node ended: all programs of the node crashed,
-// or some of them did and the program was killed.
+// killed reports whether a crash fault explains how a program in a node ended: all programs of the node
+// crashed, or some of them did and the program was killed.
 func (s *session) killed(node string, err error) bool {
 	var exit *testbed.ExitError
 	if !errors.As(err, &exit) {

@@ -132,14 +132,16 @@ func TestKilledServers(t *testing.T) {
 	s.keepHarm(harmOf(&spec.Fault{Name: "a", Crash: true}, []string{"h1"}, by))
 	s.keepHarm(harmOf(&spec.Fault{Name: "b", Crash: true, Program: "redis-*"}, []string{"h2"}, by))
 	s.keepHarm(harmOf(&spec.Fault{Name: "c", Hang: true}, []string{"h3"}, by))
-	exited, killed := &testbed.ExitError{Exit: nodes.Exit{Code: 1}}, &testbed.ExitError{Exit: nodes.Exit{Signal: syscall.SIGKILL}}
+	exited := &testbed.ExitError{Exit: nodes.Exit{Code: 1}, Args: []string{"a"}}
+	killed := &testbed.ExitError{Exit: nodes.Exit{Signal: syscall.SIGKILL}, Args: []string{"a"}}
 	for _, row := range []struct {
 		node string
 		err  error
 		want bool
 	}{
 		{"h1", exited, true}, {"h1", killed, true}, {"h2", exited, false}, {"h2", killed, true},
-		{"h3", killed, false}, {"h0", killed, false}, {"h1", errors.New("no such node"), false}, {"h1", nil, false},
+		{"h3", killed, false}, {"h0", killed, false}, {"h1", errors.New("no such node"), false},
+		{"h1", nil, false},
 	} {
 		if got := s.killed(row.node, row.err); got != row.want {
 			t.Errorf("%s, %v: %t, want %t", row.node, row.err, got, row.want)
