@@ -48,6 +48,8 @@ const (
 	Redis     Feature = "redis"
 	Libfabric Feature = "libfabric"
 	IPerf3    Feature = "iperf3"
+	// Etcd is etcd with etcdctl, for a scenario.
+	Etcd Feature = "etcd"
 	// PyTorch is also a stack, of some hundred megabytes: no test requires it.
 	PyTorch Feature = "pytorch"
 	// FRR provides the routing daemons of routers.
@@ -102,6 +104,7 @@ var probes = map[Feature]func() error{
 	Libfabric:  program("fi_info", "--version"),
 	Redis:      program("redis-server", "--version"),
 	IPerf3:     program("iperf3", "--version"),
+	Etcd:       program("etcdctl", "version"),
 	PyTorch:    installed("/usr/lib/python3/dist-packages/torch/__init__.py"),
 	FRR:        installed("/usr/lib/frr/zebra"),
 	Docker:     program("dockerd", "--version"),

@@ -61,7 +61,7 @@ func TestImport(t *testing.T) {
 }
 
 // planOf returns a testbed's plan as JSON values, without values that an explicit topology does not
-// have: tiers, roles and groups, and positions in the file.
+// have: tiers, roles and groups, positions in the file, and what follows from steps.
 func planOf(t *testing.T, made *spec.Testbed) any {
 	t.Helper()
 	p, err := plan.Compile(made)
@@ -71,6 +71,9 @@ func planOf(t *testing.T, made *spec.Testbed) any {
 	for i := range p.Switches {
 		sw := &p.Switches[i]
 		sw.Tier, sw.Role, sw.Group, sw.At = 0, "", "", nil
+	}
+	for i := range p.Nodes {
+		p.Nodes[i].Slowed = false
 	}
 	for i := range p.Requires {
 		p.Requires[i].Where = ""

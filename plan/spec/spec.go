@@ -213,6 +213,9 @@ type Step struct {
 	Until units.Duration `yaml:"until,omitempty" json:"until,omitzero"`
 	// Retry repeats a command that fails.
 	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
+	// Fails is set if the ranks or programs of a workload, training, messages or stack step have to end with
+	// an error, for example after a crash. The step fails if they succeed, or if they do not end in time.
+	Fails bool `yaml:"fails,omitempty" json:"fails,omitempty"`
 	// Capture starts recording packets.
 	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
 	// Workload runs a collective on every rank.

@@ -62,6 +62,10 @@ func (c *checker) repetition(at string, step *Step) {
 		c.reportKey(at+".retry", "retry of a "+key,
 			"take it for exec without background: true, or remove retry:")
 	}
+	if step.Fails && action != nil && traits.Carriage == nil && step.Stack == nil {
+		c.reportKey(at+".fails", "fails of a "+key,
+			"take it for workload, training, messages or stack, or remove fails:; exec has expect:")
+	}
 	if step.Every == 0 {
 		for _, key := range []struct {
 			name  string

@@ -33,6 +33,8 @@ var wrongTimelineFiles = []struct {
 		"exec: {nodes: [h0], command: [a]}}]\n", "has times and until", "at most one"},
 	{"every 0", head + "steps: [{every: " + here + "0s, exec: {nodes: [h0], command: [a]}}]\n", "every is",
 		"such as"},
+	{"a pause that fails", head + "steps: [{" + here + "fails: true, sleep: 1s}]\n", "fails of a sleep",
+		"exec has expect:"},
 	{"retry of a pause", head + "steps: [{" + here + "retry: {times: 3}, sleep: 1s}]\n", "retry of a sleep",
 		"take it for exec"},
 	{"no retries", head + "steps: [{retry: {times: " + here + "0}, exec: {nodes: [h0], command: [a]}}]\n",

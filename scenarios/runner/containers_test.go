@@ -29,7 +29,7 @@ func TestContainers(t *testing.T) {
 		if !hosttest.Sampled(t, i) {
 			continue
 		}
-		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, path) })
+		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, load(t, path)) })
 	}
 	root, err := filepath.Abs("../containers/root/tools.tar")
 	if err != nil {

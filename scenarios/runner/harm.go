@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testbed"
 )
 
 // harm is the effect of a fault on nodes.
@@ -17,6 +19,7 @@ type harm struct {
 	fault, does string
 	nodes       []string  // that crashed or hang as a whole
 	until       time.Time // zero for no end
+	killed      []string  // nodes in which programs were killed
 }
 
 // harmPatience is how long a stack or a probe may go on after one of its nodes crashed, or began to hang for
@@ -38,7 +41,7 @@ func harmOf(f *spec.Fault, nodes []string, by func(time.Duration) time.Duration)
 	}
 	switch {
 	case f.Crash:
-		h.does = who + " crashed"
+		h.does, h.killed = who+" crashed", nodes
 		return h // the programs stay dead
 	case f.Hang:
 		h.does = who + " hung"
@@ -88,6 +91,20 @@ func (s *session) withPatience(ctx context.Context, nodes []string) (context.Con
 	defer s.mu.Unlock()
 	s.harmed = append(s.harmed, limit)
 	return ctx, func() { cancel(nil) }
+}
+
+// killed reports whether a crash fault explains how a program in a node ended: all programs of the node
+// crashed, or some of them did and the program was killed.
+func (s *session) killed(node string, err error) bool {
+	var exit *testbed.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.harms, func(h *harm) bool {
+		return slices.Contains(h.killed, node) && (len(h.nodes) > 0 || exit.Signal == syscall.SIGKILL)
+	})
 }
 
 // blame adds to the error of a step that began at a time the faults of nodes that it met. A program that

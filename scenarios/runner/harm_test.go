@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,8 +15,10 @@ import (
 	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/nodes"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testbed"
 )
 
 // crashBound is the time after a crash within which every workload ends, by docs/faults.md.
@@ -118,6 +121,31 @@ steps:
 				t.Errorf("%s, %s %v after the fault: %s", r.Verdict, job.State, took, job.Error)
 			}
 		})
+	}
+}
+
+// TestKilledServers: a crash explains the end of programs in its nodes, and a crash of some programs explains
+// only signal 9.
+func TestKilledServers(t *testing.T) {
+	s := &session{}
+	by := func(d time.Duration) time.Duration { return d }
+	s.keepHarm(harmOf(&spec.Fault{Name: "a", Crash: true}, []string{"h1"}, by))
+	s.keepHarm(harmOf(&spec.Fault{Name: "b", Crash: true, Program: "redis-*"}, []string{"h2"}, by))
+	s.keepHarm(harmOf(&spec.Fault{Name: "c", Hang: true}, []string{"h3"}, by))
+	exited := &testbed.ExitError{Exit: nodes.Exit{Code: 1}, Args: []string{"a"}}
+	killed := &testbed.ExitError{Exit: nodes.Exit{Signal: syscall.SIGKILL}, Args: []string{"a"}}
+	for _, row := range []struct {
+		node string
+		err  error
+		want bool
+	}{
+		{"h1", exited, true}, {"h1", killed, true}, {"h2", exited, false}, {"h2", killed, true},
+		{"h3", killed, false}, {"h0", killed, false}, {"h1", errors.New("no such node"), false},
+		{"h1", nil, false},
+	} {
+		if got := s.killed(row.node, row.err); got != row.want {
+			t.Errorf("%s, %v: %t, want %t", row.node, row.err, got, row.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,19 +49,58 @@ func TestLibrary(t *testing.T) {
 		if slices.ContainsFunc(load(t, path).File.Steps, runsRailbed) {
 			continue // this program is not the railbed command; package cli runs these
 		}
-		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, path) })
+		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, load(t, path)) })
+	}
+}
+
+// faultCells has the cell of each matrix of faults that TestFaultLibrary runs, and the program that it needs.
+var faultCells = map[string]struct {
+	fault string
+	needs hosttest.Feature
+}{
+	"etcd.yaml":  {"partition", hosttest.Etcd},
+	"mpi.yaml":   {"crash", hosttest.OpenMPI},
+	"rdma.yaml":  {"corruption", hosttest.Testbed},
+	"redis.yaml": {"crash", hosttest.Redis},
+}
+
+// TestFaultLibrary proves all cells of the files with a matrix of faults, and runs a cell of each of them.
+func TestFaultLibrary(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Root)
+	hosttest.Long(t)
+	for i, name := range slices.Sorted(maps.Keys(faultCells)) {
+		if !hosttest.Sampled(t, i) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			one, path := faultCells[name], "../faults/"+name
+			hosttest.Need(t, one.needs)
+			file, err := spec.LoadFile(path)
+			if err != nil || len(file.Cells) != 6 {
+				t.Fatalf("%s: want 6 cells: %v", path, err)
+			}
+			for i := range file.Cells {
+				cell := &file.Cells[i]
+				if bed, err := file.Decode(cell); err != nil {
+					t.Error(err)
+				} else if o := optionsOf(t, bed, path); cell.String() == "fault="+one.fault {
+					keepsItsWord(t, o)
+				}
+			}
+		})
 	}
 }
 
 // keepsItsWord runs a file of the library.
-func keepsItsWord(t *testing.T, path string) {
+func keepsItsWord(t *testing.T, o Options) {
+	path := o.Path
 	text, err := os.ReadFile(path)
 	if first := schemaLine(strings.Count(path, "/")); err != nil || !strings.HasPrefix(string(text), first) {
 		t.Errorf("the first line is not %s(%v)", first, err)
 	}
-	needGuests(t, load(t, path).Plan)
-	needStacks(t, load(t, path).File)
-	r := runAll(t, t.Context(), load(t, path))
+	needGuests(t, o.Plan)
+	needStacks(t, o.File)
+	r := runAll(t, t.Context(), o)
 	busy := r.Fidelity != nil && r.Fidelity.Verdict != report.Faithful
 	switch {
 	case r.Verdict == verdict.Pass:

@@ -50,6 +50,12 @@ func load(t *testing.T, path string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return optionsOf(t, file, path)
+}
+
+// optionsOf makes the options of the testbed of a file.
+func optionsOf(t *testing.T, file *spec.Testbed, path string) Options {
+	t.Helper()
 	file.Name = fmt.Sprintf("engine-%d", os.Getpid())
 	compiled, err := plan.Compile(file)
 	if err != nil {

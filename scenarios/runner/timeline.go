@@ -244,12 +244,15 @@ func (t *timeline) serve(ctx context.Context, i int) {
 	t.end(ctx, i, err)
 }
 
+// errLate ends a step that takes longer than its limit.
+var errLate = errors.New("not done within its limit")
+
 // bounded calls do with a time limit; zero means no limit.
 func (t *timeline) bounded(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	if limit == 0 {
 		return do(ctx)
 	}
-	late := fmt.Errorf("not done within its limit of %v", limit)
+	late := fmt.Errorf("%w of %v", errLate, limit)
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	err := do(bounded)
@@ -262,8 +265,14 @@ func (t *timeline) bounded(ctx context.Context, limit time.Duration, do func(con
 // end records how a step ended, and ends the run if the step failed.
 func (t *timeline) end(ctx context.Context, i int, err error) bool {
 	state, text := report.Passed, ""
-	switch {
+	failed := err != nil && !errors.Is(err, errLate) && !errors.Is(err, verdict.ErrUnsupported)
+	switch fails := t.file.Steps[i].Fails; {
+	case err == nil && fails:
+		err = errors.New("it passed; with fails: true it has to fail")
+		state, text = report.Failed, err.Error()
 	case err == nil:
+	case fails && failed && ctx.Err() == nil:
+		text = err.Error()
 	case ctx.Err() != nil:
 		state = report.Cancelled
 	default:

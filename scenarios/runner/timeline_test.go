@@ -338,6 +338,34 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestStepThatHasToFail: with fails, a step passes with the error that its ranks had. It fails if they
+// succeed, do not end in time, or if the host lacks a program.
+func TestStepThatHasToFail(t *testing.T) {
+	lacks := &verdict.UnsupportedError{Feature: "f", Reason: "not there"}
+	for name, row := range map[string]struct {
+		script *script
+		want   string
+		text   string
+	}{
+		"fails": {&script{fails: map[string]error{"w": errors.New("rank 2 ended")}}, "passed passed",
+			"rank 2 ended"},
+		"succeeds": {&script{}, "failed skipped", "it passed; with fails: true it has to fail"},
+		"lasts": {&script{takes: map[string]time.Duration{"w": time.Hour}}, "failed skipped",
+			"not done within its limit of 3s"},
+		"lacks a program": {&script{fails: map[string]error{"w": lacks}}, "failed skipped", lacks.Error()},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			step := work("w")
+			step.Fails, step.Workload.Timeout = true, units.Duration(3*time.Second)
+			_, steps, err := play(t, row.script, t.Context(), step, work("last"))
+			if states(steps) != row.want || steps[0].Error != row.text ||
+				(err == nil) != (row.want == "passed passed") {
+				t.Errorf("%s: %v, %+v", name, err, steps)
+			}
+		})
+	}
+}
+
 func TestStepTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{takes: map[string]time.Duration{"w": time.Hour, "e": time.Hour}}
