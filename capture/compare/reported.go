@@ -43,6 +43,7 @@ func (g *gathered) report(r *report.Report) {
 		to := in{g, Faults, f.Name}
 		to.add("packets matched", "", Neither, float64(f.Matched))
 		to.add("packets hit", "", Neither, float64(f.Hit))
+		to.add("late", Seconds, Less, f.Late)
 	}
 	for _, c := range r.Captures {
 		to := in{g, Captures, c.File}

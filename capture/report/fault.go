@@ -11,6 +11,10 @@ type Fault struct {
 	Where string `json:"where"`
 	// Does describes the action of the fault and the packets that it picks.
 	Does string `json:"does"`
+	// Late is the time in seconds from when the fault was due until it was in force: from the time of "at", or
+	// from the start of its step. For a repeated step it is the longest such time. The end of a packet fault is
+	// on time to the nanosecond, by the clock that delivers packets.
+	Late float64 `json:"late"`
 	// Matched is the number of packets that matched at all places. Hit is the number of packets on which the
 	// fault acted. For a crash or hang, Matched is the number of nodes, and Hit the number of processes that
 	// were killed or stopped.
@@ -51,10 +55,10 @@ func (t *textWriter) faults(faults []Fault) {
 	if len(faults) == 0 {
 		return
 	}
-	rows := newRows("fault", "at", "does", "matched", "hit", "where")
-	rightAligned(rows, 4, 5)
+	rows := newRows("fault", "at", "does", "late", "matched", "hit", "where")
+	rightAligned(rows, 4, 5, 6)
 	for _, f := range faults {
-		rows.AppendRow([]any{f.Name, f.Where, f.Does, f.Matched, f.Hit, f.At()})
+		rows.AppendRow([]any{f.Name, f.Where, f.Does, seconds(f.Late), f.Matched, f.Hit, f.At()})
 	}
 	t.table(rows)
 }

@@ -26,6 +26,7 @@ type faultStep struct {
 	testbed *testbed.Testbed              // once the step is done
 	nodes   []string                      // that crashed or hung
 	restore []func(context.Context) error // of the links of crashed nodes
+	took    time.Duration                 // until the fault was in force, in real time
 }
 
 // fault makes the step. It reports an invalid filter.
@@ -60,6 +61,8 @@ func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout 
 
 func (f *faultStep) do(ctx context.Context, s *session) error {
 	f.testbed, f.nodes, f.restore = s.testbed, nil, nil
+	began := time.Now()
+	defer func() { f.took = max(f.took, time.Since(began)) }()
 	if !f.spec.OfNodes() {
 		s.keepHarm(harmOf(f.spec, nil, s.dilation().Wait))
 		return s.testbed.AddFault(ctx, *f.spec)
@@ -158,7 +161,27 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 			r.evidence.addHarm(&f)
 		}
 	}
+	r.faultsLate(s.dilation())
 	return err
+}
+
+// faultsLate adds to the report how late the faults were in force.
+func (r *run) faultsLate(by clock.Dilation) {
+	for _, step := range r.prepared {
+		f, is := step.(*faultStep)
+		if !is {
+			continue
+		}
+		late := by.Passed(f.took).Seconds()
+		if at := r.File.Steps[f.index].At; at != nil {
+			late += r.report.Steps[f.index].Start - time.Duration(*at).Seconds()
+		}
+		for i := range r.report.Faults {
+			if row := &r.report.Faults[i]; row.Name == f.spec.Name {
+				row.Late = late
+			}
+		}
+	}
 }
 
 // addHarm adds what a fault did at ports of kernel links and switches.

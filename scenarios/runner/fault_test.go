@@ -160,6 +160,11 @@ func TestFaultsThatChangePackets(t *testing.T) {
 	if f := hits["astray"]; f.Hit == 0 || f.Hit == f.Matched {
 		t.Errorf("half of the flows are %d of %d packets", f.Hit, f.Matched)
 	}
+	for _, f := range r.Faults {
+		if f.Late <= 0 || f.Late > r.Finished.Sub(r.Started).Seconds() {
+			t.Errorf("fault %s was %v s late", f.Name, f.Late)
+		}
+	}
 	if f := hits["off"]; f.Hit == 0 {
 		t.Errorf("no packet was lost in the reboot: %+v", f)
 	}
