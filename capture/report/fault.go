@@ -11,9 +11,9 @@ type Fault struct {
 	Where string `json:"where"`
 	// Does describes the action of the fault and the packets that it picks.
 	Does string `json:"does"`
-	// Late is the time in seconds from when the fault was due until it was in force: from the time of "at", or
-	// from the start of its step. For a repeated step it is the longest such time. The end of a packet fault is
-	// on time to the nanosecond, by the clock that delivers packets.
+	// Late is the time in seconds from when the fault was due until it was in force: from the time of "at",
+	// or from the start of its step. For a repeated step it is the longest such time. The end of a packet
+	// fault is on time to the nanosecond, by the clock that delivers packets.
 	Late float64 `json:"late"`
 	// Matched is the number of packets that matched at all places. Hit is the number of packets on which the
 	// fault acted. For a crash or hang, Matched is the number of nodes, and Hit the number of processes that
