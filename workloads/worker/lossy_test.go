@@ -43,9 +43,11 @@ func TestDroppableTraining(t *testing.T) {
 						result[28]--
 					}
 				}), nil)
-			if err != nil || (result.Wrong() != 0) != (damage >= 0) {
-				t.Fatalf("zero %d: %v: %d wrong elements with damage at rank %d", zero, err, result.Wrong(),
-					damage)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (result.Wrong() != 0) != (damage >= 0) {
+				t.Fatalf("zero %d: %d wrong elements with damage at rank %d", zero, result.Wrong(), damage)
 			}
 			for rank := range j.Ranks {
 				checkTrainingRank(t, j, rank, result)
