@@ -23,7 +23,7 @@ func TestLinkDirection(t *testing.T) {
 
 func linkDirection(t *testing.T, name, kind string) {
 	file := writeFile(t, strings.Replace(twoHosts(name), "}}\n",
-		"}, switch: {kind: "+kind+"}, links: {default: {rate: 100mbit}}}\n", 1))
+		"}, switch: {kind: "+kind+"}, links: {default: {rate: 20mbit}}}\n", 1))
 	must(t, "up", file)
 	t.Cleanup(func() { must(t, "down", name) })
 	states := func() string {

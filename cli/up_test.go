@@ -34,6 +34,9 @@ const overloadedTries = 5
 // do runs the railbed command in a process of its own. A run that is OVERLOADED is made again.
 func do(t *testing.T, args ...string) (got outcome) {
 	t.Helper()
+	if args[0] == "run" || args[0] == "up" {
+		hosttest.Long(t)
+	}
 	for range overloadedTries {
 		if got = once(t, args...); got.code != verdict.ExitOverloaded || args[0] != "run" {
 			break

@@ -436,3 +436,24 @@ func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 		c.Verdict, c.Summary = verdict.Overloaded, fmt.Sprintf("%s, want %s", f.Verdict, want)
 	}
 }
+
+// excuseSources makes failed checks of throughput INCONCLUSIVE if the host held up sources of traffic, which
+// then sent less than the file says.
+func excuseSources(rep *report.Report, checks []spec.Check) {
+	if rep.Fidelity == nil || len(rep.Checks) != len(checks) {
+		return
+	}
+	var held []string
+	for _, h := range rep.Fidelity.HeldUp {
+		if h.Share > heldUpDegraded {
+			held = append(held, fmt.Sprintf("%s for %.0f%% of its time", h.Node, h.Share*100))
+		}
+	}
+	for i := range rep.Checks {
+		c, packets := &rep.Checks[i], checks[i].Packets
+		if c.Verdict == verdict.Fail && packets != nil && packets.Throughput != nil && len(held) > 0 {
+			c.Verdict = verdict.Inconclusive
+			c.Summary += "; the host held up " + strings.Join(held, ", ")
+		}
+	}
+}

@@ -86,6 +86,7 @@ func carried(t *testing.T, r *report.Report) {
 func runAll(t *testing.T, ctx context.Context, o Options) *report.Report {
 	t.Helper()
 	hosttest.Need(t, hosttest.Testbed)
+	hosttest.Long(t)
 	r, err := Run(ctx, o)
 	for try := 1; try < overloadedTries && err == nil && tooBusy(r) && o.Progress == nil; try++ {
 		t.Logf("%s: %s", r.Verdict, r.Reason)

@@ -8,6 +8,8 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // What the host held sources up moves the verdict, since less was offered than
@@ -50,7 +52,8 @@ fabric:
   links: {default: {rate: 10mbit}}
 steps:
   - traffic: {name: load, from: [h0], to: [h1], rate: 1mbit, for: 2s, background: true}
-  - exec: {name: stop, nodes: [h0], command: [sh, -c, "until [ $(sed -n 's/ *eth0: *//p' /proc/self/net/dev | awk '{print $10}') -gt 9 ]; do sleep 0.02; done; p=$(grep -l ^railbed:traffi[c] /proc/[0-9]*/cmdline | cut -d/ -f3); kill -STOP $p; sleep 1; kill -CONT $p"]}
+  - exec: {name: stop, nodes: [h0], command: [sh, -c,
+	"until [ $(sed -n 's/ *eth0: *//p' /proc/self/net/dev | awk '{print $10}') -gt 9 ]; do sleep 0.02; done; p=$(grep -l ^railbed:traffi[c] /proc/[0-9]*/cmdline | cut -d/ -f3); kill -STOP $p; sleep 1; kill -CONT $p"]}
   - sleep: 1s
 `))
 	held := r.Fidelity.HeldUp
@@ -58,5 +61,22 @@ steps:
 		r.Fidelity.Verdict != report.Overloaded {
 		t.Errorf("%s %s: held up: %+v, %s %q; want h0 for about half of its time, and overloaded", r.Verdict,
 			r.Reason, held, r.Fidelity.Verdict, r.Fidelity.Reasons)
+	}
+}
+
+// TestSourcesThatTheHostHeldUp: a check of throughput that fails proves nothing if the host held up a source.
+func TestSourcesThatTheHostHeldUp(t *testing.T) {
+	checks := []spec.Check{{Packets: &spec.PacketsCheck{Throughput: &spec.ThroughputCheck{}}},
+		{Packets: &spec.PacketsCheck{Conservation: "*"}},
+		{Packets: &spec.PacketsCheck{Throughput: &spec.ThroughputCheck{}}}}
+	for share, want := range map[float64]verdict.Verdict{0.02: verdict.Fail, 0.18: verdict.Inconclusive} {
+		r := &report.Report{Fidelity: &report.Fidelity{HeldUp: []report.HeldUp{{Node: "h3", Share: share}}},
+			Checks: []report.Check{{Verdict: verdict.Fail}, {Verdict: verdict.Fail}, {Verdict: verdict.Pass}}}
+		excuseSources(r, checks)
+		if r.Checks[0].Verdict != want || r.Checks[1].Verdict != verdict.Fail ||
+			r.Checks[2].Verdict != verdict.Pass ||
+			strings.Contains(r.Checks[0].Summary, "held up h3 for 18%") != (want == verdict.Inconclusive) {
+			t.Errorf("%v: %+v", share, r.Checks)
+		}
 	}
 }
