@@ -117,6 +117,7 @@ func TestCnitool(t *testing.T) {
 // An ordinary user's testbed and an ordinary user's runtime, each in a user namespace of
 // its own and without rights in the other's.
 func TestCNIRootless(t *testing.T) {
+	hosttest.Long(t)
 	if !hosttest.InUserNS(t) {
 		return
 	}

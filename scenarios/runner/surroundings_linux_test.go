@@ -256,6 +256,7 @@ func setClock(by time.Duration) func(*Options, int) error {
 }
 
 func TestRunsInGuests(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root)
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "overlay"}, CPUs: 2,
 		Timeout: 3 * time.Minute}) {
