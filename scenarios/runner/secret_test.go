@@ -43,6 +43,7 @@ checks:
 // encrypted, and that checks which cannot read them do not pass. The secret must be in no command
 // line, no environment and no file that the run leaves.
 func TestSecretStaysSecret(t *testing.T) {
+	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Testbed)
 	secret := privacy.Generate()
 	forms := formsOf(secret)
