@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -113,9 +114,25 @@ func (p *Plan) parted(f *spec.Fault) (sets [][]*Node) {
 	return sets
 }
 
-// PartitionMatch returns the display filter for the packets that a partition drops: the IP packets from an
+// FaultMatch returns the display filter of the packets that match a fault: those between the sets of a
+// partition, and those of the fault's own match. It is empty if all packets match.
+func (p *Plan) FaultMatch(f *spec.Fault) (string, error) {
+	if f.Partition == nil {
+		return f.Match, nil
+	}
+	match := p.partitionMatch(f)
+	switch {
+	case match == "":
+		return "", errors.New("the partition has nodes in less than two sets")
+	case f.Match != "":
+		match = "(" + match + ") && (" + f.Match + ")"
+	}
+	return match, nil
+}
+
+// partitionMatch returns the display filter for the packets that a partition drops: the IP packets from an
 // address of a node to an address of a node in another set. For other faults it returns "".
-func (p *Plan) PartitionMatch(f *spec.Fault) string {
+func (p *Plan) partitionMatch(f *spec.Fault) string {
 	addresses := func(sets [][]*Node, four bool) string {
 		var all []string
 		for _, set := range sets {

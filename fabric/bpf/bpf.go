@@ -47,16 +47,13 @@ type Fault struct {
 // New returns a fault at a port of a plan. Until is the fault's end on the kernel's monotonic clock, in
 // nanoseconds, or 0. An error in its filter is a *display.Error.
 func New(p *plan.Plan, f *spec.Fault, at plan.End, until uint64) (*Fault, error) {
-	match := f.Match
-	if f.Partition != nil {
-		if match = p.PartitionMatch(f); match == "" {
-			return nil, errors.New("the partition has nodes in less than two sets")
-		}
-		if f.Match != "" {
-			if _, err := compile(f, f.Match); err != nil {
-				return nil, err // at the column of the user's text
-			}
-			match = "(" + match + ") && (" + f.Match + ")"
+	match, err := p.FaultMatch(f)
+	if err != nil {
+		return nil, err
+	}
+	if f.Partition != nil && f.Match != "" {
+		if _, err := compile(f, f.Match); err != nil {
+			return nil, err // at the column of the user's text
 		}
 	}
 	made, err := compile(f, match)

@@ -162,7 +162,7 @@ func (h *harm) picks() {
 		if always {
 			return
 		}
-		h.draw(forFault)
+		h.draw(draw.FaultHit)
 		h.add(asm.LoadImm(asm.R1, int64(below), asm.DWord), asm.JGE.Reg(asm.R0, asm.R1, h.next))
 	}
 }
@@ -189,12 +189,6 @@ func (h *harm) search(list []int, picked string) {
 		}
 	}
 }
-
-// Purposes of a fault's draws, as in package softswitch.
-const (
-	forFault    = 1
-	forFaultBit = 2
-)
 
 // draw draws a random number for the packet in R0. It is the number that a soft switch draws for a packet
 // without a number in its flow (draw.Nth).
@@ -241,7 +235,7 @@ func (h *harm) act() {
 		h.flip()
 	case h.Corrupt != nil:
 		length(wire.EthernetLen)
-		h.draw(forFaultBit)
+		h.draw(draw.FaultBit)
 		h.add( // draw.Within: the product of the draw and the number of bits has at most 64+22 bits
 			asm.Sub.Imm(asm.R7, wire.EthernetLen),
 			asm.LSh.Imm(asm.R7, 3),

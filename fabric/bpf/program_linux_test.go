@@ -322,13 +322,13 @@ func drawsAgree(t *testing.T) {
 		data := soundFrame(random)
 		drawn := func(purpose uint64) uint64 { return draw.Nth(draw.Nth(draw.Pair(seed, 0), n), purpose) }
 		verdict, _ := drop.once(t, data)
-		if want := chance.Happens(drawn(forFault)); want != (verdict == dropped) {
+		if want := chance.Happens(drawn(draw.FaultHit)); want != (verdict == dropped) {
 			t.Fatalf("packet %d: the program says %d, the draw says %t", n, verdict, want)
 		} else if want {
 			hit++
 		}
 		_, out := corrupt.once(t, data)
-		bit := draw.Within(drawn(forFaultBit), uint64(len(data)-wire.EthernetLen)*8)
+		bit := draw.Within(drawn(draw.FaultBit), uint64(len(data)-wire.EthernetLen)*8)
 		data[wire.EthernetLen+bit/8] ^= 1 << (bit % 8)
 		if !bytes.Equal(out, data) {
 			t.Fatalf("packet %d\n%x\nwant bit %d flipped\n%x", n, out, bit, data)

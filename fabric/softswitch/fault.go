@@ -2,7 +2,6 @@ package softswitch
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -44,6 +43,7 @@ type fault struct {
 	until         clock.Time // clock.Never without an end
 	began         clock.Time
 	places        []*faultPlace
+	earlier       FaultState // what it did when it was in force before
 }
 
 // faultPlace is a fault at a port.
@@ -52,8 +52,7 @@ type faultPlace struct {
 	port         *port
 	seed         uint64
 	matched, hit uint64
-	earlier      struct{ matched, hit uint64 } // when the fault was in force before
-	downed       bool                          // a reboot has taken the port's link down
+	downed       bool // a reboot has taken the port's link down
 }
 
 // of returns the port's faults that act where this one does.
@@ -106,9 +105,9 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 
 // again lets a fault that is over begin again.
 func (e *Engine) again(f *fault) error {
+	f.earlier = f.state(e.now)
 	f.began, f.until = e.now, e.now.Add(time.Duration(f.For))
 	for _, at := range f.places {
-		at.earlier.matched, at.earlier.hit = at.earlier.matched+at.matched, at.earlier.hit+at.hit
 		at.matched, at.hit = 0, 0
 	}
 	if f.Reboot {
@@ -126,16 +125,10 @@ func (e *Engine) newFault(f spec.Fault) (*fault, error) {
 	}
 	_, made.pick = f.Action()
 	made.chance, made.flows = draw.NewChance(made.pick.Share), draw.NewChance(made.pick.Flows)
-	match := f.Match
-	if f.Partition != nil {
-		if match = e.plan.PartitionMatch(&f); match == "" {
-			return nil, errors.New("the partition has nodes in less than two sets")
-		}
-		if f.Match != "" {
-			match = "(" + match + ") && (" + f.Match + ")"
-		}
+	match, err := e.plan.FaultMatch(&f)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if match != "" {
 		if made.filter, err = display.CompileBytes(match); err != nil {
 			return nil, fmt.Errorf("match: %w", err)
@@ -186,6 +179,23 @@ type FaultState struct {
 	Places  []FaultPlaceState `json:"places"`
 }
 
+// Plus returns the state with the counts of an earlier state of the fault added.
+func (s FaultState) Plus(earlier *FaultState) FaultState {
+	s.Matched, s.Hit = s.Matched+earlier.Matched, s.Hit+earlier.Hit
+	s.Joined, s.Refused = s.Joined+earlier.Joined, s.Refused+earlier.Refused
+	places := append([]FaultPlaceState{}, earlier.Places...)
+	for _, at := range s.Places {
+		i := slices.IndexFunc(places, func(of FaultPlaceState) bool { return of.Port == at.Port })
+		if i < 0 {
+			places = append(places, at)
+			continue
+		}
+		places[i].Matched, places[i].Hit = places[i].Matched+at.Matched, places[i].Hit+at.Hit
+	}
+	s.Places = places
+	return s
+}
+
 // FaultPlaceState is the state of a fault at a port. Ports at which no packet matched are left out.
 type FaultPlaceState struct {
 	Port    string `json:"port"`
@@ -208,14 +218,13 @@ func (e *Engine) FaultNames() []string { return e.faults.names }
 func (f *fault) state(now clock.Time) FaultState {
 	s := FaultState{Fault: f.Fault, Over: now >= f.until, Places: []FaultPlaceState{}}
 	for _, at := range f.places {
-		matched, hit := at.earlier.matched+at.matched, at.earlier.hit+at.hit
-		s.Matched += matched
-		s.Hit += hit
-		if matched > 0 {
-			s.Places = append(s.Places, FaultPlaceState{at.port.name, matched, hit})
+		s.Matched += at.matched
+		s.Hit += at.hit
+		if at.matched > 0 {
+			s.Places = append(s.Places, FaultPlaceState{at.port.name, at.matched, at.hit})
 		}
 	}
-	return s
+	return s.Plus(&f.earlier)
 }
 
 // harm applies the port's faults to a packet on the line. Drops and changes of bytes happen at once. The
@@ -269,19 +278,12 @@ func (at *faultPlace) picks(one *packet.Packet) bool {
 	case at.pick.Every > 0:
 		return at.matched%uint64(at.pick.Every) == 0
 	case !at.pick.Share.IsZero():
-		return at.chance.Happens(at.drawn(one, forFault))
+		return at.chance.Happens(at.drawn(one, draw.FaultHit))
 	case !at.pick.Flows.IsZero():
-		return at.flows.Happens(draw.Nth(draw.Pair(at.flowSeed, one.Flow), forFaultFlow))
+		return at.flows.Happens(draw.Nth(draw.Pair(at.flowSeed, one.Flow), draw.FaultFlow))
 	}
 	return true
 }
-
-// Purposes of a fault's draws. The numbers are part of the meaning of a seed.
-const (
-	forFault     = 1
-	forFaultBit  = 2
-	forFaultFlow = 3
-)
 
 // drawn returns a random number for a packet. It depends on the packet's flow and on the packet's number in
 // the flow, but not on other flows. For a packet without such a number it depends on the count of matching

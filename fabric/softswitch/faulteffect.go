@@ -125,7 +125,7 @@ func (k *corrupted) on(at *faultPlace, one *packet.Packet, _ *harm) bool {
 	if k.At > 0 {
 		one.Data[k.At] ^= byte(k.Bits)
 	} else {
-		bit := draw.Within(at.drawn(one, forFaultBit), uint64(len(one.Data)-ethernetHeader)*8)
+		bit := draw.Within(at.drawn(one, draw.FaultBit), uint64(len(one.Data)-ethernetHeader)*8)
 		one.Data[ethernetHeader+bit/8] ^= 1 << (bit % 8)
 	}
 	one.Parse()

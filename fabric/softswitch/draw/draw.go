@@ -24,6 +24,13 @@ const (
 	Second = 0x94d049bb133111eb
 )
 
+// Purposes of the draws of a fault of packets. The numbers are part of the meaning of a seed.
+const (
+	FaultHit  = 1
+	FaultBit  = 2
+	FaultFlow = 3
+)
+
 // Mix maps 64 bits to 64 bits, one to one, so that each bit of the result
 // depends on every bit of x. It is Stafford's variant 13 of MurmurHash3's
 // finaliser, as in SplitMix64.
