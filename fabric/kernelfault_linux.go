@@ -270,8 +270,7 @@ func (f *Fabric) closeFaults() {
 }
 
 func (k *kernelFault) state() (softswitch.FaultState, error) {
-	s := k.earlier
-	s.Fault, s.Over, s.Places = k.Fault, false, append([]softswitch.FaultPlaceState{}, k.earlier.Places...)
+	s := softswitch.FaultState{Fault: k.Fault, Places: []softswitch.FaultPlaceState{}}
 	if k.until > 0 {
 		now, err := monotonic()
 		if err != nil {
@@ -288,15 +287,10 @@ func (k *kernelFault) state() (softswitch.FaultState, error) {
 		s.Hit += counts.Hit
 		s.Joined += counts.Joined
 		s.Refused += counts.Refused
-		if i := slices.IndexFunc(s.Places, func(of softswitch.FaultPlaceState) bool {
-			return of.Port == at.port
-		}); i >= 0 {
-			s.Places[i].Matched, s.Places[i].Hit = s.Places[i].Matched+counts.Matched,
-				s.Places[i].Hit+counts.Hit
-		} else if counts.Matched > 0 {
+		if counts.Matched > 0 {
 			s.Places = append(s.Places, softswitch.FaultPlaceState{Port: at.port, Matched: counts.Matched,
 				Hit: counts.Hit})
 		}
 	}
-	return s, nil
+	return s.Plus(&k.earlier), nil
 }
