@@ -74,6 +74,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 			continue
 		}
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
+		excuseSources(&checks[i], file.Checks[i].Packets, e.fidelity)
 		name := fmt.Sprintf("%s/check-%d.pcapng", excerptsDir, i+1)
 		if err := e.excerpt(&checks[i], name, results[n]); err != nil {
 			return checks, lost(err)
@@ -437,23 +438,16 @@ func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 	}
 }
 
-// excuseSources makes failed checks of throughput INCONCLUSIVE if the host held up sources of traffic, which
-// then sent less than the file says.
-func excuseSources(rep *report.Report, checks []spec.Check) {
-	if rep.Fidelity == nil || len(rep.Checks) != len(checks) {
+// excuseSources makes a failed check of throughput INCONCLUSIVE if the host held up sources of traffic. Such a
+// source sends less than the file asks for.
+func excuseSources(c *report.Check, check *spec.PacketsCheck, f *report.Fidelity) {
+	if c.Verdict != verdict.Fail || check.Throughput == nil || f == nil {
 		return
 	}
-	var held []string
-	for _, h := range rep.Fidelity.HeldUp {
+	for _, h := range f.HeldUp {
 		if h.Share > heldUpDegraded {
-			held = append(held, fmt.Sprintf("%s for %.0f%% of its time", h.Node, h.Share*100))
-		}
-	}
-	for i := range rep.Checks {
-		c, packets := &rep.Checks[i], checks[i].Packets
-		if c.Verdict == verdict.Fail && packets != nil && packets.Throughput != nil && len(held) > 0 {
 			c.Verdict = verdict.Inconclusive
-			c.Summary += "; the host held up " + strings.Join(held, ", ")
+			c.Summary += fmt.Sprintf("; the host held up %s for %.0f%% of its time", h.Node, h.Share*100)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"railbed/capture/keep"
 	"railbed/capture/report"
-	"railbed/internal/units"
 	"railbed/testbed/supervisor"
 )
 
@@ -169,21 +168,11 @@ func (t *timeline) repeat(ctx context.Context, i int) {
 
 // once does a step, and undoes its effect after its time, or when the run ends.
 func (t *timeline) once(ctx context.Context, i int) error {
-	if err := t.do(ctx, t.steps[i]); err != nil {
-		return err
+	err := t.attempts(ctx, i)
+	if effect, is := t.steps[i].(temporary); is && err == nil {
+		err = t.undo(ctx, effect, t.servantCtx)
 	}
-	effect, is := t.steps[i].(temporary)
-	if !is {
-		return nil
-	}
-	sleep(t.servantCtx, t.clock.Wait(effect.lasts()))
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if err := t.bounded(ctx, controlTimeout, effect.undo); err != nil {
-		return fmt.Errorf("undo after %v: %w", units.Duration(effect.lasts()), err)
-	}
-	return nil
+	return err
 }
 
 // attempts does a step, and repeats it as often as its retry allows while it fails.

@@ -27,6 +27,7 @@ type faultStep struct {
 	nodes   []string                      // that crashed or hung
 	restore []func(context.Context) error // of the links of crashed nodes
 	took    time.Duration                 // until the fault was in force, in real time
+	row     report.Fault                  // of a fault of nodes or their programs
 }
 
 // fault makes the step. It reports an invalid filter.
@@ -50,7 +51,8 @@ func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 			p.wrong(ErrWord, f.at+".rewrite.field", err)
 		}
 	}
-	return &faultStep{stepFrame: f, spec: a}
+	return &faultStep{stepFrame: f, spec: a, row: report.Fault{Name: a.Name, Where: a.Where, Does: a.String(),
+		Places: []report.FaultPlace{}}}
 }
 
 func (f *faultStep) object() string {
@@ -67,35 +69,23 @@ func (f *faultStep) do(ctx context.Context, s *session) error {
 		s.keepHarm(harmOf(f.spec, nil, s.dilation().Wait))
 		return s.testbed.AddFault(ctx, *f.spec)
 	}
-	row := report.Fault{Name: f.spec.Name, Where: f.spec.Where, Does: f.spec.String(),
-		Places: []report.FaultPlace{}}
 	for _, n := range s.plan.Nodes {
 		if s.plan.FaultNode(f.spec, n.Name) {
 			f.nodes = append(f.nodes, n.Name)
 		}
 	}
 	s.keepHarm(harmOf(f.spec, f.nodes, s.dilation().Wait)) // before other steps fail because of it
-	for _, name := range f.nodes {
+	for i, name := range f.nodes {
 		processes, err := f.harm(ctx, s, name)
 		if err != nil {
 			return err
 		}
-		row.Matched++
-		row.Hit += uint64(processes)
-		row.Places = append(row.Places, report.FaultPlace{Port: name, Matched: 1, Hit: uint64(processes)})
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := slices.IndexFunc(s.faults, func(earlier report.Fault) bool { return earlier.Name == row.Name })
-	if at < 0 {
-		s.faults = append(s.faults, row)
-		return nil
-	}
-	// The step is repeated.
-	sum := &s.faults[at]
-	sum.Matched, sum.Hit = sum.Matched+row.Matched, sum.Hit+row.Hit
-	for i, place := range row.Places {
-		sum.Places[i].Matched, sum.Places[i].Hit = sum.Places[i].Matched+1, sum.Places[i].Hit+place.Hit
+		if i == len(f.row.Places) { // else the step is repeated
+			f.row.Places = append(f.row.Places, report.FaultPlace{Port: name})
+		}
+		at := &f.row.Places[i]
+		at.Matched, at.Hit = at.Matched+1, at.Hit+uint64(processes)
+		f.row.Matched, f.row.Hit = f.row.Matched+1, f.row.Hit+uint64(processes)
 	}
 	return nil
 }
@@ -151,9 +141,11 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 	if !hasFaults(r.File) {
 		return nil
 	}
-	s.mu.Lock()
-	r.report.Faults = append(r.report.Faults, s.faults...)
-	s.mu.Unlock()
+	for _, step := range r.prepared {
+		if f, is := step.(*faultStep); is && f.row.Matched > 0 {
+			r.report.Faults = append(r.report.Faults, f.row)
+		}
+	}
 	all, err := tb.Faults(ctx)
 	for _, f := range all {
 		r.report.Faults = append(r.report.Faults, faultRow(&f))
@@ -225,19 +217,21 @@ func faultRow(f *softswitch.FaultState) report.Fault {
 // should have hit, or "".
 func idleFault(faults []report.Fault) string {
 	for _, f := range faults {
+		name := "fault " + f.Name
+		if f.Where != "" {
+			name += " at " + f.Where
+		}
 		switch {
 		case f.Joined > 0:
-			return fmt.Sprintf("fault %s at %s counted %d times several packets as one: a program sent a "+
-				"batch, or a connection began before the port had a fault", f.Name, f.Where, f.Joined)
+			return fmt.Sprintf("%s counted %d times several packets as one: a program sent a batch, or a "+
+				"connection began before the port had a fault", name, f.Joined)
 		case f.Refused > 0:
-			return fmt.Sprintf("fault %s at %s: the kernel let it change all but %d of its packets", f.Name,
-				f.Where, f.Refused)
+			return fmt.Sprintf("%s: the kernel let it change all but %d of its packets", name, f.Refused)
 		case f.Hit > 0:
 		case slices.Contains([]string{spec.FaultCrashes, spec.FaultHangs}, strings.Fields(f.Does)[0]):
-			return strings.Replace(fmt.Sprintf("fault %s at %s found no program", f.Name, f.Where), " at  ",
-				" ", 1)
+			return name + " found no program"
 		default:
-			return fmt.Sprintf("fault %s at %s hit no packet: %d packets matched", f.Name, f.Where, f.Matched)
+			return fmt.Sprintf("%s hit no packet: %d packets matched", name, f.Matched)
 		}
 	}
 	return ""

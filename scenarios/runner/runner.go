@@ -342,7 +342,6 @@ func (r *run) check(ctx context.Context) (err error) {
 	}, func(read int64) {
 		r.Progress(Update{Phase: "checking packets, MiB", Done: int(read >> 20), Total: int(size >> 20)})
 	})
-	excuseSources(r.report, r.File.Checks)
 	r.evidence.chart(r.report, r.File, r.Plan)
 	return err
 }

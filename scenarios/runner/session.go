@@ -34,7 +34,6 @@ type session struct {
 	mu        sync.Mutex
 	captures  []*recording
 	workloads []finished
-	faults    []report.Fault  // crashes and hangs
 	harms     []*harm         // crashes, hangs and partitions
 	harmed    []func(*harm)   // called for each
 	adding    []uint16        // jobs of the aggregators of running workloads

@@ -220,19 +220,21 @@ func (t *timeline) complete(ctx context.Context, i int) bool {
 	if err != nil || !is || effect.lasts() == 0 {
 		return t.end(ctx, i, err)
 	}
-	t.last(func() {
-		// A run that ends early takes the testbed down, so there is nothing to undo.
-		if !sleep(ctx, t.clock.Wait(effect.lasts())) {
-			t.end(ctx, i, context.Cause(ctx))
-			return
-		}
-		if err := t.bounded(ctx, controlTimeout, effect.undo); err != nil {
-			t.end(ctx, i, fmt.Errorf("undo after %v: %w", units.Duration(effect.lasts()), err))
-			return
-		}
-		t.end(ctx, i, nil)
-	})
+	t.last(func() { t.end(ctx, i, t.undo(ctx, effect, ctx)) })
 	return true
+}
+
+// undo undoes an effect after its time, or when the context ends ends. A run that ends early takes the
+// testbed down, so there is nothing to undo.
+func (t *timeline) undo(ctx context.Context, effect temporary, ends context.Context) error {
+	sleep(ends, t.clock.Wait(effect.lasts()))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := t.bounded(ctx, controlTimeout, effect.undo); err != nil {
+		return fmt.Errorf("undo after %v: %w", units.Duration(effect.lasts()), err)
+	}
+	return nil
 }
 
 // serve does a step that ends with the run. ctx is the run's.

@@ -321,6 +321,19 @@ func TestStepsAfterOthers(t *testing.T) {
 	})
 }
 
+// TestRetryOfARepeatedStep: each repetition has its attempts.
+func TestRetryOfARepeatedStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{fails: map[string]error{"probe": errors.New("no answer")}, failures: 3,
+				takes: map[string]time.Duration{"w": 20 * time.Second}}
+		_, steps, err := play(t, s, t.Context(), spec.Step{Exec: &spec.Exec{Name: "probe"}, Times: 2,
+			Every: units.Duration(10 * time.Second), Retry: &spec.Retry{Times: 4}}, work("w"))
+		if err != nil || states(steps) != "passed passed" || steps[0].Times != 2 || steps[0].End != 10 {
+			t.Errorf("%v, %+v", err, steps)
+		}
+	})
+}
+
 // TestRetry: a command that fails is repeated, and the step fails after its last attempt.
 func TestRetry(t *testing.T) {
 	for tries, want := range map[int]string{2: "failed", 3: "passed"} {
