@@ -66,10 +66,12 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 	return cmd
 }
 
-// runFlags are the arguments of a run. Unless they are empty, name and seed replace the file's.
+// runFlags are the arguments of a run. Unless they are empty, name and seed replace the file's. Otherwise a
+// repetition, counted from 1, has a seed that follows from the file's.
 type runFlags struct {
 	path, name, out string
 	seed            uint64
+	repetition      int
 }
 
 // runOptions reads the only testbed of the file. An error in the file has the exit code 2.
@@ -94,6 +96,9 @@ func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags r
 		Repeat: []string{"railbed", "run", flags.path}}
 	var err error
 	if o.File, err = f.Decode(cell); err == nil {
+		if flags.seed == 0 && flags.repetition > 1 {
+			flags.seed = spec.RepetitionSeed(o.File.Seed, flags.repetition)
+		}
 		if flags.seed != 0 {
 			o.File.Seed = flags.seed
 		}

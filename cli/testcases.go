@@ -259,12 +259,8 @@ func (t *testSuite) options(c suite.Case, repetition int, out string) (runner.Op
 		}
 	}
 	flags := runFlags{path: c.Path, out: out}
-	if c.Matrix != "" && repetition > 1 {
-		made, err := f.Decode(cell)
-		if err != nil {
-			return runner.Options{}, err
-		}
-		flags.seed = spec.RepetitionSeed(made.Seed, repetition)
+	if c.Matrix != "" {
+		flags.repetition = repetition
 	}
 	settings := slices.DeleteFunc(settable(f, t.set), func(s spec.Setting) bool {
 		return slices.ContainsFunc(c.Cell, func(of spec.Setting) bool { return of.Name == s.Name })

@@ -21,11 +21,7 @@ func (a *app) readSpec(file string) (*spec.Testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	cell, err := f.Only()
-	if err != nil {
-		return nil, err
-	}
-	return f.Decode(cell)
+	return f.DecodeOnly()
 }
 
 // readPlan reads and compiles a testbed. An error in the file has the exit code 2.

@@ -35,11 +35,7 @@ func Decode(file string, text []byte) (*Testbed, error) {
 	if err != nil {
 		return nil, err
 	}
-	cell, err := f.Only()
-	if err != nil {
-		return nil, err
-	}
-	return f.Decode(cell)
+	return f.DecodeOnly()
 }
 
 // decodeTree decodes a tree in which variables are replaced. It skips the given top-level keys.

@@ -156,6 +156,15 @@ func (f *File) Only() (*Cell, error) {
 			strings.Join(names, "; ")))}
 }
 
+// DecodeOnly decodes the testbed of the only cell.
+func (f *File) DecodeOnly() (*Testbed, error) {
+	cell, err := f.Only()
+	if err != nil {
+		return nil, err
+	}
+	return f.Decode(cell)
+}
+
 // Decode decodes the testbed of a cell, as the function Decode does. Its problems name the cell.
 func (f *File) Decode(cell *Cell) (*Testbed, error) {
 	if f.root != nil {
