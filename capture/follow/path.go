@@ -27,15 +27,10 @@ func (w *why) disorder(port int) (o overtaken, found bool) {
 	if o, found = w.disorders[port]; !found {
 		type crossing struct{ left, came int64 }
 		var all []crossing
-		for i := range w.r.Packets {
-			left := int64(0)
-			for _, s := range w.r.Sights(i) {
-				switch {
-				case s.Event || s.Verdict == "drop":
-				case s.Tap == port && s.Out:
-					left = s.Due
-				case s.Tap == far && !s.Out && left > 0:
-					all = append(all, crossing{left, s.Due})
+		for _, p := range w.passed(port) {
+			for _, s := range w.r.Sights(p.packet) {
+				if s.Tap == far && !s.Out && !s.Event && s.Verdict != "drop" && s.Time >= p.at {
+					all = append(all, crossing{p.due, s.Due})
 				}
 			}
 		}
