@@ -108,7 +108,7 @@ func (f *Fabric) harm(of *kernelFault, p *plan.Plan) error {
 			return err
 		}
 		i := slices.IndexFunc(f.links, func(l *planLink) bool { return l.A == end || l.B == end })
-		at := faultPlace{f.links[i], f.links[i].A == end, end.Node + ":" + end.Port, loaded}
+		at := faultPlace{f.links[i], f.links[i].A == end, end.Name(), loaded}
 		of.places = append(of.places, at)
 		if err := f.setFaults(at, append(slices.Clone(at.link.harmed(at.atA).faults), loaded)); err != nil {
 			return fmt.Errorf("at %s: %w", at.port, err)

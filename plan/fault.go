@@ -60,7 +60,7 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 }
 
 // FaultTarget returns the NIC that gets the copies of a mirror, or the switch's port that sends the packets
-// of a misroute. For other faults it returns the zero End. The error says what names nothing in the plan.
+// of a misroute. For other faults it returns the zero End. The error has the name that is not in the plan.
 func (p *Plan) FaultTarget(f *spec.Fault) (End, error) {
 	switch {
 	case f.Mirror != nil:
@@ -86,14 +86,14 @@ func (p *Plan) FaultTarget(f *spec.Fault) (End, error) {
 		}
 		for _, l := range p.Links {
 			for _, end := range []End{l.A, l.B} {
-				named := l.Name == f.Misroute.To || end.Node+":"+end.Port == f.Misroute.To
+				named := l.Name == f.Misroute.To || end.Name() == f.Misroute.To
 				if named && end.Node == places[0].Node {
 					return end, nil
 				}
 			}
 		}
-		return End{}, fmt.Errorf("%q is no port and no link of the fault's switch; want a port such as %s:%s",
-			f.Misroute.To, places[0].Node, places[0].Port)
+		return End{}, fmt.Errorf("%q is no port and no link of the fault's switch; want a port such as %s",
+			f.Misroute.To, places[0].Name())
 	}
 	return End{}, nil
 }

@@ -48,6 +48,17 @@ func (p *Plan) Sends(node, nic string) *Direction {
 // Soft reports whether the switches are soft. A plan has switches of one kind only.
 func (p *Plan) Soft() bool { return len(p.Switches) > 0 && p.Switches[0].Kind == spec.Soft }
 
+// PortNames returns the switch's ports as NODE:PORT.
+func (s *Switch) PortNames() (names []string) {
+	for _, port := range s.Ports {
+		names = append(names, End{s.Name, port.Name}.Name())
+	}
+	return names
+}
+
+// Name returns the port as NODE:PORT.
+func (e End) Name() string { return e.Node + ":" + e.Port }
+
 // Bridged reports whether the switch forwards by hardware address and its nodes share a subnet.
 func (s *Switch) Bridged() bool {
 	return s.Kind == spec.Bridge || s.Kind == spec.Soft && s.Forwarding == spec.L2

@@ -4,7 +4,7 @@
 //
 // The filters and the choice of packets mean the same as at soft switches (package softswitch). Three things
 // differ. Faults act before the packet's time on the link, not after it. The draws of share depend on the
-// number of the packet among those that matched, and not on its flow, which a program does not know. A
+// number of the packet among those that matched, and not on its flow: a program has no numbers of flows. A
 // program reads at most two IP packets in each other and four extension headers of IPv6.
 package bpf
 
@@ -60,7 +60,7 @@ func New(p *plan.Plan, f *spec.Fault, at plan.End, until uint64) (*Fault, error)
 	if err != nil {
 		return nil, err
 	}
-	made.Until, made.seed = until, draw.Seed(p.Seed, "fault", f.Name, at.Node+":"+at.Port)
+	made.Until, made.seed = until, draw.Seed(p.Seed, "fault", f.Name, at.Name())
 	return made, nil
 }
 

@@ -181,7 +181,7 @@ func (m *coverMap) coverage(p *plan.Plan, chosen cover.Result) *Coverage {
 		Faults: []string{}}
 	for _, number := range chosen.Points {
 		end := m.ends[number]
-		point := CoverPoint{Point: end.Node + ":" + end.Port, To: peer(p, end), Sees: []Sees{}}
+		point := CoverPoint{Point: end.Name(), To: peer(p, end), Sees: []Sees{}}
 		for i, flow := range m.flows {
 			if seen := flow.Seen(number); seen > 0 {
 				point.Sees = append(point.Sees, Sees{m.names[i], seen, len(flow)})
@@ -203,9 +203,9 @@ func peer(p *plan.Plan, end plan.End) string {
 	for _, l := range p.Links {
 		switch end {
 		case l.A:
-			return l.B.Node + ":" + l.B.Port
+			return l.B.Name()
 		case l.B:
-			return l.A.Node + ":" + l.A.Port
+			return l.A.Name()
 		}
 	}
 	return ""

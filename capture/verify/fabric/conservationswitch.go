@@ -213,14 +213,12 @@ func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	return total + harm.Dropped + harm.Changed, c.QueueDrops != nil
 }
 
-// ports returns the switch's ports as node:port.
-func (s *switchState) ports() (names []string) {
-	if s.plan != nil {
-		for _, port := range s.plan.Ports {
-			names = append(names, s.name+":"+port.Name)
-		}
+// ports returns the switch's ports as NODE:PORT, if the plan is known.
+func (s *switchState) ports() []string {
+	if s.plan == nil {
+		return nil
 	}
-	return names
+	return s.plan.PortNames()
 }
 
 func (s *switchState) line() string {

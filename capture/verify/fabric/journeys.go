@@ -70,7 +70,7 @@ type journey struct {
 	excuse      excuse
 }
 
-// excuse says how a fault can keep a packet from arriving.
+// excuse is the way in which a fault can keep a packet from arriving.
 type excuse uint8
 
 // Excuses.
@@ -330,7 +330,7 @@ func (s *journeys) missing(j journey, now int64, since uint32) {
 	}
 }
 
-// unexplained is the reason of packets that did not arrive, if no record tells why.
+// unexplained is the reason of packets that did not arrive and have no record of a drop.
 const unexplained = "no record of a drop"
 
 // lose counts a lost packet.

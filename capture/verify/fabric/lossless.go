@@ -142,10 +142,8 @@ func (k *lossless) switchPorts() (ports []string) {
 	if k.capture.Plan == nil {
 		return nil
 	}
-	for _, sw := range k.capture.Plan.Switches {
-		for _, port := range sw.Ports {
-			ports = append(ports, sw.Name+":"+port.Name)
-		}
+	for i := range k.capture.Plan.Switches {
+		ports = append(ports, k.capture.Plan.Switches[i].PortNames()...)
 	}
 	return ports
 }
