@@ -98,9 +98,9 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/verify", s.serveVerify)
 	mux.HandleFunc("POST /v1/converge", s.serveConverge)
 	mux.HandleFunc("POST /v1/down", s.serveDown)
-	mux.HandleFunc("POST /v1/link", s.serveLink)
+	mux.HandleFunc("POST /v1/link", change(s.changeLink))
 	mux.HandleFunc("POST /v1/fault", s.serveFault)
-	mux.HandleFunc("POST /v1/slow", s.serveSlow)
+	mux.HandleFunc("POST /v1/slow", change(s.slow))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/note", s.serveNote)
 	mux.HandleFunc("GET /v1/nodes/{node}/log", s.serveNodeLog)
@@ -267,17 +267,20 @@ func (s *supervisor) serveDown(w http.ResponseWriter, _ *http.Request) {
 	s.stop(errDown)
 }
 
-func (s *supervisor) serveLink(w http.ResponseWriter, r *http.Request) {
-	var request LinkRequest
-	if err := readJSON(w, r, &request); err != nil {
-		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
-		return
+// change serves requests for a change that has no result.
+func change[T any](do func(context.Context, T) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request T
+		if err := readJSON(w, r, &request); err != nil {
+			writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
+			return
+		}
+		if err := do(r.Context(), request); err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, struct{}{})
 	}
-	if err := s.changeLink(r.Context(), request); err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, struct{}{})
 }
 
 // serveNote adds an event of a client.

@@ -1,28 +1,15 @@
 package supervisor
 
 import (
+	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"railbed/plan"
 )
 
-// serveSlow changes the limit of a node's processor time.
-func (s *supervisor) serveSlow(w http.ResponseWriter, r *http.Request) {
-	var request SlowRequest
-	if err := readJSON(w, r, &request); err != nil {
-		writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
-		return
-	}
-	if err := s.slow(request); err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, struct{}{})
-}
-
-func (s *supervisor) slow(request SlowRequest) error {
+// slow changes the limit of a node's processor time.
+func (s *supervisor) slow(_ context.Context, request SlowRequest) error {
 	p, _ := s.running()
 	at := slices.IndexFunc(p.Nodes, func(n plan.Node) bool { return n.Name == request.Node })
 	if at < 0 {
