@@ -74,7 +74,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestRunOfCell runs a cell with another seed, as the report of a suite says how to repeat it.
+// TestRunOfCell runs a cell with another seed, with the command that the report of a suite has for it.
 func TestRunOfCell(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	file := lossMatrix(t)

@@ -26,8 +26,8 @@ type Programs struct {
 	Rank *int
 }
 
-// KillPrograms kills programs of a node, and returns the number of their processes. Their kernel still tells
-// their peers, unless the node's links are down.
+// KillPrograms kills programs of a node, and returns the number of their processes. Their kernel still closes
+// their connections, unless the node's links are down.
 func (t *Testbed) KillPrograms(ctx context.Context, node string, which Programs) (processes int, err error) {
 	return t.signal(ctx, node, which, syscall.SIGKILL)
 }
@@ -132,7 +132,7 @@ func signalMain(args []string) int {
 	return 0
 }
 
-// rankWords are the names under which launchers tell a process its rank.
+// rankWords are the environment variables in which launchers pass a process its rank.
 var rankWords = []string{"RANK=", "OMPI_COMM_WORLD_RANK=", "PMI_RANK="}
 
 // selected reports whether a process has a name and a rank. Threads of a kernel, and processes that have

@@ -70,8 +70,8 @@ func (w *why) disordered(m *Message, hops []Hop) (at cause, found bool) {
 }
 
 // beside compares the rate of a port's link with those at ports like it: ports of the same switch, or NICs,
-// whose links have the same kind of far end. If most of these links have at least twice the rate, it says
-// so. Otherwise it returns "".
+// whose links have the same kind of far end. If most of these links have at least twice the rate, it
+// returns both rates. Otherwise it returns "".
 func (w *why) beside(port int) string {
 	tap, own := &w.r.Taps[port], &w.r.lanes[port]
 	if !own.known || own.rate == 0 || own.far < 0 {

@@ -27,8 +27,8 @@ const repeatsLimit = 0.1
 // Share is the number of bytes that were sent again for each byte of payload.
 func (r Repeats) Share() float64 { return float64(r.Bytes) / float64(max(r.Payload, 1)) }
 
-// Note says, for people, that retransmissions exceed 10 % of the payload, and why. It is empty if they do
-// not.
+// Note is a sentence for people if retransmissions exceed 10 % of the payload, with their causes. It is
+// empty if they do not.
 func (r Repeats) Note() string {
 	if r.Share() <= repeatsLimit {
 		return ""

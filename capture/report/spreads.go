@@ -10,7 +10,7 @@ import (
 // Spread is the values of a number in several runs.
 type Spread struct {
 	Name string
-	// Values are in ascending order. Without values the row says so.
+	// Values are in ascending order. A row without values has no plot.
 	Values           []float64
 	P25, Median, P75 float64
 }

@@ -16,8 +16,10 @@ const maxTags = 4
 const levels = 2
 
 // parser generates the code that finds the headers of a packet, as Packet.Set of package display does. It
-// finds only the headers that the filter reads. While the code runs, R7 has the offset of the next header, R8
-// the end of the packet that is being read, and R9 the number that says what follows.
+// finds only the headers that the filter reads.
+//
+// While the code runs, R7 has the offset of the next header, and R9 its protocol number. R8 has the end of
+// the packet that is being read.
 type parser struct {
 	*assembler
 	needs map[display.Header]bool

@@ -255,7 +255,7 @@ func (at *faultPlace) hits(one *packet.Packet, h *harm) bool {
 // matches reports whether a filter matches a packet. A nil filter matches all packets.
 func (f *faults) matches(filter *display.Filter, one *packet.Packet) bool {
 	if filter == nil {
-		// Pauses come at times that no file knows. A filter such as macc chooses them.
+		// The times of pauses cannot be predicted. A filter such as macc chooses them.
 		return one.Headers.EtherType != wire.EtherTypeMACControl
 	}
 	return filter.Match(f.show(one))

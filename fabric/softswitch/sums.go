@@ -6,7 +6,7 @@ import (
 	"railbed/internal/wire"
 )
 
-// sums says which checksums of a frame are right.
+// sums lists which checksums of a frame are right.
 type sums struct{ ip, transport, icrc bool }
 
 // rightSums checks the checksums of a frame that is no fragment.

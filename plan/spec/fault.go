@@ -72,8 +72,8 @@ type Fault struct {
 	// Program selects the programs that crash or hang, by their name or a glob: the base name of the
 	// command's first word. The links of the node then stay up. Default: all programs of the node.
 	Program string `yaml:"program,omitempty" json:"program,omitempty"`
-	// Rank selects the processes of a rank, of a workload or of a stack that tells its processes their rank.
-	// Default: all.
+	// Rank selects the processes of a rank, of a workload, or of a stack whose processes have their rank in
+	// the environment. Default: all.
 	Rank *int `yaml:"rank,omitempty" json:"rank,omitempty" jsonschema:"minimum=0"`
 	// Crash takes the links of nodes down and kills the programs of the nodes. After for, the links come up
 	// again. The programs stay dead. With program or rank, only these programs are killed.

@@ -218,7 +218,7 @@ func (r *FaultRewrite) words() string {
 	return r.Field + " to " + r.To
 }
 
-// check does not know the fields. The compiler of the plan does.
+// check leaves the field to the runner, which has the list of fields.
 func (r *FaultRewrite) check(*checker, string) {}
 
 func (t *FaultTrim) words() string { return "to " + t.Size.String() }

@@ -168,7 +168,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestManyCellsAreListed: a matrix is no testbed, and the problem says how to choose a cell.
+// TestManyCellsAreListed: a matrix is no testbed, and the problem names a --set that chooses a cell.
 func TestManyCellsAreListed(t *testing.T) {
 	_, err := Decode("f.yaml", []byte(lossyMatrix))
 	const want = "f.yaml:3:1: matrix of 2 cells, and one testbed is wanted; choose a cell, as in " +
@@ -244,8 +244,8 @@ func TestLargeVariablesAreBounded(t *testing.T) {
 	}
 }
 
-// FuzzVariables replaces variables in files. A file whose uses of variables are escaped says what it says
-// without variables.
+// FuzzVariables replaces variables in files. If all uses of variables in a file are escaped, the file means
+// the same as without variables.
 func FuzzVariables(f *testing.F) {
 	for _, file := range wrongMatrixFiles {
 		text := strings.Replace(file.text, here, "", 1)

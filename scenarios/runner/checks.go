@@ -438,8 +438,8 @@ func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 	}
 }
 
-// excuseSources makes a failed check of throughput INCONCLUSIVE if the host held up sources of traffic. Such a
-// source sends less than the file asks for.
+// excuseSources makes a failed check of throughput INCONCLUSIVE if the host held up sources of traffic. Such
+// a source sends less than the file asks for.
 func excuseSources(c *report.Check, check *spec.PacketsCheck, f *report.Fidelity) {
 	if c.Verdict != verdict.Fail || check.Throughput == nil || f == nil {
 		return

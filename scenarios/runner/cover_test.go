@@ -89,7 +89,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// TestWordsThatNameNoFlows: the errors say what would be right.
+// TestWordsThatNameNoFlows: the errors name words that would be right.
 func TestWordsThatNameNoFlows(t *testing.T) {
 	adding := strings.Replace(covered, "kind: soft", "kind: soft, aggregation: {}", 1)
 	o := decoded(t, adding+"  - exec: {name: program, nodes: [h0], command: [true]}\n"+

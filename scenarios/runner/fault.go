@@ -24,10 +24,10 @@ type faultStep struct {
 	stepFrame
 	spec    *spec.Fault
 	testbed *testbed.Testbed              // once the step is done
-	nodes   []string                      // that crashed or hung
-	restore []func(context.Context) error // of the links of crashed nodes
-	took    time.Duration                 // until the fault was in force, in real time
-	row     report.Fault                  // of a fault of nodes or their programs
+	nodes   []string                      // These crashed, hung or are slow.
+	restore []func(context.Context) error // This takes the links of crashed nodes up again.
+	took    time.Duration                 // It was in force after this real time.
+	row     report.Fault                  // This is the row of a fault of nodes or their programs.
 }
 
 // fault makes the step. It reports an invalid filter.

@@ -68,7 +68,7 @@ func optionsOf(t *testing.T, file *spec.Testbed, path string) Options {
 // overloadedTries is how often a test makes a run for which the host is too busy.
 const overloadedTries = 3
 
-// tooBusy reports whether the host was too busy for a run, and the run's verdict says so.
+// tooBusy reports whether the host was too busy for a run, by the run's verdict.
 func tooBusy(r *report.Report) bool {
 	return r.Verdict == verdict.Overloaded && r.Fidelity != nil && r.Fidelity.Verdict == report.Overloaded
 }

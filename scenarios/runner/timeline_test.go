@@ -263,7 +263,7 @@ func TestFailingUndoFailsItsStep(t *testing.T) {
 	})
 }
 
-// TestStepsThatRepeat: a change is made and undone as often as the file says, or in each period until a
+// TestStepsThatRepeat: a change is made and undone a number of times, or in each period until a
 // time, or until the other steps have ended.
 func TestStepsThatRepeat(t *testing.T) {
 	flap := func(times int, until time.Duration) spec.Step {
@@ -325,7 +325,7 @@ func TestStepsAfterOthers(t *testing.T) {
 func TestRetryOfARepeatedStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{fails: map[string]error{"probe": errors.New("no answer")}, failures: 3,
-				takes: map[string]time.Duration{"w": 20 * time.Second}}
+			takes: map[string]time.Duration{"w": 20 * time.Second}}
 		_, steps, err := play(t, s, t.Context(), spec.Step{Exec: &spec.Exec{Name: "probe"}, Times: 2,
 			Every: units.Duration(10 * time.Second), Retry: &spec.Retry{Times: 4}}, work("w"))
 		if err != nil || states(steps) != "passed passed" || steps[0].Times != 2 || steps[0].End != 10 {

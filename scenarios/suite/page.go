@@ -63,7 +63,7 @@ func (m *Matrix) Shown(most int) (shown []*Number, more int) {
 }
 
 // WriteCSV writes all numbers, with a row for each number of each cell. Times are in seconds, sizes in bytes,
-// rates in bit/s and shares from 0 to 1, unless the unit says otherwise.
+// rates in bit/s and shares from 0 to 1, unless the unit is another one.
 func (m *Matrix) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	row := append(m.axes(), "section", "of", "number", "unit", "runs", "median", "low", "high", "p25", "p75",

@@ -55,8 +55,8 @@ func summarise(values []float64) Summary {
 }
 
 const (
-	// fewestBootstrap is the number of values below which resampling says little about the median: of 4
-	// values there are only 35 different resamples.
+	// fewestBootstrap is the number of values below which resampling is no estimate of the median's spread:
+	// of 4 values there are only 35 different resamples.
 	fewestBootstrap = 5
 	resamples       = 10000
 	confidence      = 0.95

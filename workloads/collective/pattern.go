@@ -24,7 +24,7 @@ type PatternConfig struct {
 }
 
 // Pattern is the data of a collective: numbers that are pseudo-random by rank, position and
-// iteration. The result over all ranks is exact in whatever order an operation combines them. The
+// iteration. The result over all ranks is exact for each order in which an operation combines them. The
 // bound of every comparison is therefore 0: results are compared bit by bit. A missing, doubled or
 // misplaced slice changes the result. So does a slice of another rank or of an earlier iteration. The
 // exception is a doubled slice of a maximum or minimum, which cannot change it.
@@ -82,7 +82,7 @@ func newData(c PatternConfig) (*Pattern, error) {
 }
 
 const (
-	// fewValues is the least number of values that tell the data of different positions apart.
+	// fewValues is the least number of values for which the data of different positions differ.
 	fewValues = 8
 	// fewFactors is the same for whole numbers that are also multiplied by a power of two, and
 	// fewExponents for powers of two that also have signs.

@@ -26,8 +26,8 @@ import (
 // connections must begin or end at its node. If a firing connection ends there, send_done_trigger
 // too fires when the message has arrived. prio has no effect; addon and failures are refused.
 //
-// Ranks are the nodes that connections use, in ascending order. Only if the job has as many ranks as Nodes
-// says, each node is the rank of its number. Connections with msg are messages of the connection with the
+// Ranks are the nodes that connections use, in ascending order. But if Nodes is the number of ranks of the
+// job, each node is the rank of its number. Connections with msg are messages of the connection with the
 // same id (spcl/HTSIM). Each message is a transfer of its own. The number after msg is optional and has no
 // effect.
 func readMatrix(name string, text []byte, o Options) (*training.Program, error) {

@@ -59,7 +59,7 @@ func Read(path string, o Options) (*training.Program, error) {
 		path)
 }
 
-// AnyWorld reports whether the job of a file can have other numbers of ranks than the file says. Only
+// AnyWorld reports whether the job of a file can have another number of ranks than the file has. Only
 // SimAI's can.
 func AnyWorld(path string) bool { return filepath.Ext(path) == ".txt" }
 

@@ -210,7 +210,7 @@ func TestWrongMatrix(t *testing.T) {
 	}
 }
 
-// TestMatrixCountsUsedNodes: ranks are the nodes that connections use, whatever Nodes says.
+// TestMatrixCountsUsedNodes: ranks are the nodes that connections use, for each value of Nodes.
 func TestMatrixCountsUsedNodes(t *testing.T) {
 	const large = "Nodes 8192\nConnections 4\n7000->12 start 0 size 100\n12->4095 start 0 size 200\n" +
 		"12->7000 id 3 trigger 1 size 300\n8000->12 id 4 start 0 size 400 recv_done_trigger 1\n" +
