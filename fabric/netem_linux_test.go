@@ -173,6 +173,7 @@ func datagrams(t *testing.T, from, to *kernel.Namespace, address netip.Addr, l l
 				now})
 		}
 	}()
+	defer hosttest.OnFirstCore(t)()
 	packet := make([]byte, l.length)
 	for i := range l.count {
 		time.Sleep(time.Until(start.Add(time.Duration(i) * l.gap)))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
+	"railbed/internal/hosttest"
 	"railbed/internal/wire"
 )
 
@@ -129,35 +130,9 @@ func (p Pair) Part(t testing.TB) {
 	}
 	for _, thread := range threads {
 		id, _ := strconv.Atoi(thread.Name())
-		if err := keepOn(id, runtime.NumCPU()-1); err != nil {
+		if err := hosttest.KeepOn(id, runtime.NumCPU()-1); err != nil {
 			t.Fatalf("keep thread %d on a core: %v", id, err)
 		}
-	}
-}
-
-// keepOn pins a thread, 0 for the calling one, to one core.
-func keepOn(thread, core int) error {
-	var set unix.CPUSet
-	set.Set(core)
-	return unix.SchedSetaffinity(thread, &set)
-}
-
-// onFirstCore pins the calling goroutine's thread to the first core, until the returned function is
-// called.
-func onFirstCore(t testing.TB) (undo func()) {
-	t.Helper()
-	runtime.LockOSThread()
-	var before unix.CPUSet
-	err := unix.SchedGetaffinity(0, &before)
-	if err == nil {
-		err = keepOn(0, 0)
-	}
-	if err != nil {
-		t.Fatalf("keep the sender on a core: %v", err)
-	}
-	return func() {
-		_ = unix.SchedSetaffinity(0, &before) // this set was allowed before
-		runtime.UnlockOSThread()
 	}
 }
 
@@ -180,7 +155,7 @@ func (p Pair) Trial(t testing.TB, g *Generator, rate float64, d time.Duration) (
 // second. It may repeat a trial, because other programs use the machine.
 func (p Pair) Throughput(t testing.TB, g *Generator) float64 {
 	const trial, steps, loss, tries = 100 * time.Millisecond, 8, 0.001, 5
-	defer onFirstCore(t)()
+	defer hosttest.OnFirstCore(t)()
 	offered, _ := p.Trial(t, g, 0, trial)
 	low, high := 0.0, float64(offered)/trial.Seconds()*1.05
 	for range steps {
@@ -210,7 +185,7 @@ type Saturation struct {
 
 // Saturate offers frames as fast as the generator can.
 func (p Pair) Saturate(t testing.TB, g *Generator, d time.Duration) (s Saturation) {
-	defer onFirstCore(t)()
+	defer hosttest.OnFirstCore(t)()
 	begin := ThreadTime(unix.Gettid())
 	var working time.Duration
 	if p.CPU != nil {
