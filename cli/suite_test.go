@@ -103,7 +103,8 @@ func TestSuite(t *testing.T) {
 	}
 }
 
-// TestSuiteFindsRegressions compares runs over links of 10 Mbit/s with runs over 100 Mbit/s.
+// TestSuiteFindsRegressions compares runs over links of 2 Mbit/s with runs over 100 Mbit/s. An all-reduce
+// takes 260 ms and 5 ms there, so a busy host does not change which is faster.
 func TestSuiteFindsRegressions(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	t.Chdir(t.TempDir())
@@ -116,7 +117,7 @@ func TestSuiteFindsRegressions(t *testing.T) {
 	}
 	write("100mbit")
 	must(t, "test", "a.yaml", "--repeat", "4", "--out", "old")
-	write("10mbit")
+	write("2mbit")
 	again := []string{"test", "a.yaml", "--metric", "busbw", "--repeat", "4"}
 	got := do(t, append(again[:6:6], "--out", "new", "--baseline", "old")...)
 	if got.code != verdict.ExitFail || !strings.Contains(got.stdout, "worse: a: ar busbw: ") {
@@ -128,7 +129,7 @@ func TestSuiteFindsRegressions(t *testing.T) {
 		t.Errorf("%v: %s", err, same.stdout)
 	}
 	for args, want := range map[string]string{"busbw --repeat 1": "more runs with --repeat",
-		"absent --repeat 4": "no scenario has a number absent"} {
+		"absent --repeat 1": "no scenario has a number absent"} {
 		metric, repeat, _ := strings.Cut(args, " --repeat ")
 		got := do(t, "test", "a.yaml", "--repeat", repeat, "--out", "few", "--baseline", "new", "--metric",
 			metric)
