@@ -253,7 +253,7 @@ func (c *compiler) checkInNetwork() {
 		if w == nil || w.Algorithm != spec.InNetwork {
 			continue
 		}
-		job, err := c.plan.AggregationFor(c.plan.Ranks, w.Switch)
+		job, err := c.plan.AggregationFor(c.plan.RanksOf(w.Ranks), w.Switch)
 		at := "algorithm"
 		switch {
 		case err == nil && w.Version() == 6:

@@ -134,24 +134,58 @@ func (c *compiler) checkReach() {
 	c.checkRings(parts)
 }
 
-// checkRings follows the ring of every workload. Rank r sends from its own NIC to the NIC of rank
-// r+1, unless both are on one node.
-func (c *compiler) checkRings(parts []int) {
-	type place struct{ node, nic int }
-	var ranks []place
+// rankPlace is the node of a rank and the number of its NIC.
+type rankPlace struct{ node, nic int }
+
+// rankPlaces returns the places of all ranks, in order.
+func (c *compiler) rankPlaces() (places []rankPlace) {
 	for i := range c.plan.Nodes {
 		for r := range c.t.NodeFor(c.plan.Nodes[i].Name).Ranks {
-			ranks = append(ranks, place{i, r % len(c.plan.Nodes[i].NICs)})
+			places = append(places, rankPlace{i, r % len(c.plan.Nodes[i].NICs)})
 		}
 	}
+	return places
+}
+
+// checkRanks reports ranks of steps that the testbed lacks.
+func (c *compiler) checkRanks() {
+	count := len(c.rankPlaces())
+	for i := range c.t.Steps {
+		key, action := c.t.Steps[i].Action()
+		if action == nil || action.Traits().Carriage == nil {
+			continue
+		}
+		for j, rank := range action.Traits().Carriage.Ranks {
+			if rank >= count {
+				c.wrong(fmt.Sprintf("steps[%d].%s.ranks[%d]", i, key, j),
+					fmt.Sprintf("want 0 to %d, or more ranks: of nodes", count-1),
+					"rank %d of a testbed with %s", rank, counted(count, "rank"))
+			}
+		}
+	}
+}
+
+// checkRings follows the ring of every workload. Each rank sends from its own NIC to the NIC of the next
+// rank, unless both are on one node.
+func (c *compiler) checkRings(parts []int) {
+	all := c.rankPlaces()
 	for i, step := range c.t.Steps {
 		if step.Workload == nil {
 			continue
 		}
-		path := fmt.Sprintf("steps[%d].workload", i)
+		ranks, path := all, fmt.Sprintf("steps[%d].workload", i)
+		if used := step.Workload.Ranks; len(used) > 0 {
+			ranks = nil
+			for _, rank := range used {
+				ranks = append(ranks, all[rank])
+			}
+		}
 		if len(ranks) < 2 {
-			c.wrong(path, "want at least 2 ranks: more nodes, or ranks: 2 for a node", "the testbed has %s",
-				counted(len(ranks), "rank"))
+			want, has := "want at least 2 ranks: more nodes, or ranks: 2 for a node", "testbed"
+			if len(all) > 1 {
+				path, want, has = path+".ranks", "want at least 2", "workload"
+			}
+			c.wrong(path, want, "the %s has %s", has, counted(len(ranks), "rank"))
 			continue
 		}
 		if root := step.Workload.Root; root >= len(ranks) {

@@ -64,7 +64,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 	phases := [][]func(){
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
-		{c.checkKinds, c.checkRouting},
+		{c.checkKinds, c.checkRouting, c.checkRanks},
 		{c.checkSoftOnly, c.checkCNINodes},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},

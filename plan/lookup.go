@@ -45,6 +45,20 @@ func (p *Plan) Sends(node, nic string) *Direction {
 	return nil
 }
 
+// RanksOf returns the ranks with the given numbers, renumbered from 0 in this order, or all ranks if there
+// are no numbers. The compiler has checked the numbers of files.
+func (p *Plan) RanksOf(numbers []int) []Rank {
+	if len(numbers) == 0 {
+		return p.Ranks
+	}
+	ranks := make([]Rank, len(numbers))
+	for i, number := range numbers {
+		ranks[i] = p.Ranks[number]
+		ranks[i].Rank = i
+	}
+	return ranks
+}
+
 // Soft reports whether the switches are soft. A plan has switches of one kind only.
 func (p *Plan) Soft() bool { return len(p.Switches) > 0 && p.Switches[0].Kind == spec.Soft }
 

@@ -156,6 +156,19 @@ var wrongFiles = []wrongFile{
 		"name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  " +
 			"default: {ranks: 2}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
 			`f:8:5: rank 1 on h0:eth1 sends to rank 2 on h1:eth0, and no path joins these NICs; want a fabric that joins them (spines above rails), or one rank for each node`}},
+	{"ranks that there are not", "name: t\nfabric: {topology: single-switch, params: {hosts: 3}}\nsteps:\n" +
+		"  - workload: {name: w, kind: all-reduce, size: 4KiB, ranks: [0, 3]}\n" +
+		"  - training: {name: t, trace: good.cm, ranks: [0, 4]}\n" +
+		"  - messages: {name: m, ranks: [5, 1], open: {count: 1, load: 10%, sizes: web-search}}\n", []string{
+		`f:4:66: rank 3 of a testbed with 3 ranks; want 0 to 2, or more ranks: of nodes`,
+		`f:5:52: rank 4 of a testbed with 3 ranks; want 0 to 2, or more ranks: of nodes`,
+		`f:6:33: rank 5 of a testbed with 3 ranks; want 0 to 2, or more ranks: of nodes`}},
+	{"workload of one of the ranks", "name: t\nfabric: {topology: single-switch, params: {hosts: 3}}\n" +
+		"steps:\n" +
+		"  - workload: {name: w, kind: reduce, ranks: [1], size: 4KiB}\n" +
+		"  - workload: {name: v, kind: reduce, ranks: [1, 2], root: 2, size: 4KiB}\n", []string{
+		`f:4:39: the workload has 1 rank; want at least 2`,
+		`f:5:60: root is rank 2 of 2 ranks; want 0 to 1`}},
 	{"root that is no rank", "name: t\nfabric:\n  topology: single-switch\n  params: {hosts: 3}\nsteps:\n  " +
 		"- workload: {name: w, kind: reduce, root: 3, size: 4KiB}\n", []string{
 		`f:6:45: root is rank 3 of 3 ranks; want 0 to 2`}},

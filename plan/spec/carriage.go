@@ -2,11 +2,16 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
-// Carriage configures the transport and the IP version of a collective, a training job or messages.
+// Carriage is which ranks a collective, a training job or messages use, and how their data is carried.
 type Carriage struct {
+	// Ranks lists the testbed's ranks that take part, in the order of the job's own ranks: with [4, 5], rank
+	// 4 of the testbed is rank 0 of the job. So several jobs can share a fabric. Default: all ranks, and for
+	// a training job by placement.
+	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
 	// RD configures the reliable datagrams of transport: rd.
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
 	// RoCE configures the queue pairs of transport: roce.
@@ -29,11 +34,28 @@ func (c *Carriage) Version() int {
 	return 4
 }
 
+const defaultTransport = "tcp"
+
+// transport returns the workload's transport, or the default of its algorithm.
+func (w *Workload) transport() string {
+	if w.Algorithm == InNetwork {
+		return cmp.Or(w.Transport, InSwitch)
+	}
+	return cmp.Or(w.Transport, defaultTransport)
+}
+
 // MayDrop reports whether the transport may leave out a share of the data.
 func (c *Carriage) MayDrop() bool { return c.RD.MayDrop() }
 
 // carriage checks that the settings belong to the transport and that their values are valid.
 func (c *checker) carriage(at, transport string, s *Carriage) {
+	for i, rank := range s.Ranks {
+		if rank < 0 || slices.Contains(s.Ranks[:i], rank) {
+			c.report(fmt.Sprintf("%s.ranks[%d]", at, i),
+				fmt.Sprintf("rank %d is negative or named twice", rank),
+				"name each of the testbed's ranks once, from 0")
+		}
+	}
 	c.rd(at+".rd", transport, s.RD)
 	c.roce(at+".roce", transport, s.RoCE)
 	if s.DSCP != 0 && !slices.Contains([]string{"tcp", "rd", "roce"}, transport) {

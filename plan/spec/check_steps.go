@@ -168,7 +168,7 @@ func (w *Workload) check(c *checker, at string, _ int) {
 	c.sizes(at, w)
 	c.positive(at+".timeout", uint64(w.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.collective(at, w)
-	c.carriage(at, w.Transport, &w.Carriage)
+	c.carriage(at, w.transport(), &w.Carriage)
 	c.sgd(at+".sgd", w)
 	c.moe(at+".moe", w)
 }

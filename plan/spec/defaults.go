@@ -57,10 +57,7 @@ func (w *Workload) setDefaults() {
 		iterations, warmup = defaultSGDIterations, 0
 	}
 	w.Algorithm = cmp.Or(w.Algorithm, defaultAlgorithm(w.Collective()))
-	if w.Algorithm == InNetwork {
-		w.Transport = cmp.Or(w.Transport, InSwitch)
-	}
-	w.Transport = cmp.Or(w.Transport, "tcp")
+	w.Transport = w.transport()
 	if w.MoE != nil {
 		w.MoE.setDefaults()
 	}

@@ -153,7 +153,7 @@ const mostRequests = 10_000
 const FormulaMessages = "messages"
 
 func (m *Messages) setDefaults() {
-	m.Transport = cmp.Or(m.Transport, "tcp")
+	m.Transport = cmp.Or(m.Transport, defaultTransport)
 	m.Carriage.setDefaults()
 	m.Timeout = cmp.Or(m.Timeout, defaultWorkloadTimeout)
 	if o := m.Open; o != nil {
@@ -187,7 +187,7 @@ func (m *Messages) check(c *checker, at string, _ int) {
 	c.unique(at+".name", m.Name)
 	c.positive(at+".timeout", uint64(m.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *m, "open", "closed", "cache", "blocks")
-	c.carriage(at, m.Transport, &m.Carriage)
+	c.carriage(at, cmp.Or(m.Transport, defaultTransport), &m.Carriage)
 	if m.Blocks != nil {
 		c.nothingDroppable(at, &m.Carriage, "blocks, which are stored whole", "open, closed or cache")
 	}

@@ -108,7 +108,7 @@ func (c *checker) rd(at, transport string, r *RD) {
 		return
 	}
 	if transport != "rd" {
-		c.reportKey(at, "rd configures reliable datagrams, and the transport is "+cmp.Or(transport, "tcp"),
+		c.reportKey(at, "rd configures reliable datagrams, and the transport is "+transport,
 			"want transport: rd, or remove it")
 		return
 	}

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -37,7 +36,7 @@ func (c *checker) roce(at, transport string, r *RoCE) {
 	switch {
 	case r == nil:
 	case transport != "roce":
-		c.reportKey(at, "roce configures queue pairs, and the transport is "+cmp.Or(transport, "tcp"),
+		c.reportKey(at, "roce configures queue pairs, and the transport is "+transport,
 			"want transport: roce, or remove it")
 	case c.t.Source.Has(at+".timeout") && (r.Timeout < leastRoCETimeout || r.Timeout > mostRoCETimeout):
 		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, r.Timeout), "want 1ms to 2s")

@@ -22,11 +22,8 @@ type Training struct {
 	// The ranks of a traffic matrix of htsim are the nodes that its connections use. If world is the
 	// number after Nodes, all nodes are ranks.
 	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096"`
-	// Ranks lists the testbed's ranks that the job uses, in the order of the job's own ranks. In
-	// that order tensor parallel ranks are neighbours, then data parallel ranks, then stages of the
-	// pipeline. Default: by placement.
-	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
-	// Placement chooses ranks that no job running at the same time uses.
+	// Placement chooses ranks that no job running at the same time uses. In the order of the job's own
+	// ranks, tensor parallel ranks are neighbours, then data parallel ranks, then stages of the pipeline.
 	//
 	//   - packed (default): fills one leaf after the other.
 	//   - spread: takes ranks from all leaves in turn.
@@ -125,7 +122,7 @@ const defaultBucket = units.Bytes(25 << 20)
 func (t *Training) setDefaults() {
 	t.Iterations = cmp.Or(t.Iterations, defaultIterations)
 	t.Warmup = over(t.Warmup, defaultWarmup, t.Zero&ZeroWarmup != 0)
-	t.Transport = cmp.Or(t.Transport, "tcp")
+	t.Transport = cmp.Or(t.Transport, defaultTransport)
 	t.Carriage.setDefaults()
 	t.Timeout = cmp.Or(t.Timeout, defaultWorkloadTimeout)
 	if len(t.Ranks) == 0 {
@@ -193,22 +190,13 @@ func (t *Training) check(c *checker, at string, _ int) {
 	c.unique(at+".name", t.Name)
 	c.positive(at+".timeout", uint64(t.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
-	c.carriage(at, t.Transport, &t.Carriage)
+	c.carriage(at, cmp.Or(t.Transport, defaultTransport), &t.Carriage)
 	if t.Placement != "" && len(t.Ranks) > 0 {
 		c.report(at+".placement", "placement and ranks are both set", "remove one of them")
 	}
 	if t.World != 0 && (t.Model != nil || len(t.Ranks) > 0 && len(t.Ranks) != t.World) {
 		c.report(at+".world", fmt.Sprintf("world %d with a model, or with another number of ranks", t.World),
 			"remove it")
-	}
-	seen := map[int]bool{}
-	for i, rank := range t.Ranks {
-		if rank < 0 || seen[rank] {
-			c.report(fmt.Sprintf("%s.ranks[%d]", at, i),
-				fmt.Sprintf("rank %d is negative or named twice", rank),
-				"name each of the testbed's ranks once, from 0")
-		}
-		seen[rank] = true
 	}
 	if t.Model != nil && !c.broken(at+".model") {
 		m := *t.Model // with defaults, which are set after the checks

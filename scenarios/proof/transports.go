@@ -31,7 +31,7 @@ func (l *prover) carriers() (found []carried) {
 		c := carried{path: fmt.Sprintf("steps[%d].%s", i, key), name: t.Name, transport: t.Transport,
 			Carriage: t.Carriage}
 		if w, is := action.(*spec.Workload); is {
-			c.whole = w.Size / units.Bytes(max(1, len(l.plan.Ranks)*max(1, w.Channels)))
+			c.whole = w.Size / units.Bytes(max(1, len(l.plan.RanksOf(w.Ranks))*max(1, w.Channels)))
 		}
 		found = append(found, c)
 	}

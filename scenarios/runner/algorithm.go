@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"railbed/internal/element"
+	"railbed/plan"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective/msccl"
@@ -22,19 +23,19 @@ func (p *preparation) algorithm(c *collectiveStep) (sends bool) {
 	switch w.Algorithm {
 	case spec.Direct, spec.Pairwise:
 		if w.Kind == spec.KindMoE {
-			at, err = "moe", w.MoE.Config(len(p.o.Plan.Ranks), p.o.Plan.Seed).Check()
+			at, err = "moe", w.MoE.Config(len(c.plan.Ranks), p.o.Plan.Seed).Check()
 		}
 	case spec.Hierarchical:
-		_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(p.o.Plan.Ranks))
+		_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(c.plan.Ranks))
 	case spec.MSCCL:
 		at = "file"
-		c.schedule, err = readAlgorithm(p.o, w)
+		c.schedule, err = readAlgorithm(p.o, w, c.plan.Ranks)
 	}
 	p.wrong(ErrAlgorithm, c.at+"."+at, err)
 	return err == nil || at != "moe"
 }
 
-func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
+func readAlgorithm(o *Options, w *spec.Workload, ranks []plan.Rank) (*schedule.Schedule, error) {
 	name, text, err := o.read("file", w.File)
 	if err != nil {
 		return nil, err
@@ -43,11 +44,11 @@ func readAlgorithm(o *Options, w *spec.Workload) (*schedule.Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := sizes(w, len(o.Plan.Ranks))
+	all, err := sizes(w, len(ranks))
 	if err != nil {
 		return nil, err
 	}
-	return s, worker.Job{Kind: w.Collective(), Type: element.Type(w.Type), Root: w.Root, Ranks: o.Plan.Ranks,
+	return s, worker.Job{Kind: w.Collective(), Type: element.Type(w.Type), Root: w.Root, Ranks: ranks,
 		Sweep: &worker.Sweep{Sizes: all}, Schedule: s}.CheckSchedule()
 }
 

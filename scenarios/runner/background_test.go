@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"strings"
 	"testing"
 
 	"railbed/internal/hosttest"
@@ -20,7 +21,7 @@ steps:
   - workload: {name: a, kind: all-reduce, transport: tcp, dscp: 10, size: 64KiB, iterations: 1}
   - workload: {name: b, kind: all-reduce, transport: rd, dscp: 12, size: 64KiB, iterations: 1}
   - workload: {name: c, kind: all-reduce, transport: roce, dscp: 14, size: 64KiB, iterations: 1}
-  - workload: {name: d, kind: all-reduce, transport: tcp, dscp: 18, ip: 6, size: 64KiB, iterations: 1}
+  - workload: {name: d, kind: all-reduce, dscp: 18, ip: 6, size: 64KiB, iterations: 1}
   - wait: [flood]
 checks:
   - packets: {rule: {name: a, always: ip.dsfield.dscp == 10, workload: a, where: tcp.len > 0, at: nics}}
@@ -31,5 +32,36 @@ checks:
 	want(t, r, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass)
 	if len(r.Stacks) != 1 || r.Steps[1].End < r.Steps[2].Start {
 		t.Errorf("%+v, %+v", r.Stacks, r.Steps)
+	}
+}
+
+// TestWorkloadsOnOwnRanks: jobs on different ranks share a fabric at the same time. The checks, the report
+// and faults know which ranks belong to which job.
+func TestWorkloadsOnOwnRanks(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	r := runAll(t, t.Context(), options(t, `
+fabric: {topology: single-switch, params: {hosts: 6}, switch: {kind: soft}, links: {default: {rate: 200mbit}}}
+steps:
+  - capture: {at: [nics], file: run.pcapng}
+  - workload: {name: a, kind: all-reduce, transport: rd, ranks: [4, 0], size: 64KiB, background: true}
+  - workload: {name: b, kind: all-to-all, transport: roce, ranks: [3, 1, 2], size: 96KiB, background: true}
+  - messages: {name: c, ranks: [5, 2], closed: {count: 20, sizes: web-search, scale: 1/100}, background: true}
+  - wait: [a, b, c]
+  - {workload: {name: d, kind: all-reduce, ranks: [5, 3], size: 4MiB, iterations: 400, background: true}, fails: true}
+  - sleep: 100ms
+  - fault: {rank: 3, crash: true}
+checks:
+  - workload: {name: a, correct: true}
+  - workload: {name: b, correct: true}
+  - packets: {bytes-per-rank: a}
+  - packets: {bytes-per-rank: b}
+  - packets: {rule: {name: a, never: 'railbed.node in {"h1", "h2", "h3", "h5"}', workload: a, at: nics}}
+`))
+	want(t, r, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass, verdict.Pass)
+	if len(r.Workloads) != 2 || r.Workloads[0].Ranks != 2 || r.Workloads[1].Ranks != 3 {
+		t.Errorf("%+v", r.Workloads)
+	}
+	if len(r.Faults) != 1 || r.Faults[0].Hit != 1 || !strings.Contains(r.Steps[5].Error, "h3") {
+		t.Errorf("%+v, %+v", r.Faults, r.Steps)
 	}
 }

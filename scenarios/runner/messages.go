@@ -29,13 +29,13 @@ type messagesStep struct {
 func (p *preparation) messages(f stepFrame, m *spec.Messages) step {
 	made := &messagesStep{ranksStep: p.ranks(f), spec: m}
 	var slowest units.Rate
-	for _, d := range worker.SendsOf(p.o.Plan, p.o.Plan.Ranks) {
+	for _, d := range worker.SendsOf(made.plan, made.plan.Ranks) {
 		if slowest == 0 || d.Rate < slowest {
 			slowest = d.Rate
 		}
 	}
 	var err error
-	if made.schedule, err = scheduleOf(p.o, m, slowest); err != nil {
+	if made.schedule, err = scheduleOf(p.o, m, len(made.plan.Ranks), slowest); err != nil {
 		p.wrong(ErrMessages, f.at, err)
 		return made
 	}
@@ -64,8 +64,7 @@ func sizesOf(o *Options, key string, m *spec.Sizing) (*flows.Sizes, error) {
 }
 
 // cacheOf returns the schedule of a transfer of caches.
-func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
-	ranks := len(o.Plan.Ranks)
+func cacheOf(o *Options, c *spec.CacheMessages, ranks int) (*flows.Schedule, error) {
 	if c.Prefill >= ranks {
 		return nil, fmt.Errorf("%d of %d ranks prefill: want at least one rank that decodes", c.Prefill,
 			ranks)
@@ -101,11 +100,11 @@ func cacheOf(o *Options, c *spec.CacheMessages) (*flows.Schedule, error) {
 	return cache.Schedule()
 }
 
-// scheduleOf returns the messages that the ranks send. rate is the rate of their NICs. Errors are
+// scheduleOf returns the messages that a number of ranks send. rate is the rate of their NICs. Errors are
 // written for the user.
-func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Schedule, error) {
+func scheduleOf(options *Options, m *spec.Messages, ranks int, rate units.Rate) (*flows.Schedule, error) {
 	var s *flows.Schedule
-	ranks, seed := len(options.Plan.Ranks), options.Plan.Seed
+	seed := options.Plan.Seed
 	var sizes *flows.Sizes
 	var err error
 	if sizing := m.Sizing(); sizing != nil {
@@ -127,7 +126,7 @@ func scheduleOf(options *Options, m *spec.Messages, rate units.Rate) (*flows.Sch
 		s, err = flows.Closed{Ranks: ranks, Count: o.Count, Sizes: sizes, Outstanding: o.Outstanding,
 			Seed: seed}.Schedule()
 	case m.Cache != nil:
-		s, err = cacheOf(options, m.Cache)
+		s, err = cacheOf(options, m.Cache, ranks)
 	default:
 		b := m.Blocks
 		if b.Servers >= ranks {
@@ -270,6 +269,8 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 
 // messagesOutcome is the outcome of a messages step.
 type messagesOutcome struct{ *report.Messages }
+
+func (o messagesOutcome) conduct() *report.Conduct { return &o.Conduct }
 
 func (o messagesOutcome) addTo(r *report.Report) { r.Messages = append(r.Messages, *o.Messages) }
 

@@ -60,6 +60,7 @@ type ranksStep struct {
 	stepFrame
 	ordinal int        // among these steps of the file
 	plan    *plan.Plan // of the step's own ranks
+	numbers []int      // the testbed's numbers of these ranks, or nil for all
 	pattern allocation.Options
 	back    *allocation.Options // of the messages back from experts, if they have their own rates
 	// rates and ratesBack are the rates of control: offline. ratesBack is nil if they are the same.
@@ -68,7 +69,21 @@ type ranksStep struct {
 
 func (p *preparation) ranks(f stepFrame) ranksStep {
 	p.ranked++
-	return ranksStep{stepFrame: f, ordinal: p.ranked - 1, plan: p.o.Plan}
+	r := ranksStep{stepFrame: f, ordinal: p.ranked - 1}
+	p.use(&r, f.Carriage.Ranks)
+	return r
+}
+
+// use sets the ranks of the testbed that a step uses. None stand for all.
+func (p *preparation) use(r *ranksStep, numbers []int) {
+	of := *p.o.Plan
+	of.Ranks = of.RanksOf(numbers)
+	r.plan, r.numbers = &of, numbers
+	for _, number := range numbers {
+		if r.Background {
+			p.taken[number] = r.Name
+		}
+	}
 }
 
 func (r *ranksStep) ranks() *ranksStep { return r }
@@ -93,6 +108,7 @@ func (r *ranksStep) ranksJob(s *session) worker.Job {
 	return worker.Job{
 		Name:      r.Name,
 		Ranks:     r.plan.Ranks,
+		Numbers:   r.numbers,
 		Transport: r.Transport,
 		Family:    r.Carriage.Version(),
 		DSCP:      r.Carriage.DSCP,
@@ -123,6 +139,8 @@ func (s *session) work(ctx context.Context, r ranked,
 	done := finish(result, wanted)
 	setWanted(&done.traffic, wanted)
 	done.chart(&job, result)
+	_, action := s.file.Steps[r.frame().index].Action()
+	done.timed(result, action)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workloads = append(s.workloads, done)

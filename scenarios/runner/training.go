@@ -9,7 +9,6 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/workloads/training"
 	"railbed/workloads/training/placement"
@@ -50,17 +49,8 @@ func (p *preparation) training(f stepFrame, t *spec.Training) step {
 			return made
 		}
 	}
-	of := *p.o.Plan
-	if of.Ranks, err = ranksOf(p.o.Plan, chosen); err != nil {
-		p.wrong(ErrTraining, f.at+".ranks", err)
-		return made
-	}
-	for _, rank := range chosen {
-		if t.Background {
-			p.taken[rank] = t.Name
-		}
-	}
-	made.program, made.plan, made.pattern = program, &of, among(program.Pairs(), &t.Carriage)
+	p.use(&made.ranksStep, chosen)
+	made.program, made.pattern = program, among(program.Pairs(), &t.Carriage)
 	made.pattern.Demand = program.Demand()
 	p.planRates(&made.ranksStep, "")
 	return made
@@ -75,20 +65,6 @@ func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 		trace.Options{Ranks: max(t.World, len(t.Ranks)),
 			Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
 	return program, inFile("trace", err)
-}
-
-// ranksOf returns the chosen ranks of the testbed, with the numbers that they have in the job.
-func ranksOf(p *plan.Plan, chosen []int) ([]plan.Rank, error) {
-	var ranks []plan.Rank
-	for i, rank := range chosen {
-		if rank >= len(p.Ranks) {
-			return nil, fmt.Errorf("the job needs rank %d, and the testbed has %d ranks", rank, len(p.Ranks))
-		}
-		r := p.Ranks[rank]
-		r.Rank = i
-		ranks = append(ranks, r)
-	}
-	return ranks, nil
 }
 
 // job implements ranked.
@@ -170,6 +146,8 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 
 // trainingOutcome is the outcome of a training job.
 type trainingOutcome struct{ *report.Training }
+
+func (o trainingOutcome) conduct() *report.Conduct { return &o.Conduct }
 
 func (o trainingOutcome) addTo(r *report.Report) { r.Trainings = append(r.Trainings, *o.Training) }
 

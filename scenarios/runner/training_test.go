@@ -57,8 +57,6 @@ func TestJobsThatCannotBeOnTheTestbed(t *testing.T) {
 			"ranks: the testbed has 2; world: sets the number of ranks"},
 		{"nothing to leave out", "  - training: {name: a, trace: good.cm, transport: rd, rd: {droppable: " +
 			"2%}}\n", "file.yaml:4:72: training job: droppable has no effect"},
-		{"no such rank", "  - training: {name: a, trace: good.cm, ranks: [0, 2]}\n",
-			"the job needs rank 2, and the testbed has 2 ranks"},
 		{"no trace", "  - training: {name: a, trace: none.cm}\n", "file.yaml:4:32: training job: "},
 		{"wrong trace", "  - training: {name: a, trace: wrong.cm}\n", "wrong.cm:3: node 1 sends to itself"},
 		{"too large", "  - training: {name: a, model: {layers: 1, hidden: 65536, sequence: 32, tflops: 1, " +

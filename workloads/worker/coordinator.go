@@ -119,7 +119,11 @@ func (c *coordinator) launch(ctx context.Context, l Launcher) error {
 	group.SetLimit(launchesAtOnce)
 	for i, rank := range c.job.Ranks {
 		group.Go(func() error {
-			process, err := l.Launch(ctx, rank.Node, append(Args(), "RANK="+strconv.Itoa(rank.Rank)))
+			number := rank.Rank
+			if len(c.job.Numbers) > 0 {
+				number = c.job.Numbers[i]
+			}
+			process, err := l.Launch(ctx, rank.Node, append(Args(), "RANK="+strconv.Itoa(number)))
 			if err != nil {
 				return c.rankError(i, fmt.Errorf("start worker: %w", err))
 			}

@@ -47,10 +47,12 @@ const (
 	QUIC          = rank.QUIC
 )
 
-// Job is a collective on every rank of a testbed.
+// Job is a workload on ranks of a testbed.
 type Job struct {
 	Name  string
 	Ranks []plan.Rank // in order, numbered from 0
+	// Numbers are the testbed's numbers of the ranks, by which faults select them. Default: the job's own.
+	Numbers []int
 	// Kind and Algorithm choose the collective. An all-to-all is direct (default) or pairwise. The
 	// other collectives use the algorithms of package schedule, by default Ring. Transport is tcp
 	// (default), rd, roce or quic.
