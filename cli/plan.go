@@ -18,9 +18,8 @@ import (
 )
 
 func newPlanCommand(a *app) *cobra.Command {
-	var o allocation.Options
-	var headroom string
-	var back bool
+	var rates ratesFlags
+	var load bool
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Print the plan of a testbed, before anything is made",
@@ -32,16 +31,21 @@ rank. The JSON form also has every route, rule and neighbour, and is what
 The same file gives the same plan, byte for byte. Plan does not read the host. FILE
 may be - for standard input.
 
+--load prints whether this machine can carry the traffic of the file's collectives. It
+brings the testbed up and runs each collective for about two seconds on links without
+limits. The traffic at the rates of the links should be at most 60 % of what the machine
+carried then, so that the emulation is faithful.
+
 --rates prints, as JSON, the rate at which each rank may send to each other rank in a
 collective, for a workload over rd with "control: offline". Method max-min gives fair
 shares of all links to all pairs at once, conflict-free has phases in which no NIC has
 two peers. --rates also takes a step of the file with "control: offline". Its rates are
 weighted by the bytes of each pair of ranks, if these are known: for a mixture of experts
-the bytes of dispatch or, with --back, of combine. Pairs of a messages step have equal rates:
-messages go one by one, and sums over the whole run do not tell which ranks send when.`,
+the bytes of dispatch or, with --back, of combine. Pairs of a messages step have equal rates.`,
 		Example: `  railbed plan scenarios/quickstart.yaml
   railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
   railbed generate hpn | railbed plan -
+  railbed plan --load scenarios/quickstart.yaml
   railbed plan --rates all-to-all --method conflict-free FILE > rates.json
   railbed plan --rates demand --back scenarios/collectives/moe-rates.yaml`,
 		Args:              exactArgs(1),
@@ -51,18 +55,13 @@ messages go one by one, and sums over the whole run do not tell which ranks send
 			if err != nil {
 				return err
 			}
-			ofStep := o.Pattern != "" && !slices.Contains(allocation.Patterns(), o.Pattern)
-			if ofStep && (cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")) ||
-				!ofStep && back {
-				return &exitError{Code: verdict.ExitUsage,
-					Err: errors.New("--method and --headroom need a pattern, and --back needs a step: " +
-						"remove the options that do not apply")}
+			o := runner.Options{File: file, Plan: p, Path: args[0]}
+			if load {
+				return a.printLoad(cmd.Context(), o)
 			}
-			if ofStep {
-				return a.printStepRates(runner.Options{File: file, Plan: p, Path: args[0]}, o.Pattern, back)
-			}
-			if o.Pattern != "" {
-				return a.printRates(p, o, headroom)
+			if rates.Pattern != "" || rates.back {
+				rates.chosen = cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")
+				return a.printRates(o, &rates)
 			}
 			if a.output == "json" {
 				return p.WriteJSON(a.stdout)
@@ -72,27 +71,47 @@ messages go one by one, and sums over the whole run do not tell which ranks send
 		},
 	}
 	a.settingsFlag(cmd)
-	cmd.Flags().StringVar(&o.Pattern, "rates", "",
+	cmd.Flags().StringVar(&rates.Pattern, "rates", "",
 		"print rates for a collective of this `PATTERN`: "+strings.Join(allocation.Patterns(),
 			", ")+"; or of the step with this name")
-	cmd.Flags().BoolVar(&back, "back", false,
+	cmd.Flags().BoolVar(&rates.back, "back", false,
 		"print the rates of a mixture of experts for combine, not for dispatch")
-	cmd.Flags().StringVar(&o.Method, "method", allocation.MaxMin,
+	cmd.Flags().StringVar(&rates.Method, "method", allocation.MaxMin,
 		"compute the rates by this `METHOD`: max-min or conflict-free")
+	cmd.Flags().BoolVar(&load, "load", false,
+		"measure whether this machine can carry the traffic of the file's collectives")
+	cmd.MarkFlagsMutuallyExclusive("load", "rates")
 	completeFlag(cmd, "rates", oneOf(allocation.Patterns()...))
 	completeFlag(cmd, "method", oneOf(allocation.MaxMin, allocation.ConflictFree))
-	cmd.Flags().StringVar(&headroom, "headroom", "2%",
+	cmd.Flags().StringVar(&rates.headroom, "headroom", "2%",
 		"leave this `SHARE` of each link to acknowledgements and retransmissions")
 	return cmd
 }
 
-// printRates prints a file of rates.
-func (a *app) printRates(p *plan.Plan, o allocation.Options, headroom string) error {
-	share, err := units.ParseRatio(headroom)
+// ratesFlags say which rates to print.
+type ratesFlags struct {
+	allocation.Options
+	headroom string
+	back     bool
+	chosen   bool // The method or the headroom is given.
+}
+
+// printRates prints the rates of a pattern or of a step.
+func (a *app) printRates(o runner.Options, f *ratesFlags) error {
+	ofStep := f.Pattern != "" && !slices.Contains(allocation.Patterns(), f.Pattern)
+	switch {
+	case ofStep && f.chosen || !ofStep && f.back:
+		return &exitError{Code: verdict.ExitUsage,
+			Err: errors.New("--method and --headroom need a pattern, and --back needs a step: " +
+				"remove the options that do not apply")}
+	case ofStep:
+		return a.printStepRates(o, f.Pattern, f.back)
+	}
+	share, err := units.ParseRatio(f.headroom)
 	if err == nil {
-		o.Headroom, o.Exact = share, share.IsZero()
+		f.Headroom, f.Exact = share, share.IsZero()
 		var file *allocation.File
-		if file, err = allocation.Compute(p, o); err == nil {
+		if file, err = allocation.Compute(o.Plan, f.Options); err == nil {
 			return file.Write(a.stdout)
 		}
 	}

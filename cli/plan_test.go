@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"railbed/cli"
+	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/plan/allocation"
 	"railbed/plan/plantest"
@@ -255,5 +257,23 @@ func TestPlanStepRates(t *testing.T) {
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s, want %s", args, code, errs, want)
 		}
+	}
+}
+
+// TestPlanLoad: two NICs of 10 Mbit/s send 20 Mbit/s, which any host carries.
+func TestPlanLoad(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	hosttest.Long(t)
+	const idle = "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}, " +
+		"links: {default: {rate: 10mbit}}}\n"
+	file := writeFile(t, idle+"steps: [{workload: {name: ar, kind: all-reduce, size: 256KiB}}]\n")
+	shown := must(t, "plan", "--load", file).stdout
+	row := regexp.MustCompile(`(?m)^ar +tcp +20 Mbit/s +[0-9.]+ [GM]bit/s +[0-9]+% +faithful$`)
+	if !row.MatchString(shown) {
+		t.Error(shown)
+	}
+	code, _, errs := railbed(idle, "plan", "--load", "-")
+	if code == 0 || !strings.Contains(errs, "has no collective whose ranks send to each other") {
+		t.Errorf("exit %d: %s", code, errs)
 	}
 }

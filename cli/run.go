@@ -123,9 +123,11 @@ func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags r
 	return o, nil
 }
 
-func (a *app) run(ctx context.Context, o runner.Options) error {
+// followRun lets a run show its progress. ending says what the first interrupt does. The caller calls done
+// after the run.
+func (a *app) followRun(o *runner.Options, ending string) (done func()) {
 	a.sweep(rundir.SweepOptions{Patience: besides})
-	defer a.onInterrupt("taking "+o.Plan.Name+" down and writing the results", a.killStarted)()
+	ended := a.onInterrupt(ending, a.killStarted)
 	if a.trace {
 		o.Trace = func(line string) { a.say("%s", line) }
 	}
@@ -138,11 +140,27 @@ func (a *app) run(ctx context.Context, o runner.Options) error {
 		line.clear()
 		a.say("%s", u.Line)
 	}
-	made, err := runner.Run(ctx, o)
-	line.clear()
+	return func() {
+		line.clear()
+		ended()
+	}
+}
+
+// refusedRun returns the error of a run that did not begin, or nil.
+func refusedRun(err error) error {
 	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, runner.ErrResults) ||
 		errors.As(err, new(spec.Problems)) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	return nil
+}
+
+func (a *app) run(ctx context.Context, o runner.Options) error {
+	done := a.followRun(&o, "taking "+o.Plan.Name+" down and writing the results")
+	made, err := runner.Run(ctx, o)
+	done()
+	if err := refusedRun(err); err != nil {
+		return err
 	}
 	if made != nil && !made.Finished.IsZero() {
 		err = errors.Join(err, a.printReport(made, o.Out)) // also if the results cannot be written
