@@ -105,6 +105,10 @@ func (to in) conduct(c *report.Conduct) {
 	if c.Pace.Packets > 0 {
 		to.add("paced packets late, p99", Seconds, Less, c.Pace.P99.Seconds())
 	}
+	if c.Load != nil {
+		to.add("processors busy", Share, Neither, c.Load.CPUs)
+		to.add("busiest link", Share, Neither, c.Load.Use)
+	}
 	if c.Repeats.Bytes > 0 {
 		to.add("payload sent again", Share, Less, c.Repeats.Share())
 	}

@@ -198,34 +198,6 @@ type Workload struct {
 	Conduct
 }
 
-// Conduct holds observations of the ranks about themselves and each other, for any workload.
-type Conduct struct {
-	// Straggler is the rank for which the others waited. It is absent if no rank stands out.
-	Straggler *Straggler `json:"straggler,omitempty"`
-	// Pace is the lateness of reliable datagrams: how far the latest of the ranks was behind its
-	// schedule, as the ranks report.
-	Pace Pace `json:"pace,omitzero"`
-	// Repeats are the packets that ranks sent again over reliable datagrams.
-	Repeats Repeats `json:"repeats,omitzero"`
-}
-
-// Straggler is a rank that worked while the others waited. The computation of a training job does
-// not count as work of a rank: it only takes time.
-type Straggler struct {
-	Rank int    `json:"rank"`
-	Node string `json:"node"`
-	// Worked is the share of the timed operations in which the rank did not wait for others. Others
-	// is the greatest such share of another rank.
-	Worked float64 `json:"worked"`
-	Others float64 `json:"others"`
-}
-
-// String names the rank and the shares.
-func (s Straggler) String() string {
-	return fmt.Sprintf("the ranks waited for rank %d on %s: it worked %.0f%% of the time, the others at "+
-		"most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
-}
-
 // Pace describes the lateness of packets that a rate held back. Lateness counts from the time at
 // which the schedule allowed a packet. No packet is sent before that time. P50 and P99 are rounded
 // up to powers of two of microseconds.

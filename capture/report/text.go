@@ -205,10 +205,7 @@ func (t *textWriter) leftOut(name string, l LeftOut) {
 }
 
 func (t *textWriter) conduct(name string, c *Conduct) {
-	if c.Straggler != nil {
-		t.printf("%s: %v\n\n", name, c.Straggler)
-	}
-	if note := c.Repeats.Note(); note != "" {
+	for _, note := range c.Notes() {
 		t.printf("%s: %s\n\n", name, note)
 	}
 	if p := c.Pace; p.Packets > 0 {

@@ -15,8 +15,8 @@ func KeepOn(thread, core int) error {
 }
 
 // OnFirstCore pins the calling goroutine's thread to its first core, until the returned function is called.
-// Packets that a thread sends through kernel links then keep their order: each core has a queue of its own for
-// packets that have crossed a link, and a core that the host holds up delays those of its queue only.
+// Packets that the thread sends through kernel links then keep their order. Each core has its own queue for
+// packets that have crossed a link, and a core that the host holds up delays only its own queue.
 func OnFirstCore(t testing.TB) (undo func()) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -4,8 +4,9 @@ import "github.com/prometheus/procfs"
 
 // CPUs counts the time of all CPUs together since the host started, in seconds (proc_stat(5)).
 type CPUs struct {
-	// Work is the time of programs, Steal the time that a hypervisor took, and Total all of it.
-	Work, Steal, Total float64
+	// Work is the time of programs, Idle the time without work, Steal the time that a hypervisor took, and
+	// Total all of it.
+	Work, Idle, Steal, Total float64
 	// Running is the number of tasks that run or are ready to run.
 	Running int
 }
@@ -22,6 +23,7 @@ func ReadCPUs(root string) (c CPUs) {
 	}
 	t := stat.CPUTotal // guest times are part of User and Nice
 	c.Work, c.Steal, c.Running = t.User+t.Nice+t.System, t.Steal, int(stat.ProcessesRunning)
-	c.Total = c.Work + t.Idle + t.Iowait + t.IRQ + t.SoftIRQ + t.Steal
+	c.Idle = t.Idle + t.Iowait
+	c.Total = c.Work + c.Idle + t.IRQ + t.SoftIRQ + t.Steal
 	return c
 }

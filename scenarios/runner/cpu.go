@@ -38,6 +38,12 @@ func startCPUMeter(root string) *cpuMeter {
 	return &cpuMeter{root: root, began: time.Now(), start: readCPUState(root)}
 }
 
+// time returns the time of the CPUs so far.
+func (m *cpuMeter) time() cpuTime {
+	cpus := usage.ReadCPUs(m.root)
+	return cpuTime{cpus.Idle, cpus.Total}
+}
+
 // sample samples the run queue.
 func (m *cpuMeter) sample() {
 	if m.start.pressure {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"railbed/capture/follow"
 	"railbed/capture/report"
@@ -51,6 +52,8 @@ type finished struct {
 	// spans are the ranks' times in some operations, and times the distributions of the workload's times.
 	spans []timedSpans
 	times []report.Distribution
+	// began and ended are the times of the workload's timed operations, in real time, or zero.
+	began, ended time.Time
 	outcome
 }
 
@@ -63,6 +66,8 @@ type outcome interface {
 	figure(name string) (value float64, there bool)
 	// correctness returns the words of a check of the result.
 	correctness() correctness
+	// conduct returns the part of the result with observations of the ranks.
+	conduct() *report.Conduct
 }
 
 // correctness is the words of a check of a workload's result.

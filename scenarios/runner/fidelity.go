@@ -81,7 +81,7 @@ func (s *sampler) sample(ctx context.Context, stacks bool) time.Duration {
 	took := time.Since(began)
 	if err == nil {
 		// The counters were read at some moment in between.
-		s.add(began.Add(took/2), took/2, seen.links)
+		s.add(began.Add(took/2), took/2, seen.links, s.cpu.time())
 		s.last = seen
 		if s.samples == 1 {
 			s.first = seen
@@ -98,7 +98,7 @@ func (s *sampler) dilation() clock.Dilation {
 	return clock.Dilation(s.plan.Dilation)
 }
 
-func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState) {
+func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState, cpus cpuTime) {
 	s.samples++
 	if s.meters == nil {
 		s.meters = make([]linkMeter, 2*len(links))
@@ -110,7 +110,7 @@ func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState
 		s.meters[2*i].add(at, blur, l, aToB)
 		s.meters[2*i+1].add(at, blur, l, bToA)
 	}
-	s.history.add(at, s.meters)
+	s.history.add(at, s.meters, cpus)
 }
 
 // finish stops sampling, takes a last sample and judges the fidelity. ctx limits the time of the

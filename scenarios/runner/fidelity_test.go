@@ -34,7 +34,7 @@ func state(bytes, backlog uint64) fabric.LinkState {
 func measure(states ...fabric.LinkState) []report.LinkRate {
 	s := &sampler{}
 	for i, l := range states {
-		s.add(time.Unix(0, 0).Add(time.Duration(i)*sampleInterval), 0, []fabric.LinkState{l})
+		s.add(time.Unix(0, 0).Add(time.Duration(i)*sampleInterval), 0, []fabric.LinkState{l}, cpuTime{})
 	}
 	return s.rates()
 }
@@ -115,7 +115,7 @@ func TestBlurredReadingsAreFurtherApart(t *testing.T) {
 	for i := range 14 {
 		at := time.Unix(0, 0).Add(time.Duration(i) * sampleInterval)
 		read := uint64(int64(i)*full + jitter[i%2]*full/200)
-		s.add(at, 20*time.Millisecond, []fabric.LinkState{state(read+full, 9)})
+		s.add(at, 20*time.Millisecond, []fabric.LinkState{state(read+full, 9)}, cpuTime{})
 	}
 	r := s.rates()[0]
 	if off := math.Abs(float64(r.Achieved)/1e9 - 1); off > blurShare || len(s.meters[0].busy) != 4 {
@@ -178,8 +178,8 @@ func TestDropsAreCountedBySender(t *testing.T) {
 	for kind, want := range map[string]uint64{spec.Bridge: 7, spec.Soft: 0} {
 		// soft switches record theirs, and those of NICs
 		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Kind: kind}}}}
-		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before})
-		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after})
+		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before}, cpuTime{})
+		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after}, cpuTime{})
 		drops := s.drops()
 		if nic, port := s.meters[0].rate.From,
 			s.meters[1].rate.From; drops[port] != want || drops[nic] != want {

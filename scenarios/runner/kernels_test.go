@@ -69,7 +69,7 @@ func TestBacklogOfKernelLinks(t *testing.T) {
 	}
 	s := &sampler{plan: &plan.Plan{}, first: sample(0, 5, 100), last: sample(1000, 55, 130)}
 	for i, seen := range []observed{s.first, sample(500, 25, 110), s.last} {
-		s.add(time.Unix(int64(i), 0), 0, seen.links)
+		s.add(time.Unix(int64(i), 0), 0, seen.links, cpuTime{})
 	}
 	f := &report.Fidelity{Links: s.rates(), Backlog: s.backlog()}
 	judgeFidelity(f, nil)

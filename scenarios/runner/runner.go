@@ -302,9 +302,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	r.report.Series = look.history.series(look.meters, r.report.Fidelity.Links, line.clock)
-	for _, w := range r.evidence.workloads {
-		w.addTo(r.report)
-	}
+	r.addWorkloads(look)
 	if faultErr := r.readFaults(last, tb, s); err == nil {
 		err = faultErr
 	}
@@ -321,6 +319,14 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		return fmt.Errorf("end capture: %w", captureErr)
 	}
 	return err
+}
+
+// addWorkloads adds the workloads to the report, with the load in the time of their operations.
+func (r *run) addWorkloads(look *sampler) {
+	for _, w := range r.evidence.workloads {
+		w.conduct().Load = look.load(w.began, w.ended)
+		w.addTo(r.report)
+	}
 }
 
 // check judges the checks. If the run was interrupted or the supervisor died, check leaves them

@@ -16,7 +16,13 @@ type history struct {
 	interval time.Duration
 	before   []moment   // the counters at the last sample, by meter
 	lines    [][]moment // by meter, up to the last interval in which something happened
+	// cpus are the idle and the whole time of all CPUs at the last sample, and in each interval.
+	cpusBefore cpuTime
+	cpus       []cpuTime
 }
+
+// cpuTime is in seconds, of all CPUs together.
+type cpuTime struct{ idle, total float64 }
 
 // moment has the counters of a direction of a link, or their growth in an interval. depth is the greatest
 // depth that a sample saw.
@@ -35,9 +41,9 @@ func momentOf(m *linkMeter) moment {
 }
 
 // add adds a sample that the meters took at a time.
-func (h *history) add(now time.Time, meters []linkMeter) {
+func (h *history) add(now time.Time, meters []linkMeter, cpus cpuTime) {
 	if h.before == nil {
-		h.began, h.interval, h.lines = now, sampleInterval, make([][]moment, len(meters))
+		h.began, h.interval, h.lines, h.cpusBefore = now, sampleInterval, make([][]moment, len(meters)), cpus
 		for i := range meters {
 			h.before = append(h.before, momentOf(&meters[i]))
 		}
@@ -55,7 +61,29 @@ func (h *history) add(now time.Time, meters []linkMeter) {
 				drops: since(before.drops, now.drops)})
 		}
 	}
+	h.growCPUs(at, cpus)
 	h.at = at
+}
+
+// growCPUs spreads the time of the CPUs since the last sample over the time between the two samples.
+func (h *history) growCPUs(at time.Duration, now cpuTime) {
+	idle, total := now.idle-h.cpusBefore.idle, now.total-h.cpusBefore.total
+	h.cpusBefore = now
+	h.parts(at, func(k int, share float64) {
+		for len(h.cpus) <= k {
+			h.cpus = append(h.cpus, cpuTime{})
+		}
+		h.cpus[k].idle += share * idle
+		h.cpus[k].total += share * total
+	})
+}
+
+// parts calls part for each interval between the last sample and a time, with its share of this time.
+func (h *history) parts(at time.Duration, part func(k int, share float64)) {
+	for k := int(h.at / h.interval); k <= int((at-1)/h.interval); k++ {
+		begin := time.Duration(k) * h.interval
+		part(k, float64(min(begin+h.interval, at)-max(begin, h.at))/float64(at-h.at))
+	}
 }
 
 // grow adds the growth of a direction's counters since the last sample. The bytes are spread over the time
@@ -70,11 +98,7 @@ func (h *history) grow(line int, at time.Duration, by moment) {
 	points[last].pauses += by.pauses
 	points[last].marks += by.marks
 	points[last].drops += by.drops
-	for k := int(h.at / h.interval); k <= last; k++ {
-		begin := time.Duration(k) * h.interval
-		part := min(begin+h.interval, at) - max(begin, h.at)
-		points[k].bytes += uint64(float64(by.bytes) * float64(part) / float64(at-h.at))
-	}
+	h.parts(at, func(k int, share float64) { points[k].bytes += uint64(float64(by.bytes) * share) })
 }
 
 // coarsen makes one interval of each two.
@@ -95,6 +119,15 @@ func (h *history) coarsen() {
 		}
 		h.lines[i] = points[:(len(points)+1)/2]
 	}
+	for k, c := range h.cpus {
+		if k%2 == 0 {
+			h.cpus[k/2] = c
+			continue
+		}
+		h.cpus[k/2].idle += c.idle
+		h.cpus[k/2].total += c.total
+	}
+	h.cpus = h.cpus[:(len(h.cpus)+1)/2]
 }
 
 // series returns the time lines for the report. rates has all directions with traffic, the busiest first. c

@@ -20,7 +20,7 @@ func lines(t *testing.T, at func(i int) time.Duration, states ...fabric.LinkStat
 	c := clock.New(1)
 	s := &sampler{}
 	for i, l := range states {
-		s.add(c.Epoch().Add(at(i)), 0, []fabric.LinkState{l})
+		s.add(c.Epoch().Add(at(i)), 0, []fabric.LinkState{l}, cpuTime{})
 	}
 	made := s.history.series(s.meters, s.rates(), c)
 	if made == nil || len(made.Links) != 1 || made.Source != report.CountersSource {

@@ -41,12 +41,12 @@ func (c *collectiveStep) job(s *session) (worker.Job, error) {
 		element.Op(w.Op), w.Root, c.schedule
 	switch w.Kind {
 	case spec.KindMoE:
-		job.Work = worker.MoE{Config: w.MoE.Config(len(s.plan.Ranks), s.plan.Seed), RatesBack: c.ratesBack}
+		job.Work = worker.MoE{Config: w.MoE.Config(len(job.Ranks), s.plan.Seed), RatesBack: c.ratesBack}
 	case spec.KindSGD:
 		job.Work = worker.SGD{Config: w.SGD}
 	}
 	if w.Sizes != nil {
-		sizes, err := sizes(w, len(s.plan.Ranks))
+		sizes, err := sizes(w, len(job.Ranks))
 		if err != nil {
 			return job, err
 		}
@@ -148,6 +148,8 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 
 // collectiveOutcome is the outcome of a collective.
 type collectiveOutcome struct{ *report.Workload }
+
+func (o collectiveOutcome) conduct() *report.Conduct { return &o.Conduct }
 
 func (o collectiveOutcome) addTo(r *report.Report) { r.Workloads = append(r.Workloads, *o.Workload) }
 

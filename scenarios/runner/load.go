@@ -1,0 +1,66 @@
+package runner
+
+import (
+	"strings"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/plan/spec"
+	"railbed/workloads/worker"
+)
+
+// loadSamples is the least number of samples that show the load in the time of a workload.
+const loadSamples = 3
+
+// timed sets when the workload's timed operations began and ended, in real time. Open-loop messages are sent
+// at their own times, so their duration shows no bound.
+func (f *finished) timed(r *worker.Result, action spec.Action) {
+	if m, is := action.(*spec.Messages); is && m.Open != nil {
+		return
+	}
+	for _, o := range r.Operations {
+		if !o.Timed {
+			continue
+		}
+		if f.began.IsZero() {
+			f.began = o.Start
+		}
+		f.ended = o.Start.Add(o.Time * time.Duration(max(1, o.Count)))
+	}
+}
+
+// load returns how busy processors and links were between two times. It returns nil if the time is too short.
+func (s *sampler) load(from, to time.Time) *report.Load {
+	h := &s.history
+	if h.interval == 0 || from.IsZero() {
+		return nil
+	}
+	first := int((from.Sub(h.began) + h.interval - 1) / h.interval)
+	last := min(int(to.Sub(h.began)/h.interval), len(h.cpus)) // exclusive
+	if first < 0 || last-first < loadSamples {
+		return nil
+	}
+	var cpus cpuTime
+	for _, c := range h.cpus[first:last] {
+		cpus.idle += c.idle
+		cpus.total += c.total
+	}
+	if cpus.total == 0 {
+		return nil
+	}
+	l := &report.Load{CPUs: 1 - cpus.idle/cpus.total}
+	length := s.dilation().Passed(time.Duration(last-first) * h.interval).Seconds()
+	for i := range s.meters {
+		rate, bits := &s.meters[i].rate, 0.0
+		for k := first; k < min(last, len(h.lines[i])); k++ {
+			bits += 8 * float64(h.lines[i][k].bytes) / length
+		}
+		if node, _, _ := strings.Cut(rate.From, ":"); s.plan.Node(node) != nil {
+			l.Sent += bits
+		}
+		if rate.Asked > 0 && bits/float64(rate.Asked) >= l.Use {
+			l.Use, l.Link, l.Direction = bits/float64(rate.Asked), rate.Link, rate.Direction
+		}
+	}
+	return l
+}

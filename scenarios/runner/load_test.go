@@ -1,0 +1,86 @@
+package runner
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"railbed/fabric"
+	"railbed/plan"
+	"railbed/workloads/worker"
+)
+
+// TestLoad feeds a sampler with the use of the CPUs and of a link in each interval. The operations take from
+// the third to the seventh interval.
+func TestLoad(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		busy, link [10]float64 // shares, by interval
+		from, to   float64     // in intervals
+		want       string
+	}{
+		{"processors", [10]float64{0, 0, 0, .95, .95, .9, .9, 0, 0, 0},
+			[10]float64{1, 1, 1, .2, .4, .3, .3, 1, 1, 1}, 3, 7,
+			"this machine's processors were the bound, and not the network: they were busy for 92% of the " +
+				"time, and the busiest link, h0--s0 a-to-b, carried 30% of its rate"},
+		{"only whole intervals count", [10]float64{0, 0, 0, .95, .95, .9, .9, 0, 0, 0},
+			[10]float64{1, 1, 1, .2, .4, .3, .3, 1, 1, 1}, 2.5, 7.5,
+			"this machine's processors were the bound, and not the network: they were busy for 92% of the " +
+				"time, and the busiest link, h0--s0 a-to-b, carried 30% of its rate"},
+		{"network", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+			[10]float64{0, 0, 0, .8, .8, .9, .9, 0, 0, 0}, 3, 7, "not bound"},
+		{"neither", [10]float64{1, 1, 1, .8, .8, .9, .9, 1, 1, 1}, [10]float64{}, 3, 7,
+			"not bound"},
+		{"too short", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, 3, 5.5, ""},
+		{"no times", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, -1, -1, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, epoch := &sampler{plan: &plan.Plan{Nodes: []plan.Node{{Name: "h0"}}}}, time.Unix(1000, 0)
+			at := func(interval float64) time.Time {
+				return epoch.Add(time.Duration(interval * float64(sampleInterval)))
+			}
+			bytes, cpus := 0.0, cpuTime{}
+			for i := 0; ; i++ {
+				l := state(uint64(bytes), 0)
+				s.add(at(float64(i)), 0, []fabric.LinkState{l}, cpus)
+				if i == len(c.busy) {
+					break
+				}
+				bytes += c.link[i] * float64(l.AToB.Rate) / 8 * sampleInterval.Seconds()
+				cpus.total += 2
+				cpus.idle += 2 * (1 - c.busy[i])
+			}
+			from, to := at(c.from), at(c.to)
+			if c.from < 0 {
+				from, to = time.Time{}, time.Time{}
+			}
+			got := ""
+			if l := s.load(from, to); l != nil {
+				got = "not bound"
+				if l.Bound() {
+					got = l.String()
+				}
+				if sent := l.Use * 1e9; math.Abs(sent-l.Sent) > 1 {
+					t.Errorf("sent %v bit/s, want %v", l.Sent, sent)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestTimesOfOperations: the timed operations count, and each as often as it was repeated.
+func TestTimesOfOperations(t *testing.T) {
+	at := time.Unix(1000, 0)
+	r := &worker.Result{Operations: []worker.Operation{
+		{Start: at, Time: time.Second},
+		{Start: at.Add(time.Second), Time: time.Second, Timed: true},
+		{Start: at.Add(2 * time.Second), Time: time.Second, Count: 3, Timed: true},
+	}}
+	f := finished{}
+	if f.timed(r, nil); !f.began.Equal(at.Add(time.Second)) || !f.ended.Equal(at.Add(5*time.Second)) {
+		t.Errorf("%v to %v", f.began, f.ended)
+	}
+}
