@@ -6,6 +6,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/verdict"
@@ -13,6 +14,7 @@ import (
 
 // Counts are a fault's counters at a port.
 type Counts struct {
+	_            uint64 // countLock
 	Matched, Hit uint64
 	// Joined is the number of matches that were several packets of a connection in one, which the port's
 	// segmentation divides only later.
@@ -30,12 +32,35 @@ type Loaded struct {
 // Load makes the counters of a fault. The error is a *verdict.UnsupportedError if the kernel does not let
 // this process load programs.
 func Load(f *Fault) (*Loaded, error) {
+	// Kernels before 5.11 count maps and programs as locked memory.
+	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited); err != nil {
+		return nil, refused(fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err))
+	}
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: "railbed_fault", Type: ebpf.Array, KeySize: 4,
-		ValueSize: countBytes, MaxEntries: 1})
+		ValueSize: countBytes, MaxEntries: 1, Key: word, Value: countsType()})
 	if err != nil {
 		return nil, refused(err)
 	}
 	return &Loaded{f, counts}, nil
+}
+
+var word = &btf.Int{Name: "__u32", Size: 4}
+
+// countsType is the type of the counters: the kernel has to know where the lock is.
+func countsType() btf.Type {
+	lock := &btf.Struct{Name: "bpf_spin_lock", Size: 4, Members: []btf.Member{{Name: "val", Type: word}}}
+	long := &btf.Int{Name: "__u64", Size: 8}
+	made := &btf.Struct{Name: "railbed_fault", Size: countBytes, Members: []btf.Member{
+		{Name: "lock", Type: lock, Offset: 8 * countLock}}}
+	for _, counter := range []struct {
+		name   string
+		offset btf.Bits
+	}{{"matched", countMatched}, {"hit", countHit}, {"joined", countJoined}, {"refused", countRefused}} {
+		made.Members = append(made.Members, btf.Member{Name: counter.name, Type: long,
+			Offset: 8 * counter.offset})
+	}
+	return made
 }
 
 // Close frees the counters.

@@ -29,9 +29,10 @@ const (
 // copied is the mark of a copy that a program sends, by which it recognises the copy. It spells "RALB".
 const copied = 0x52414c42
 
-// Offsets of a fault's counters in its map.
+// Offsets of a fault's counters in its map. The lock (struct bpf_spin_lock) guards countMatched.
 const (
-	countMatched = 8 * iota
+	countLock = 8 * iota
+	countMatched
 	countHit
 	countJoined
 	countRefused
@@ -97,11 +98,26 @@ func program(faults []*Fault) (asm.Instructions, error) {
 
 func (a *assembler) exit(result int32) { a.add(asm.Mov.Imm(asm.R0, result), asm.Return()) }
 
-// count adds 1 to a counter of the i-th fault, and leaves the counter's former value in R0.
+// count adds 1 to a counter of the i-th fault.
 func (a *assembler) count(i int, counter uint32) {
-	add := asm.FetchAdd.Mem(asm.R1, asm.R0, asm.DWord, 0)
-	add.Constant = int64(asm.FetchAdd >> 8) // cilium/ebpf 0.22.0 loses the operation when it encodes it
-	a.add(asm.LoadMapValue(asm.R1, 0, counter).WithReference(counters(i)), asm.Mov.Imm(asm.R0, 1), add)
+	a.add(asm.LoadMapValue(asm.R1, 0, counter).WithReference(counters(i)), asm.Mov.Imm(asm.R0, 1),
+		asm.AddAtomic.Mem(asm.R1, asm.R0, asm.DWord, 0))
+}
+
+// number adds 1 to the number of packets that matched the i-th fault, and leaves it in matched. It takes a
+// lock in place of an atomic operation that returns the sum, which kernels have from 5.12 on.
+func (a *assembler) number(i int) {
+	lock := a.reserve()
+	a.add(
+		asm.LoadMapValue(asm.R1, 0, countLock).WithReference(counters(i)),
+		asm.StoreMem(asm.RFP, lock, asm.R1, asm.DWord),
+		asm.FnSpinLock.Call(),
+		asm.LoadMem(asm.R1, asm.RFP, lock, asm.DWord),
+		asm.LoadMem(matched, asm.R1, countMatched, asm.DWord),
+		asm.Add.Imm(matched, 1),
+		asm.StoreMem(asm.R1, countMatched, matched, asm.DWord),
+		asm.FnSpinUnlock.Call(),
+	)
 }
 
 // harm generates the part of one fault.
@@ -133,11 +149,9 @@ func (h *harm) generate() {
 		m.expression(h.filter.Root(), yes, h.next)
 		h.place(yes)
 	}
-	h.count(h.number, countMatched)
+	h.assembler.number(h.number)
 	single := h.label("single")
 	h.add(
-		asm.Mov.Reg(matched, asm.R0),
-		asm.Add.Imm(matched, 1),
 		asm.LoadMem(asm.R1, packet, skbSegments, asm.Word),
 		asm.JLE.Imm(asm.R1, 1, single),
 	)
