@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -77,7 +76,9 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := newApp(stdin, printed, stderr)
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	code := a.exitCode(root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	code := a.exitCode(err)
+	a.hint(err, args)
 	if printed.err != nil {
 		a.complain("railbed: the output is not complete: ", printed.err)
 		code = cmp.Or(code, verdict.ExitFail)
@@ -177,9 +178,7 @@ Exec and shell exit with the exit code of their program.`,
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return &exitError{Code: verdict.ExitUsage, Err: err}
-	})
+	root.SetFlagErrorFunc(wrongFlag)
 	root.PersistentFlags().StringVarP(&a.output, "output", "o", "table",
 		"output `FORMAT`: table, or json for one JSON document on standard output")
 	completeFlag(root, "output", oneOf("table", "json"))
@@ -229,20 +228,6 @@ func refuseUnknownTopics(root *cobra.Command) {
 		topic.InitDefaultHelpFlag()
 		return topic.Help()
 	}
-}
-
-// noSuchCommand takes no arguments. On a command that only has subcommands, the remaining arguments
-// name a subcommand that does not exist.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usage("unknown command %q of %s; did you mean %s?", args[0], cmd.CommandPath(),
-			strings.Join(near, " or "))
-	}
-	return usage("unknown command %q of %s; %s --help lists them", args[0], cmd.CommandPath(),
-		cmd.CommandPath())
 }
 
 // printJSON prints v as indented JSON on stdout.

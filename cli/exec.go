@@ -77,8 +77,11 @@ func newShellCommand(a *app) *cobra.Command {
 		Use:   "shell NODE [--testbed NAME]",
 		Short: "Open a shell in a node",
 		Long: `Open bash, or sh where the host has no bash, on a terminal in a node. The
-shell ends with exit or Ctrl-D, and when this command ends.`,
-		Example:           "  railbed shell h0",
+shell ends with exit or Ctrl-D, and when this command ends. If standard input is no
+terminal, the shell runs the commands that it reads there, and railbed exits with the
+exit code of the last one.`,
+		Example: `  railbed shell h0
+  echo 'ip addr; ping -c1 h1' | railbed shell h0`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: inTurn(ofTestbed(&name, programNames), completeAnyFile),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -92,7 +95,7 @@ shell ends with exit or Ctrl-D, and when this command ends.`,
 			defer cancel()
 			command := tb.Node(args[0]).Command(ctx, "/bin/sh", "-c", script)
 			command.Env = append(a.environment(), fmt.Sprintf(`PS1=%s:%s:\w# `, tb.Name(), args[0]))
-			return a.attach(command, true, cancel)
+			return a.attach(command, isTerminal(a.stdin), cancel)
 		},
 	}
 	testbedFlag(cmd, &name)

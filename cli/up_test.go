@@ -129,6 +129,11 @@ func TestUpExecDown(t *testing.T) {
 		!strings.Contains(got.stderr, "h0, h1") {
 		t.Errorf("exec in no node: exit %d, %q; want the nodes named", got.code, got.stderr)
 	}
+	if got := do(t, "exec", "leaf1", "-t", name, "--", "true"); got.code == 0 ||
+		!strings.Contains(got.stderr, "leaf1 is a switch, and programs run in nodes, such as h0, h1") {
+		t.Errorf("exec in a switch: exit %d, %q", got.code, got.stderr)
+	}
+	shellOfAScript(t, name)
 	if again := must(t, "up", file); !strings.Contains(again.stdout, "up already, verified") {
 		t.Errorf("second up printed %q", again.stdout)
 	}
@@ -146,6 +151,36 @@ func TestUpExecDown(t *testing.T) {
 		t.Errorf("up with another host: exit %d, %q", got.code, got.stderr)
 	}
 	must(t, "inspect", name, "--verify")
+}
+
+// shellOfAScript gives a shell commands on standard input that is no terminal. The shell runs them without a
+// prompt, and ends with their exit code.
+func shellOfAScript(t *testing.T, name string) {
+	t.Helper()
+	cmd := command("shell", "h0", "-t", name)
+	cmd.Stdin = strings.NewReader("read line\nwords for read\necho $line from $RAILBED_NODE; exit 7\necho more\n")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if got := cmd.ProcessState.ExitCode(); got != 7 || string(out) != "words for read from h0\n" || stderr.Len() > 0 {
+		t.Errorf("%v, exit %d, %q, %q", err, got, out, stderr.String())
+	}
+}
+
+// TestRemedies: errors of the command line name what would be right.
+func TestRemedies(t *testing.T) {
+	for line, want := range map[string]string{
+		"exec h0 ping -c1 h7":           "put -- before the command that runs in the node: railbed exec NODE",
+		"run --outt x f.yaml":           "unknown flag: --outt; did you mean --out?",
+		"up --entirely-unknown":         "railbed up --help lists the flags",
+		"valdate":                       "did you mean validate?",
+		"generate leafspine":            `did you mean "leaf-spine"?`,
+		"verify ../scenarios/ipv6.yaml": "railbed run ../scenarios/ipv6.yaml",
+	} {
+		if got := do(t, strings.Fields(line)...); got.code != verdict.ExitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: exit %d, %q, want %q", line, got.code, got.stderr, want)
+		}
+	}
 }
 
 func TestDownOfNothing(t *testing.T) {

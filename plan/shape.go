@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/nearest"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
 )
@@ -97,7 +98,7 @@ func suggest(name string, candidates []string, want string) string {
 	if a, b, isLink := strings.Cut(name, "--"); isLink && slices.Contains(candidates, b+"--"+a) {
 		return fmt.Sprintf("did you mean %q? The end nearer to the servers comes first", b+"--"+a)
 	}
-	if near := nearest(name, candidates); near != "" && !spec.IsGlob(name) {
+	if near := nearest.Word(name, candidates); near != "" && !spec.IsGlob(name) {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return want

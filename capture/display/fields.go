@@ -7,9 +7,8 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/agnivade/levenshtein"
-
 	"railbed/capture/pcapng"
+	"railbed/internal/nearest"
 )
 
 // Field is a field of packets.
@@ -435,10 +434,12 @@ func (o *Place) of(p *Packet, l layer, kind Kind) (value, bool) {
 
 // suggest returns a field in place of an unknown one, for an error message.
 func suggest(name string) string {
-	distance := func(f *Field) int { return levenshtein.ComputeDistance(name, f.Name) }
-	near := slices.MinFunc(Fields, func(a, b Field) int { return cmp.Compare(distance(&a), distance(&b)) })
-	if distance(&near) <= max(len(name)/3, 2) {
-		return fmt.Sprintf("a field; did you mean %q?", near.Name)
+	names := make([]string, len(Fields))
+	for i := range Fields {
+		names[i] = Fields[i].Name
+	}
+	if near := nearest.Word(name, names); near != "" {
+		return fmt.Sprintf("a field; did you mean %q?", near)
 	}
 	return "a field such as ip.src"
 }

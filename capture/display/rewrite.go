@@ -2,11 +2,12 @@ package display
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
 
-	"github.com/agnivade/levenshtein"
+	"railbed/internal/nearest"
 )
 
 // Rewrite is a new value for a field of packets.
@@ -22,8 +23,12 @@ type Rewrite struct {
 func CompileRewrite(field, to string) (*Rewrite, error) {
 	at := slices.IndexFunc(parts, func(one part) bool { return one.name == field })
 	if at < 0 {
+		names := make([]string, len(parts))
+		for i := range parts {
+			names[i] = parts[i].name
+		}
 		return nil, fmt.Errorf("%q is no field at a fixed place of a header; want one such as %s", field,
-			nearestPart(field))
+			cmp.Or(nearest.Word(field, names), "ip.ttl"))
 	}
 	r := &Rewrite{part: parts[at]}
 	mask := r.part.mask
@@ -72,13 +77,6 @@ func bigEndian(n uint64, length int) []byte {
 		b[length-1-i] = byte(n >> (8 * i))
 	}
 	return b
-}
-
-// nearestPart returns the name of the field that is most like a word.
-func nearestPart(word string) string {
-	return slices.MinFunc(parts, func(a, b part) int {
-		return levenshtein.ComputeDistance(word, a.name) - levenshtein.ComputeDistance(word, b.name)
-	}).name
 }
 
 // Changes reports whether the packet has the field, with another value.

@@ -5,52 +5,103 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"railbed/capture/report"
+	"railbed/plan/topology"
 )
 
-// overtaken are the packets of a link that later packets overtook.
+// overtaken are the packets of a link or a flow that later packets overtook.
 type overtaken struct{ packets, of int }
 
-// Bounds from which a link changes the order of packets.
+// Bounds from which a link or a flow's paths change the order of packets.
 const (
 	fewestOvertaken = 10
 	rarestOvertaken = 1000 // at least one in so many packets
 )
 
-// disorder returns the packets that were overtaken on the link from a port, if there were enough of them.
-func (w *why) disorder(port int) (o overtaken, found bool) {
-	far := w.r.lanes[port].far
-	if far < 0 {
-		return o, false
-	}
-	if o, found = w.disorders[port]; !found {
-		type crossing struct{ left, came int64 }
-		var all []crossing
-		for _, p := range w.passed(port) {
-			for _, s := range w.r.Sights(p.packet) {
-				if s.Tap == far && !s.Out && !s.Event && s.Verdict != "drop" && s.Time >= p.at {
-					all = append(all, crossing{p.due, s.Due})
-				}
-			}
-		}
-		slices.SortFunc(all, func(a, b crossing) int { return cmp.Compare(a.left, b.left) })
-		earliest := int64(math.MaxInt64) // of the packets that left later
-		for i := len(all) - 1; i >= 0; i-- {
-			if all[i].came > earliest {
-				o.packets++
-			}
-			earliest = min(earliest, all[i].came)
-		}
-		o.of = len(all)
-		w.disorders[port] = o
-	}
-	return o, o.packets >= fewestOvertaken && o.packets*rarestOvertaken >= o.of
+// counts reports whether there are enough of them.
+func (o overtaken) counts() bool {
+	return o.packets >= fewestOvertaken && o.packets*rarestOvertaken >= o.of
 }
 
-// disordered returns the cause of a message that was sent again without need, because packets overtook each
-// other on its way. Without such a link it returns false.
+// crossing has the times at which a packet left and came.
+type crossing struct{ left, came int64 }
+
+// overtakenOf counts the packets that came after a packet that had left later.
+func overtakenOf(all []crossing) (o overtaken) {
+	slices.SortFunc(all, func(a, b crossing) int { return cmp.Compare(a.left, b.left) })
+	earliest := int64(math.MaxInt64) // of the packets that left later
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].came > earliest {
+			o.packets++
+		}
+		earliest = min(earliest, all[i].came)
+	}
+	o.of = len(all)
+	return o
+}
+
+// disorder returns the packets that were overtaken on the link from a port.
+func (w *why) disorder(port int) overtaken {
+	far := w.r.lanes[port].far
+	if far < 0 {
+		return overtaken{}
+	}
+	if o, known := w.disorders[port]; known {
+		return o
+	}
+	var all []crossing
+	for _, p := range w.passed(port) {
+		for _, s := range w.r.Sights(p.packet) {
+			if s.Tap == far && !s.Out && !s.Event && s.Verdict != "drop" && s.Time >= p.at {
+				all = append(all, crossing{p.due, s.Due})
+			}
+		}
+	}
+	w.disorders[port] = overtakenOf(all)
+	return w.disorders[port]
+}
+
+// forkOf returns the first switch at which the packets of a flow took several ports, and these ports, if
+// packets overtook each other between the NICs. Otherwise it returns "".
+func (w *why) forkOf(flow int) (node, ports string) {
+	if f, known := w.forks[flow]; known {
+		return f[0], f[1]
+	}
+	var all []crossing
+	used := map[string][]string{} // ports by node
+	for i := range w.r.Packets {
+		p := &w.r.Packets[i]
+		if p.Flow != flow || p.Arrived == 0 {
+			continue
+		}
+		all = append(all, crossing{w.r.Sent(i), p.Arrived})
+		for _, s := range w.r.Sights(i) {
+			tap := &w.r.Taps[s.Tap]
+			if !s.Out || s.Event || tap.NIC || slices.Contains(used[tap.Node], tap.Port) {
+				continue
+			}
+			if used[tap.Node] = append(used[tap.Node], tap.Port); len(used[tap.Node]) > 1 && node == "" {
+				node = tap.Node
+			}
+		}
+	}
+	if !overtakenOf(all).counts() {
+		node = ""
+	}
+	if node != "" {
+		slices.SortFunc(used[node], topology.CompareNames)
+		ports = strings.Join(used[node], ", ")
+	}
+	w.forks[flow] = [2]string{node, ports}
+	return node, ports
+}
+
+// disordered returns the cause of a message whose packets overtook each other, on a link or on the several
+// paths of its flow, and were sent again without need. For other messages it returns false.
 func (w *why) disordered(m *Message, hops []Hop) (at cause, found bool) {
+	const again = ", and packets were sent again that had arrived"
 	if w.r.needless(m) == 0 {
 		return at, false
 	}
@@ -59,14 +110,38 @@ func (w *why) disordered(m *Message, hops []Hop) (at cause, found bool) {
 			continue
 		}
 		port := hops[i].From.Tap
-		if o, found := w.disorder(port); found {
+		if o := w.disorder(port); o.counts() {
 			return cause{part: Recover, tap: port,
-				what: fmt.Sprintf("packets overtook each other on the link to %s "+
-					"(%d of %d were overtaken), and packets were sent again that had arrived",
-					w.r.Taps[w.r.lanes[port].far].Name(), o.packets, o.of)}, true
+				what: fmt.Sprintf("packets overtook each other on the link to %s (%d of %d were overtaken)",
+					w.r.Taps[w.r.lanes[port].far].Name(), o.packets, o.of) + again}, true
 		}
 	}
-	return at, false
+	if w.r.Flows[m.Flow].Protocol == "rd" { // takes packets in any order
+		return at, false
+	}
+	node, ports := w.forkOf(m.Flow)
+	return cause{part: Recover, tap: -1, node: node,
+		what: "packets of one flow left by several ports, " + ports + ", and overtook each other on their " +
+			"paths" + again}, node != ""
+}
+
+// priorities reports the priority of a cause's packet at the port where it waited, if it was another one at
+// another switch.
+func (w *why) priorities(c *Cause) string {
+	here := int8(-1)
+	sights := w.r.Sights(w.r.PacketOf(c.Record))
+	for _, s := range sights {
+		if s.Number == c.Record {
+			here = s.Queue
+		}
+	}
+	for _, s := range sights {
+		if tap := &w.r.Taps[s.Tap]; here >= 0 && s.Out && !tap.NIC && s.Queue >= 0 && s.Queue != here {
+			return fmt.Sprintf("; they had priority %d there, and priority %d at %s", here, s.Queue,
+				tap.Name())
+		}
+	}
+	return ""
 }
 
 // beside compares the rate of a port's link with those at ports like it: ports of the same switch, or NICs,

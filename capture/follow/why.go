@@ -80,7 +80,7 @@ func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 }
 
 func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer) {
-	passing, disorders := map[int][]passage{}, map[int]overtaken{}
+	passing, disorders, forks := map[int][]passage{}, map[int]overtaken{}, map[int][2]string{}
 	for _, sum := range r.Sums(messages) {
 		var of []int
 		for _, i := range messages {
@@ -89,7 +89,7 @@ func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer
 			}
 		}
 		w := why{r: r, time: time, idle: idle, passing: passing, causes: map[cause]*Cause{},
-			disorders: disorders}
+			disorders: disorders, forks: forks}
 		answers = append(answers, w.answer(sum, of))
 	}
 	return answers
@@ -105,6 +105,8 @@ type why struct {
 	flights map[string]uint32 // the most bytes that senders had in flight
 	// disorders are the links that were looked at for packets that overtook others, by the sending tap.
 	disorders map[int]overtaken
+	// forks are the results of forkOf, by flow.
+	forks map[int][2]string
 }
 
 func (w *why) answer(sum Sum, messages []int) Answer {
@@ -385,7 +387,7 @@ func (w *why) explain(c *Cause) {
 		}
 		c.What = "packets waited in the queue"
 		if len(c.Where) == 1 {
-			c.What += w.company(c) + w.pace(c.at.tap) + w.beside(c.at.tap)
+			c.What += w.company(c) + w.priorities(c) + w.pace(c.at.tap) + w.beside(c.at.tap)
 		}
 	case Recover:
 		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {

@@ -12,7 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
+	"railbed/internal/nearest"
+
 	"go.yaml.in/yaml/v4"
 )
 
@@ -425,21 +426,9 @@ func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
 	d.fail(node, path, clipped(what)+" cannot be read", "want "+want)
 }
 
-// maxCandidates bounds the user's names among which suggest looks for the nearest one.
-const maxCandidates = 200
-
-// suggest finds the key that was probably meant. At most a third of its letters may differ, or two,
-// because a swapped pair counts as two. The hint names that key, or lists all keys if none is near.
+// suggest finds the key that was probably meant. The hint names that key, or lists all keys if none is near.
 func suggest(key string, keys []string) (near, hint string) {
-	keys = keys[:min(len(keys), maxCandidates)]
-	best := 1 + max(min(len(key)/2, 2), len(key)/3)
-	for _, candidate := range keys {
-		distance := levenshtein.ComputeDistance(strings.ToLower(key), candidate)
-		if distance < best && distance < len(candidate) {
-			near, best = candidate, distance
-		}
-	}
-	if near != "" {
+	if near = nearest.Word(key, keys); near != "" {
 		return near, fmt.Sprintf("did you mean %q?", near)
 	}
 	return "", "want " + oneOf(keys)

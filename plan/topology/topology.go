@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"railbed/internal/nearest"
 )
 
 // Names of the generators, as in files.
@@ -165,7 +167,7 @@ func Generate(name string, params map[string]int) (*Graph, error) {
 	g, found := Find(name)
 	if !found {
 		return nil, &ParamError{Topology: name, What: fmt.Sprintf("topology %q does not exist", name),
-			Want: "want " + strings.Join(Names(), ", ")}
+			Want: want(name)}
 	}
 	values, err := g.Resolve(params)
 	if err != nil {
@@ -239,4 +241,12 @@ func sortedKeys(m map[string]int) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// want names the generator that a misspelt name most likely meant, or all.
+func want(name string) string {
+	if near := nearest.Word(name, Names()); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return "want " + strings.Join(Names(), ", ")
 }

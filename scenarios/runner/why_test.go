@@ -110,3 +110,52 @@ func slowestOperation(t *testing.T, r *report.Report, recording *follow.Recordin
 		}
 	}
 }
+
+// TestWhyNamesSwitchSettings: a leaf sprays the packets of a queue pair over two spines. Another leaf puts
+// the packets of a small job into the queue of a large job.
+func TestWhyNamesSwitchSettings(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	hosttest.Long(t)
+	for _, test := range []struct{ name, file, where, what string }{
+		{"spray", `
+fabric:
+  topology: leaf-spine
+  params: {leaves: 2, spines: 2, hosts-per-leaf: 2, striped: 1}
+  switch: {kind: soft}
+  switches: {leaf1: {load-balance: spray}}
+  links: {default: {rate: 50mbit, delay: 10us}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - workload: {name: ar, kind: all-reduce, transport: roce, size: 128KiB, iterations: 2}
+`, "leaf1", "packets of one flow left by several ports, p2, p3, and overtook each other on their paths, and " +
+			"packets were sent again that had arrived"},
+		{"priority", `
+fabric:
+  topology: leaf-spine
+  params: {leaves: 2, spines: 1, hosts-per-leaf: 3}
+  switch: {kind: soft, scheduler: {strict: [7, 3]}}
+  switches: {leaf2: {priorities: {26: 0}}}
+  links: {default: {rate: 50mbit, delay: 10us}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - workload: {name: large, kind: all-to-all, ranks: [0, 1, 3, 4], size: 1MiB, iterations: 2, background: true}
+  - sleep: 200ms
+  - workload: {name: small, kind: all-reduce, transport: roce, roce: {timeout: 1s}, ranks: [2, 5], size: 16KiB}
+`, "leaf2:p3", "; they had priority 0 there, and priority 3 at "},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			o := options(t, test.file)
+			want(t, runAll(t, t.Context(), o), verdict.Pass)
+			r := recordingOf(t, o)
+			answers := r.Why(r.Select(follow.Selection{}))
+			for _, a := range answers {
+				for _, c := range a.Causes {
+					if slices.Contains(c.Where, test.where) && strings.Contains(c.What, test.what) {
+						return
+					}
+				}
+			}
+			t.Errorf("%s: %q is no cause: %+v", test.where, test.what, answers)
+		})
+	}
+}

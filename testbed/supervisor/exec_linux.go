@@ -42,7 +42,7 @@ func (s *supervisor) serveExec(c *frameConn) {
 	}
 	node, known := s.nodes[request.Node]
 	if !known {
-		c.fail(fmt.Errorf("node %q: %w; the nodes are %s", request.Node, ErrNoSuchObject, s.nodeNames()))
+		c.fail(s.noNode(request.Node))
 		return
 	}
 	if !request.Self {
@@ -80,6 +80,14 @@ func (s *supervisor) serveExec(c *frameConn) {
 		answer.Error = err.Error()
 	}
 	_ = c.WriteJSON(frame.Exit, answer) // the client may be gone
+}
+
+func (s *supervisor) noNode(name string) error {
+	if s.plan.Switch(name) != nil {
+		return fmt.Errorf("%s is a switch, and programs run in nodes, such as %s: %w; railbed capture and railbed "+
+			"link act on switches", name, s.nodeNames(), ErrNoSuchObject)
+	}
+	return fmt.Errorf("node %q: %w; the nodes are %s", name, ErrNoSuchObject, s.nodeNames())
 }
 
 func (s *supervisor) nodeNames() string {
