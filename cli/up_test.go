@@ -158,12 +158,14 @@ func TestUpExecDown(t *testing.T) {
 func shellOfAScript(t *testing.T, name string) {
 	t.Helper()
 	cmd := command("shell", "h0", "-t", name)
-	cmd.Stdin = strings.NewReader("read line\nwords for read\necho $line from $RAILBED_NODE; exit 7\necho more\n")
+	cmd.Stdin = strings.NewReader("read line\nwords for read\necho $line from $RAILBED_NODE; exit 7\n" +
+		"echo more\n")
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if got := cmd.ProcessState.ExitCode(); got != 7 || string(out) != "words for read from h0\n" || stderr.Len() > 0 {
-		t.Errorf("%v, exit %d, %q, %q", err, got, out, stderr.String())
+	got := outcome{cmd.ProcessState.ExitCode(), string(out), stderr.String()}
+	if got != (outcome{7, "words for read from h0\n", ""}) {
+		t.Errorf("%v: %+v", err, got)
 	}
 }
 
@@ -177,7 +179,8 @@ func TestRemedies(t *testing.T) {
 		"generate leafspine":            `did you mean "leaf-spine"?`,
 		"verify ../scenarios/ipv6.yaml": "railbed run ../scenarios/ipv6.yaml",
 	} {
-		if got := do(t, strings.Fields(line)...); got.code != verdict.ExitUsage || !strings.Contains(got.stderr, want) {
+		got := do(t, strings.Fields(line)...)
+		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, want) {
 			t.Errorf("%s: exit %d, %q, want %q", line, got.code, got.stderr, want)
 		}
 	}

@@ -84,8 +84,8 @@ func (s *supervisor) serveExec(c *frameConn) {
 
 func (s *supervisor) noNode(name string) error {
 	if s.plan.Switch(name) != nil {
-		return fmt.Errorf("%s is a switch, and programs run in nodes, such as %s: %w; railbed capture and railbed "+
-			"link act on switches", name, s.nodeNames(), ErrNoSuchObject)
+		return fmt.Errorf("%s is a switch, and programs run in nodes, such as %s: %w; railbed capture and "+
+			"railbed link act on switches", name, s.nodeNames(), ErrNoSuchObject)
 	}
 	return fmt.Errorf("node %q: %w; the nodes are %s", name, ErrNoSuchObject, s.nodeNames())
 }
