@@ -66,5 +66,8 @@ func (a *app) bundle(ctx context.Context, dir, out string) error {
 	for _, name := range written.LeftOut {
 		a.show("left out: %s", name)
 	}
+	for _, name := range written.Missing {
+		a.say("railbed: warning: %s has no %s, which the report names: commands will say so", dir, name)
+	}
 	return nil
 }

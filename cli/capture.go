@@ -60,11 +60,11 @@ packets were dropped.`,
 			if request.Events = events != ""; request.Events && events != "all" {
 				return usage("--events %q: want all", events)
 			}
-			tb, err := openTestbed(cmd.Context(), name)
+			kept, err := part.options()
 			if err != nil {
 				return err
 			}
-			kept, err := part.options()
+			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err
 			}

@@ -16,6 +16,7 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/display"
 	"railbed/capture/follow"
+	"railbed/capture/keep"
 	"railbed/capture/pcapng"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
@@ -126,6 +127,7 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 		p, err := packets.Next()
 		switch {
 		case errors.Is(err, io.EOF):
+			a.warnMissing(name, source.Missing())
 			return nil
 		case err != nil:
 			return fmt.Errorf("read %s: %w", name, err)
@@ -182,11 +184,17 @@ func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked b
 	if err != nil {
 		return nil, nil, errors.Join(err, run.Close())
 	}
-	return struct {
-		io.Reader
-		io.Closer
-	}{file, run}, contexts, nil
+	return runRecording{file, run}, contexts, nil
 }
+
+// runRecording is the recording of a run that nothing else reads.
+type runRecording struct {
+	*keep.Parts
+	run *bundle.Run
+}
+
+// Close closes the recording and the run.
+func (r runRecording) Close() error { return errors.Join(r.Parts.Close(), r.run.Close()) }
 
 // liveTaps records a tap, or the taps of a glob, of a running testbed.
 func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, error) {

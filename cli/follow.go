@@ -146,7 +146,15 @@ func (a *app) recording(ctx context.Context, name string) (*follow.Recording, *b
 		run.Close()
 		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
+	a.warnMissing(name, r.Missing)
 	return r, run, nil
+}
+
+// warnMissing prints which files of a recording in several files are missing.
+func (a *app) warnMissing(name string, missing []string) {
+	for _, what := range missing {
+		a.say("railbed: warning: %s: %s", name, what)
+	}
 }
 
 // selected returns the messages that the flags select.

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +14,7 @@ import (
 	"railbed/capture/keep"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -32,7 +31,8 @@ func (f *keepFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.lastBytes, "last-bytes", "",
 		"keep the last packets of this `SIZE` only, such as 64MiB")
 	cmd.Flags().StringVar(&f.rotate, "rotate", "",
-		"begin another file after this `SIZE`: run.pcapng, run-2.pcapng, run-3.pcapng")
+		"begin another file after this `SIZE`: run.pcapng, run-2.pcapng, run-3.pcapng\n"+
+			"(other commands read them all, given the first)")
 	cmd.Flags().StringArrayVar(&f.start, "start", nil, "`EVENT` with which to start: a filter, "+
 		"100th FILTER, pause > TIME [at TAP],\nor counter SERIES > NUMBER (any of them if repeated)")
 	cmd.Flags().StringArrayVar(&f.stop, "stop", nil, "`EVENT` with which to stop")
@@ -67,6 +67,8 @@ func (f *keepFlags) options() (*keep.Options, error) {
 		return nil, usage("--stop: %w", err)
 	}
 	switch {
+	case f.rotate != "" && (o.Rotate < int64(spec.MinRotate) || o.Rotate > int64(spec.MaxRotate)):
+		return nil, usage("--rotate %s: want %s to %s", f.rotate, spec.MinRotate, spec.MaxRotate)
 	case f.after > 0 && o.Stop == nil:
 		return nil, usage("--after: want --stop, too")
 	case f.last < 0 || f.after < 0:
@@ -88,7 +90,7 @@ func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supe
 	o.Stopped, o.Counters = in.End, func(series string) (float64, error) { return tb.Counter(ctx, series) }
 	fmt.Fprintln(a.stderr, "recording; Ctrl-C ends it")
 	kept, err := keep.Copy(in, func(number int) (io.WriteCloser, error) {
-		return &lateFile{path: numbered(path, number)}, nil
+		return &lateFile{path: spec.CapturePart(path, number)}, nil
 	}, o)
 	if err := errors.Join(err, in.Close()); err != nil {
 		return err
@@ -98,15 +100,6 @@ func (a *app) captureKeep(ctx context.Context, tb *testbed.Testbed, request supe
 		return err
 	}
 	return a.printKeptPackets(kept, stats, o)
-}
-
-// numbered returns the name of a file: run.pcapng, run-2.pcapng.
-func numbered(path string, number int) string {
-	if number == 1 {
-		return path
-	}
-	suffix := filepath.Ext(path)
-	return fmt.Sprintf("%s-%d%s", strings.TrimSuffix(path, suffix), number, suffix)
 }
 
 func (a *app) printKeptPackets(kept keep.Kept, stats capture.Stats, o keep.Options) error {

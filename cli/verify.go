@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"railbed/capture/keep"
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/capture/verify/fabric"
@@ -110,7 +111,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	}
 	var in io.Reader = a.stdin
 	if name != "-" {
-		file, err := input.Open(name)
+		file, err := keep.OpenFile(name)
 		if err != nil {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}

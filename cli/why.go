@@ -24,9 +24,11 @@ type whyReport struct {
 	// back.
 	Nodes []report.NodeKernel `json:"nodes,omitempty"`
 	// Denied are those whose programs had no processor for more than half of the time that they wanted one.
-	Denied  []report.NodeKernel `json:"denied,omitempty"`
-	Lost    uint64              `json:"lost_by_the_capture"`
-	Answers []follow.Answer     `json:"answers"`
+	Denied []report.NodeKernel `json:"denied,omitempty"`
+	Lost   uint64              `json:"lost_by_the_capture"`
+	// Missing names files of the recording that are missing.
+	Missing []string        `json:"missing,omitempty"`
+	Answers []follow.Answer `json:"answers"`
 	// Operations are the slowest operation of each workload.
 	Operations []slowOperation `json:"operations,omitempty"`
 }
@@ -81,7 +83,7 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 const throttled = 0.1
 
 func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
-	told := &whyReport{Lost: r.Lost, Answers: []follow.Answer{}}
+	told := &whyReport{Lost: r.Lost, Missing: r.Missing, Answers: []follow.Answer{}}
 	if run.Report != nil && run.Report.Fidelity != nil {
 		told.Fidelity = string(run.Report.Fidelity.Verdict)
 		if told.Fidelity != report.Faithful {
@@ -176,6 +178,10 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 			a.show("     delayed most: message %d, by %s", c.Worst, report.Took(c.Most))
 		}
 		a.show("     railbed follow %s --message %d", report.ShellLine([]string{name}), c.Worst)
+		if c.File != "" {
+			a.show("     Wireshark: %s, frame.number == %d", c.File, c.Frame)
+			continue
+		}
 		a.show("     Wireshark: frame.number == %d", c.Record)
 	}
 	fmt.Fprintln(a.stdout)

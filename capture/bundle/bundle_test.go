@@ -131,3 +131,31 @@ func TestBadRuns(t *testing.T) {
 		t.Error("a directory without a report makes a bundle")
 	}
 }
+
+// TestRecordingsWithoutAReport finds recordings by their names. The files of a recording count once, and the
+// first that is there stands for it.
+func TestRecordingsWithoutAReport(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"run-10.pcapng": "ten", "run-2.pcapng": "two", "nics.pcapng": "nics",
+		"nics-2.pcapng": "more"})
+	run, err := bundle.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	if want := []string{"nics.pcapng", "run-2.pcapng"}; !slices.Equal(run.Captures(), want) {
+		t.Errorf("recordings %q, want %q", run.Captures(), want)
+	}
+}
+
+// TestBundleNamesWhatIsMissing: files that the report names and the directory lacks.
+func TestBundleNamesWhatIsMissing(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"run.pcapng": "one", "run-3.pcapng": "three",
+		report.JSONFile: `{"format": "` + report.Format + `", "captures": [{"file": "run.pcapng", "files": 3},
+			{"file": "nics.pcapng"}]}`})
+	written, err := bundle.Write(t.Context(), io.Discard, dir, nil)
+	if want := []string{"run-2.pcapng", "nics.pcapng"}; err != nil || !slices.Equal(written.Missing, want) {
+		t.Errorf("missing %q, %v, want %q", written.Missing, err, want)
+	}
+}

@@ -4,6 +4,7 @@ package bundle
 
 import (
 	"archive/zip"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,12 +12,15 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
+	"railbed/capture/keep"
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/input"
 	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 )
 
@@ -39,9 +43,10 @@ type Run struct {
 	Workloads []evidence.Workload
 	Report    *report.Report
 
-	files   fs.FS  // nil of a capture alone
-	capture string // name in files
-	closer  io.Closer
+	files    fs.FS // nil of a capture alone
+	captures []string
+	parted   map[string]bool // captures in several files
+	closer   io.Closer
 }
 
 // Open opens a results directory, a bundle or a capture.
@@ -50,7 +55,11 @@ func Open(name string) (*Run, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return nil, err
+		file, opened := keep.OpenFile(name) // its error names later files of the recording
+		if opened != nil {
+			return nil, opened
+		}
+		return nil, errors.Join(err, file.Close())
 	case info.IsDir():
 		root, err := os.OpenRoot(name)
 		if err != nil {
@@ -62,7 +71,7 @@ func Open(name string) (*Run, error) {
 			return nil, err
 		}
 	default:
-		r.capture = path.Base(name)
+		r.captures = []string{path.Base(name)}
 		return r, nil
 	}
 	if err := r.read(); err != nil {
@@ -103,7 +112,7 @@ func (r *Run) read() error {
 	}
 	file, err := r.files.Open(report.JSONFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return r.findCapture()
+		return r.findCaptures()
 	}
 	if err != nil {
 		return err
@@ -112,7 +121,7 @@ func (r *Run) read() error {
 	if r.Report, err = report.Read(io.LimitReader(file, maxDocument)); err != nil {
 		return fmt.Errorf("%s: %w", report.JSONFile, err)
 	}
-	return r.findCapture()
+	return r.findCaptures()
 }
 
 // document reads a JSON file, if it is there.
@@ -131,40 +140,70 @@ func (r *Run) document(name string, into any) (there bool, err error) {
 	return true, nil
 }
 
-// findCapture takes the report's first capture, or else the first pcapng file.
-func (r *Run) findCapture() error {
+// findCaptures takes the report's captures, or else the pcapng files.
+func (r *Run) findCaptures() error {
+	r.parted = map[string]bool{}
 	if r.Report != nil && len(r.Report.Captures) > 0 {
-		r.capture = r.Report.Captures[0].File
+		for _, c := range r.Report.Captures {
+			r.captures = append(r.captures, c.File)
+			r.parted[c.File] = c.Files > 1
+		}
 		return nil
 	}
 	found, err := fs.Glob(r.files, "*.pcapng")
-	if err == nil && len(found) > 0 {
-		r.capture = found[0]
-	}
+	slices.SortFunc(found, byPart)
+	r.captures = slices.CompactFunc(found, func(a, b string) bool {
+		of, _ := spec.CaptureOf(a)
+		of2, _ := spec.CaptureOf(b)
+		return of == of2
+	})
 	return err
+}
+
+// byPart sorts the files of a recording by their numbers.
+func byPart(a, b string) int {
+	of, number := spec.CaptureOf(a)
+	of2, number2 := spec.CaptureOf(b)
+	return cmp.Or(cmp.Compare(of, of2), cmp.Compare(number, number2))
 }
 
 // ErrNoCapture is the error of a run without a recording.
 var ErrNoCapture = errors.New(
 	"the run has no recording; want a step such as capture: {at: [all], file: run.pcapng}")
 
-// Capture opens the run's recording, or the first of several recordings. Each call opens the file again.
-func (r *Run) Capture() (fs.File, error) {
+// Capture opens the run's recording, or the first of several recordings, as OpenCapture does.
+func (r *Run) Capture() (*keep.Parts, error) { return r.OpenCapture(r.CaptureFile()) }
+
+// OpenCapture opens a recording of Captures. If the recording is in several files, reading begins with the
+// first that is there. Each call opens the recording again.
+func (r *Run) OpenCapture(name string) (*keep.Parts, error) {
 	if r.files == nil {
-		return input.Open(r.Name)
+		return keep.OpenFile(r.Name)
 	}
-	if r.capture == "" {
+	if name == "" {
 		return nil, fmt.Errorf("%s: %w", r.Name, ErrNoCapture)
 	}
-	file, err := r.files.Open(r.capture)
+	open := keep.Open
+	if r.parted[name] {
+		open = keep.OpenFirst
+	}
+	file, err := open(r.files, name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Name, err)
 	}
 	return file, nil
 }
 
-// CaptureFile returns the name of the run's recording within the run, "" without one.
-func (r *Run) CaptureFile() string { return r.capture }
+// Captures returns the names of the run's recordings within the run, in the order of its report.
+func (r *Run) Captures() []string { return r.captures }
+
+// CaptureFile returns the first of Captures, "" if there is none.
+func (r *Run) CaptureFile() string {
+	if len(r.captures) == 0 {
+		return ""
+	}
+	return r.captures[0]
+}
 
 // Keys reads the key logs of the run's workloads. It returns nil if there are none.
 func (r *Run) Keys() (*privacy.KeyLog, error) {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
+	"railbed/plan/spec"
 )
 
 const (
@@ -27,6 +28,8 @@ type Written struct {
 	Bytes int64    `json:"bytes"` // of all files
 	// LeftOut are files with secrets.
 	LeftOut []string `json:"left_out,omitempty"`
+	// Missing are recordings, or files of them, that the report names and the directory lacks.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Write writes the regular files of a results directory to a zip archive, except key logs and hidden files.
@@ -58,7 +61,32 @@ func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64
 	if err := errors.Join(err, archive.Close()); err != nil {
 		return nil, fmt.Errorf("bundle %s: %w", dir, err)
 	}
+	b.findMissing(root.FS())
 	return b, nil
+}
+
+// maxMissing bounds the files that Written.Missing names.
+const maxMissing = 20
+
+// findMissing compares the files with the report. A report that cannot be read names none.
+func (b *Written) findMissing(files fs.FS) {
+	file, err := files.Open(report.JSONFile)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	r, err := report.Read(io.LimitReader(file, maxDocument))
+	if err != nil {
+		return
+	}
+	for _, c := range r.Captures {
+		for number := 1; number <= max(c.Files, 1) && len(b.Missing) < maxMissing; number++ {
+			name := spec.CapturePart(c.File, number)
+			if _, err := fs.Stat(files, name); errors.Is(err, fs.ErrNotExist) {
+				b.Missing = append(b.Missing, name)
+			}
+		}
+	}
 }
 
 // add copies a file into the archive.

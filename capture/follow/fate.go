@@ -90,6 +90,9 @@ func (w *why) heldAtEnd(tap int) bool {
 
 // gap reports whether the capture lost packets at a tap that would have seen a packet next.
 func (w *why) gap(last *Sight) bool {
+	if len(w.r.Missing) > 0 {
+		return true
+	}
 	if last.Out {
 		far := w.r.lanes[last.Tap].far
 		return far >= 0 && w.r.Taps[far].Lost > 0

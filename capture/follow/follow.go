@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"railbed/capture/display"
+	"railbed/capture/pcapng"
 	"railbed/capture/report"
 )
 
@@ -217,9 +218,14 @@ type Recording struct {
 	Start, End int64
 	// Dilation is the factor by which the testbed's time was slower than the clock of all times here.
 	Dilation int64
-	// Lost counts packets that the capture lost. Truncated is set if its end is missing.
+	// Lost counts packets that the capture lost. Truncated is set if its end is missing. Missing names the
+	// files of a recording in several files that are missing.
 	Lost      uint64
 	Truncated bool
+	Missing   []string
+
+	parts []pcapng.Part
+	files []string // names of the files, in the order of parts
 
 	sights  []Sight
 	records []int32 // by record number less 1, the index of the packet

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -62,7 +63,7 @@ func (f *Follower) Recording(summary evidence.Summary) (*Recording, error) {
 	if f.full {
 		return nil, fmt.Errorf("follow: the capture has more than %d records: take a part of it", maxRecords)
 	}
-	f.r.Lost, f.r.Truncated = summary.Lost, summary.Truncated
+	f.r.Lost, f.r.Truncated, f.r.Missing = summary.Lost, summary.Truncated, summary.Missing
 	f.finish()
 	return f.r, nil
 }
@@ -96,19 +97,27 @@ func (f *Follower) ownSwitches(p *plan.Plan) {
 	}
 }
 
-// ReadRun follows the packets of a run's recording.
+// ReadRun follows the packets of a run's recording, or of the first of several.
 func ReadRun(ctx context.Context, run *bundle.Run) (*Recording, error) {
+	return ReadCapture(ctx, run, run.CaptureFile())
+}
+
+// ReadCapture follows the packets of one of a run's recordings.
+func ReadCapture(ctx context.Context, run *bundle.Run, name string) (*Recording, error) {
 	keys, err := run.Keys()
 	if err != nil {
 		return nil, err
 	}
-	file, err := run.Capture()
+	file, err := run.OpenCapture(name)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
 	r, err := Read(ctx, file, Options{Options: evidence.Options{Plan: run.Plan, Keys: keys},
 		Workloads: run.Workloads})
+	if err == nil {
+		r.files = file.Names()
+	}
 	if err == nil && run.Report != nil && run.Report.Fidelity != nil {
 		for _, n := range run.Report.Fidelity.Nodes {
 			r.kernels[n.Node] = n
@@ -195,6 +204,16 @@ func (f *Follower) Packet(p *evidence.Packet) {
 
 // reasonOf returns a record's reason, with the name of the fault.
 func reasonOf(p *evidence.Packet) string { return strings.TrimSpace(p.Reason + " " + p.Fault) }
+
+// inFile returns the file of a record and the record's number in it. The name is "" if the recording is a
+// single file.
+func (r *Recording) inFile(record int) (file string, number int) {
+	if len(r.parts) < 2 || len(r.files) < len(r.parts) || record < 1 {
+		return "", 0
+	}
+	i := sort.Search(len(r.parts), func(i int) bool { return r.parts[i].Before >= record }) - 1
+	return r.files[i], record - r.parts[i].Before
+}
 
 // recorded remembers of which packet a record is.
 func (f *Follower) recorded(number int, packet int32, known bool) {
@@ -297,6 +316,7 @@ func protocol(p *evidence.Packet) string {
 func (f *Follower) finish() {
 	r := f.r
 	f.addTaps()
+	r.parts = f.capture.Parts
 	for i, tap := range f.capture.Taps {
 		r.Taps[i].Lost, r.Taps[i].whole = tap.Lost, tap.Whole()
 	}

@@ -35,6 +35,10 @@ type Cause struct {
 	Most  time.Duration `json:"most_ns"`
 	// Record is a record that shows it: of a drop, or of the packet that waited.
 	Record int `json:"record"`
+	// File is the file that holds the record, of a recording in several files, and Frame the record's number
+	// in it. They are left out for other recordings.
+	File  string `json:"file,omitempty"`
+	Frame int    `json:"frame,omitempty"`
 
 	at cause
 	// weight is the sum of the squares of the times that it added to messages. So a cause that made few
@@ -151,6 +155,10 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 	w.late(asked)
 	w.windows(asked)
 	a.Causes = w.ranked()
+	for i := range a.Causes {
+		c := &a.Causes[i]
+		c.File, c.Frame = r.inFile(c.Record)
+	}
 	return a
 }
 

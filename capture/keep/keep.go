@@ -8,6 +8,7 @@ package keep
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,9 @@ type Options struct {
 	// Counters reads the counters of Start and Stop, if they have any, from another goroutine, every
 	// CounterInterval.
 	Counters Counters
-	// Rotate is the number of bytes after which another file begins; 0 writes one file.
+	// Rotate is the number of bytes after which another file begins; 0 writes one file. Each file has its
+	// number (pcapng.SectionNote) and the number of its successor (pcapng.TapNote), so that a reader knows
+	// which files are missing.
 	Rotate int64
 	// Always writes a file without packets if none is kept.
 	Always bool
@@ -106,6 +109,7 @@ type keeper struct {
 	evicted  int64 // time of the last packet that left the ring, or that was not kept
 	file     *file
 	kept     Kept
+	first    int64    // time of the first packet that was written
 	lost     []uint64 // by interface, as packets have said so far
 	last     int64    // time of the last packet
 	// A counter has grown enough to start and to stop, as another goroutine has read.
@@ -298,12 +302,13 @@ func (k *keeper) drain() error {
 
 func (k *keeper) write(p *pcapng.Packet) error {
 	if k.file != nil && k.Rotate > 0 && k.file.out.Written() >= k.Rotate {
-		if err := k.closeFile(p.Time-1, nil); err != nil {
+		if err := k.closeFile(p.Time-1, nil, k.kept.Files+1); err != nil {
 			return err
 		}
 		k.evicted = p.Time - 1
 	}
 	if k.file == nil {
+		k.first = cmp.Or(k.first, p.Time)
 		if err := k.openFile(); err != nil {
 			return err
 		}
@@ -345,13 +350,29 @@ func (k *keeper) openFile() error {
 	if err != nil {
 		return err
 	}
-	out, err := pcapng.NewWriter(to, k.source.Section())
+	out, err := pcapng.NewWriter(to, k.section())
 	if err != nil {
 		return errors.Join(err, to.Close())
 	}
 	k.kept.Files++
 	k.file = &file{to: to, out: out, from: k.evicted + 1}
 	return nil
+}
+
+// section returns the section header of the file to open.
+func (k *keeper) section() pcapng.Section {
+	s := k.source.Section()
+	if k.Rotate == 0 {
+		return s
+	}
+	s.Comments = slices.Clone(s.Comments)
+	for i, comment := range s.Comments {
+		if note, is := pcapng.ParseSectionNote([]byte(comment)); is {
+			note.Recording, note.Part = k.first, k.kept.Files+1
+			s.Comments[i] = string(note.AppendTo(nil))
+		}
+	}
+	return s
 }
 
 // finish writes the end of the last file.
@@ -369,15 +390,16 @@ func (k *keeper) finish() error {
 	if k.phase == ending || k.phase == over {
 		end = min(end, k.until)
 	}
-	return k.closeFile(end, k.source.Statistics())
+	return k.closeFile(end, k.source.Statistics(), 0)
 }
 
 // closeFile writes the counts of a file that holds every packet up to a time. The statistics are the
-// input's, nil before its end.
-func (k *keeper) closeFile(end int64, statistics []pcapng.Statistics) error {
+// input's, nil before its end. next is the number of the file that continues the recording, or 0.
+func (k *keeper) closeFile(end int64, statistics []pcapng.Statistics, next int) error {
 	f := k.file
 	for i := range f.counts {
 		c := &f.counts[i]
+		c.note.Continued = next
 		s := pcapng.Statistics{Interface: i, Time: end, Start: f.from, End: end,
 			Has: pcapng.HasStart | pcapng.HasEnd | pcapng.HasReceived | pcapng.HasDropped |
 				pcapng.HasAccepted | pcapng.HasDelivered}

@@ -27,6 +27,7 @@ const (
 	maxInterfaces  = 1 << 16
 	maxTableText   = 16 << 20 // names, comments and filters kept, over the whole file
 	maxPacketNotes = 64       // comments of one packet
+	maxParts       = 1 << 16  // files of recordings in several files
 )
 
 // Block types (draft-ietf-opsawg-pcapng, section 11.1).

@@ -9,10 +9,11 @@ import (
 
 // SectionNote is the comment in the section header of a Railbed capture, in the fixed grammar
 //
-//	railbed dilation=2 epoch=1700000000000000000ns plan=4fd0... testbed=NAME
+//	railbed dilation=2 epoch=1700000000000000000ns plan=4fd0... testbed=NAME recording=17000...ns part=2
 //
 // The order of the pairs is fixed, and every pair except the first is optional. A reader compares
-// Plan with the hash of its own plan.
+// Plan with the hash of its own plan. The files of a recording in several files have the same note, except
+// for Part.
 type SectionNote struct {
 	// Dilation is the factor by which the testbed's time is slower than real time, at least 1.
 	Dilation uint64
@@ -21,6 +22,10 @@ type SectionNote struct {
 	Epoch   time.Time
 	Plan    string // hash of the testbed's plan; empty is not written
 	Testbed string // the testbed's name; empty is not written
+	// Recording is the time of the first packet of a recording in several files, and Part the number of the
+	// file, from 1. The value 0 is not written.
+	Recording int64
+	Part      int
 }
 
 // AppendTo appends the comment to b. Plan and Testbed must be words without spaces (IsWord).
@@ -34,6 +39,12 @@ func (n SectionNote) AppendTo(b []byte) []byte {
 	}
 	if n.Testbed != "" {
 		b = append(append(b, " testbed="...), n.Testbed...)
+	}
+	if n.Recording != 0 {
+		b = appendNanoseconds(append(b, " recording="...), time.Duration(n.Recording))
+	}
+	if n.Part != 0 {
+		b = strconv.AppendInt(append(b, " part="...), int64(n.Part), 10)
 	}
 	return b
 }
@@ -63,15 +74,22 @@ func (n *SectionNote) set(key string, value []byte) (position int, ok bool) {
 	case "testbed":
 		n.Testbed = string(value)
 		return 3, true
+	case "recording":
+		at, ok := parseNanoseconds(value)
+		n.Recording = int64(at)
+		return 4, ok && at != 0
+	case "part":
+		n.Part, ok = parsePart(value)
+		return 5, ok
 	}
 	return 0, false
 }
 
 // TapNote is the comment in a tap's statistics block of a Railbed capture, in the fixed grammar
 //
-//	railbed limited=0 annotated=12 drops=4 marks=8 trims=0 pauses=0 clock-stepped=-3000000000ns
+//	railbed limited=0 annotated=12 drops=4 marks=8 trims=0 pauses=0 clock-stepped=-3000000000ns continued=2
 //
-// Only the last pair is optional. If a reader counts fewer annotated records than the note says,
+// Only the last two pairs are optional. If a reader counts fewer annotated records than the note says,
 // comments or records were removed from the file.
 type TapNote struct {
 	Limited   uint64 // packets over the capture's limit
@@ -83,6 +101,8 @@ type TapNote struct {
 	// ClockStepped is the sum of all steps of the host's clock, forwards or backwards, during the
 	// capture. The value 0 is not written.
 	ClockStepped time.Duration
+	// Continued is the number of the file that continues the recording. The value 0 is not written.
+	Continued int
 }
 
 // Count counts a record that is written with an annotation of the given verdict.
@@ -98,6 +118,16 @@ func (n *TapNote) Count(verdict string) {
 	case "pause", "resume", "slow":
 		n.Pauses++
 	}
+}
+
+// add adds the counts of the file that continues the recording.
+func (n *TapNote) add(next TapNote) {
+	counts := n.counts()
+	for i, more := range next.counts() {
+		*counts[i] += *more
+	}
+	n.ClockStepped += next.ClockStepped
+	n.Continued = next.Continued
 }
 
 // tapNoteCounts are the keys of a TapNote's counts, in their order.
@@ -118,6 +148,9 @@ func (n TapNote) AppendTo(b []byte) []byte {
 	if n.ClockStepped != 0 {
 		b = appendNanoseconds(append(b, " clock-stepped="...), n.ClockStepped)
 	}
+	if n.Continued != 0 {
+		b = strconv.AppendInt(append(b, " continued="...), int64(n.Continued), 10)
+	}
 	return b
 }
 
@@ -130,6 +163,10 @@ func ParseTapNote(comment []byte) (TapNote, bool) {
 		if key == "clock-stepped" {
 			n.ClockStepped, ok = parseNanoseconds(value)
 			return len(tapNoteCounts), ok && n.ClockStepped != 0
+		}
+		if key == "continued" {
+			n.Continued, ok = parsePart(value)
+			return len(tapNoteCounts) + 1, ok
 		}
 		for i, name := range tapNoteCounts {
 			if key == name {
@@ -228,6 +265,12 @@ func parsePairs(comment []byte, set func(key string, value []byte) (position int
 func parseCount(value []byte) (uint64, bool) {
 	count, err := strconv.ParseUint(string(value), 10, 64)
 	return count, err == nil
+}
+
+// parsePart parses the number of a file.
+func parsePart(value []byte) (int, bool) {
+	part, err := strconv.ParseInt(string(value), 10, 32)
+	return int(part), err == nil && part > 0
 }
 
 func parseNanoseconds(value []byte) (time.Duration, bool) {

@@ -15,6 +15,8 @@ func TestSectionNote(t *testing.T) {
 		"railbed dilation=1 epoch=0ns":                                 {Dilation: 1, Epoch: time.Unix(0, 0)},
 		"railbed dilation=1":                                           {Dilation: 1},
 		"railbed dilation=1 testbed=x":                                 {Dilation: 1, Testbed: "x"},
+		"railbed dilation=1 plan=4fd0 recording=17ns part=2": {Dilation: 1, Plan: "4fd0", Recording: 17,
+			Part: 2},
 	} {
 		if got := string(want.AppendTo(nil)); got != text {
 			t.Errorf("wrote %q, want %q", got, text)
@@ -28,7 +30,7 @@ func TestSectionNote(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "railbed", "railbed epoch=0ns", "railbed dilation=0", "railbed dilation=1 epoch=0",
-		"railbed dilation=1 plan=",
+		"railbed dilation=1 plan=", "railbed dilation=1 part=0", "railbed dilation=1 part=2 recording=1ns",
 		"railbed epoch=0ns dilation=1", "railbed dilation=1 dilation=2", "railbed limited=0", "a remark",
 	} {
 		if n, ok := pcapng.ParseSectionNote([]byte(text)); ok {
@@ -49,6 +51,8 @@ func TestTapNote(t *testing.T) {
 		"railbed limited=0 annotated=9 drops=1 marks=2 trims=1 pauses=3":                             counted,
 		"railbed limited=4 annotated=9 drops=1 marks=2 trims=1 pauses=3 clock-stepped=-3000000000ns": stepped,
 		"railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0":                             {},
+		"railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0 continued=2": {
+			Continued: 2},
 	} {
 		if got := string(want.AppendTo(nil)); got != text {
 			t.Errorf("wrote %q, want %q", got, text)
@@ -110,6 +114,8 @@ func FuzzNotes(f *testing.F) {
 	for _, seed := range []string{
 		"railbed dilation=3 epoch=5000000000ns plan=4fd0 testbed=min7", "railbed dilation=1",
 		"railbed limited=4 annotated=9 drops=1 marks=2 trims=1 pauses=3 clock-stepped=-3000000000ns",
+		"railbed dilation=1 recording=17ns part=2",
+		"railbed limited=0 annotated=0 drops=0 marks=0 trims=0 pauses=0 continued=2",
 		"railbed verdict=drop reason=tail depth=40320 late=1200ns", "railbed", "railbed  =", "",
 	} {
 		f.Add([]byte(seed))

@@ -18,6 +18,9 @@ const maxIdleReads = 100
 
 // Reader reads pcapng or pcap as a stream. Its memory is bounded whatever the input: one block, and
 // tables of limited size. It is not safe for concurrent use.
+//
+// A recording in several files, each a section whose SectionNote has a Part, is one section to readers. The
+// files follow each other in the source, or the source is Parted.
 type Reader struct {
 	src        io.Reader
 	buf        []byte
@@ -40,6 +43,7 @@ type Reader struct {
 	tableText    int
 	classic      int64 // nanoseconds per unit of a pcap record's fraction
 	timesOnly    bool
+	parts        parts
 	err          error // the final error, which every later Next returns
 }
 
@@ -52,6 +56,7 @@ type scale struct {
 // NewReader reads the beginning of a capture: the section header, or the header of a pcap file.
 func NewReader(src io.Reader) (*Reader, error) {
 	r := &Reader{src: src, buf: make([]byte, readSize), statisticsAt: make(map[int]int)}
+	r.parts.source, _ = src.(Parted)
 	head, err := r.peek(4)
 	if err == io.EOF {
 		return nil, fmt.Errorf("read capture: file is empty: %w", ErrTruncated)
@@ -195,7 +200,7 @@ func (r *Reader) u64(b []byte) uint64 {
 // nextBlock reads one pcapng block and reports whether it held a packet.
 func (r *Reader) nextBlock() (bool, error) {
 	if _, err := r.peek(1); err == io.EOF {
-		return false, io.EOF
+		return false, r.nextPart()
 	}
 	head, err := r.need(endianFixedLen)
 	if err != nil {
@@ -287,9 +292,9 @@ func (r *Reader) sectionHeader(body []byte) error {
 	if major, minor := r.u16(body[4:]), r.u16(body[6:]); major != 1 || minor != 0 && minor != 2 {
 		return r.bad("section version %d.%d", major, minor)
 	}
-	r.base = len(r.interfaces)
 	r.section = Section{}
-	return r.options(body[16:], func(code uint16, value []byte) error {
+	before := r.tableText
+	err := r.options(body[16:], func(code uint16, value []byte) error {
 		text, err := r.text(value)
 		switch code {
 		case optComment:
@@ -303,6 +308,10 @@ func (r *Reader) sectionHeader(body []byte) error {
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	return r.startPart(before)
 }
 
 func (r *Reader) addInterface(i Interface, s scale) error {
@@ -320,10 +329,16 @@ func (r *Reader) interfaceBlock(body []byte) error {
 	}
 	i := Interface{LinkType: r.u16(body), SnapLen: r.u32(body[4:])}
 	s := scale{perSecond: 1e6} // the default without if_tsresol
+	before := r.tableText
 	err := r.options(body[8:], func(code uint16, value []byte) error {
 		return r.interfaceOption(&i, &s, code, value)
 	})
 	if err != nil {
+		return err
+	}
+	known, err := r.known(i, s)
+	if known || err != nil {
+		r.tableText = before
 		return err
 	}
 	return r.addInterface(i, s)
@@ -426,18 +441,16 @@ func (r *Reader) statisticsBlock(body []byte) error {
 	if s.Time, err = r.stamp(r.u32(body[4:]), r.u32(body[8:]), r.scales[number]); err != nil {
 		return err
 	}
+	before := r.tableText
 	err = r.options(body[12:], func(code uint16, value []byte) error {
 		return r.statisticsOption(&s, code, value)
 	})
 	if err != nil {
 		return err
 	}
-	if at, known := r.statisticsAt[number]; known {
-		r.statistics[at] = s
-		return nil
+	if r.addStatistics(s) {
+		r.tableText = before
 	}
-	r.statisticsAt[number] = len(r.statistics)
-	r.statistics = append(r.statistics, s)
 	return nil
 }
 

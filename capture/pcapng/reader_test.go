@@ -394,6 +394,7 @@ func TestReadsLossCounters(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add(example(f))
 	f.Add(unhex(f, bigEndian))
+	f.Add(inParts(f, 3))
 	f.Add(unhex(f, "d4c3b2a1 0200 0400 00000000 00000000 ffff0000 01000000 01000000 02000000 03000000 "+
 		"09000000 aabbcc"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -402,43 +402,6 @@ type LinkRate struct {
 	Late *Lateness `json:"late,omitempty"`
 }
 
-// Capture is a recording.
-type Capture struct {
-	// File is a path below the report's directory.
-	File   string   `json:"file"`
-	At     []string `json:"at"`
-	Filter string   `json:"filter,omitempty"`
-	Bytes  int64    `json:"bytes"`
-	// Complete is false when the recording ended before the run did.
-	Complete bool  `json:"complete"`
-	Taps     []Tap `json:"taps"`
-}
-
-// Tap is one recorded port.
-type Tap struct {
-	Name    string `json:"name"` // "h0:eth0"
-	Packets uint64 `json:"packets"`
-	Dropped uint64 `json:"dropped"`
-	// Limited counts packets that were not written because of the file's size limit.
-	Limited uint64 `json:"limited"`
-}
-
-// Packets returns the number of recorded packets.
-func (c Capture) Packets() (n uint64) {
-	for _, tap := range c.Taps {
-		n += tap.Packets
-	}
-	return n
-}
-
-// Dropped returns the number of lost packets.
-func (c Capture) Dropped() (n uint64) {
-	for _, tap := range c.Taps {
-		n += tap.Dropped
-	}
-	return n
-}
-
 // Elapsed returns the duration of the run, or zero if the run was killed.
 func (r *Report) Elapsed() time.Duration {
 	if r.Finished.IsZero() {

@@ -387,7 +387,11 @@ func achieved(l LinkRate) string {
 
 func (t *textWriter) files(r *Report) {
 	for _, c := range r.Captures {
-		t.printf("packets: %s (%s)\n", filepath.Join(t.o.Dir, c.File), c.holds())
+		files := ""
+		if c.Files > 1 {
+			files = " and " + count(c.Files-1, "more file")
+		}
+		t.printf("packets: %s%s (%s)\n", filepath.Join(t.o.Dir, c.File), files, c.holds())
 	}
 	if t.o.Dir != "" {
 		t.printf("report:  %s\n", filepath.Join(t.o.Dir, HTMLFile))

@@ -37,7 +37,8 @@ func (t *Testbed) check(wrong map[string]bool) Problems {
 
 func newChecker(t *Testbed, wrong map[string]bool) *checker {
 	c := &checker{t: t, wrong: wrong, holders: map[string]bool{}, workloads: map[string]bool{},
-		taken: map[string]string{}, files: map[string]string{}}
+		taken: map[string]string{}, files: map[string]string{},
+		rotated: map[string]string{}}
 	for path := range wrong {
 		for ; path != "" && !c.holders[parent(path)]; path = parent(path) {
 			c.holders[parent(path)] = true
@@ -55,8 +56,9 @@ type checker struct {
 	// named holds the names of workloads and runs those of the stacks' runs, in order.
 	named, runs []string
 	workloads   map[string]bool
-	// taken are the steps that use a name, and files the captures that write a file, by path.
-	taken, files map[string]string
+	// taken are the steps that use a name, files the captures that write a file, and rotated the captures
+	// that write several files, by the first file.
+	taken, files, rotated map[string]string
 }
 
 // broken reports whether a value inside the path was reported.

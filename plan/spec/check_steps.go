@@ -129,6 +129,7 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 			c.files[file] = at
 		}
 	}
+	capture.checkRotation(c, at)
 	if len(capture.Filter) > 4096 {
 		c.report(at+".filter", fmt.Sprintf("a filter of %d bytes", len(capture.Filter)), "want at most 4096")
 	}

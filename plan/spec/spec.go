@@ -266,6 +266,9 @@ type Capture struct {
 	// LastBytes bounds the size of the packets that last keeps, default 256MiB. Without last, it keeps the
 	// last packets of this size.
 	LastBytes units.Bytes `yaml:"last-bytes,omitempty" json:"last-bytes,omitempty"`
+	// Rotate is the size after which another file begins, from 64KiB on: run.pcapng, run-2.pcapng,
+	// run-3.pcapng. Checks and commands read them as one recording. limit is for all of them together.
+	Rotate units.Bytes `yaml:"rotate,omitempty" json:"rotate,omitempty"`
 	// Start lists events. The file begins with the first of them. An event is one of
 	//
 	//   - FILTER: the first packet that matches a display filter, as railbed decode reads it.

@@ -5,6 +5,19 @@ var wrongTimelineFiles = []struct {
 	name, text string
 	what, want string
 }{
+	{"files of no size", head + "steps: [{capture: {at: [all], file: a.pcapng, rotate: " + here + "0B}}]\n",
+		"rotate is 0B", "want 64KiB to 1024GiB"},
+	{"files of a few bytes", head + "steps: [{capture: {at: [all], file: a.pcapng, rotate: " + here +
+		"1KiB}}]\n", "rotate is 1KiB", "want 64KiB to 1024GiB"},
+	{"files above the limit", head + "steps: [{capture: {at: [all], file: a.pcapng, rotate: " + here +
+		"3GiB}}]\n", "ends at its limit of 2GiB", "a higher limit"},
+	{"the file of a rotation before", head +
+		"steps: [{capture: {at: [all], file: a.pcapng, rotate: 1MiB}}, " +
+		"{capture: {at: [all], file: " + here + "a-3.pcapng}}]\n",
+		`capture file "a-3.pcapng" is file 3 of steps[0].capture, which rotates`, "a file of its own"},
+	{"the file of a rotation after", head + "steps: [{capture: {at: [all], file: " + here + "a-2.pcapng}}, " +
+		"{capture: {at: [all], file: a.pcapng, rotate: 1MiB}}]\n",
+		`capture file "a-2.pcapng" is file 2 of steps[1].capture, which rotates`, "a file of its own"},
 	{"two starts", head + "steps: [{at: 1s, " + here + "when: tcp, sleep: 1s}]\n", "has at and when",
 		"one of at, when and after"},
 	{"DSCP of QUIC", head + "steps: [{workload: {name: ar, kind: all-reduce, size: 1KiB, transport: quic, " +

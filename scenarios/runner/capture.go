@@ -43,7 +43,8 @@ func (p *preparation) capture(f stepFrame, c *spec.Capture) step {
 
 // part returns the part of the recording to keep, or nil for everything. stopped ends the recording.
 func (c *captureStep) part(dilation uint64, stopped func()) (*keep.Options, error) {
-	if c.spec.Last == 0 && c.spec.LastBytes == 0 && c.spec.Start == nil && c.spec.Stop == nil {
+	if c.spec.Last == 0 && c.spec.LastBytes == 0 && c.spec.Start == nil && c.spec.Stop == nil &&
+		c.spec.Rotate == 0 {
 		return nil, nil
 	}
 	start, err := keep.ParseTriggers(c.spec.Start) // they have state, of this recording
@@ -51,7 +52,7 @@ func (c *captureStep) part(dilation uint64, stopped func()) (*keep.Options, erro
 	real := time.Duration(max(dilation, 1))
 	return &keep.Options{Last: time.Duration(c.spec.Last) * real, LastBytes: int64(c.spec.LastBytes),
 		Start: start.Dilated(real), Stop: stop.Dilated(real), After: time.Duration(c.spec.After) * real,
-		Always: true, Stopped: stopped}, errors.Join(err, err2)
+		Rotate: int64(c.spec.Rotate), Always: true, Stopped: stopped}, errors.Join(err, err2)
 }
 
 func (c *captureStep) object() string { return c.spec.File }
@@ -64,23 +65,37 @@ type recording struct {
 	capture *testbed.Capture
 	file    *os.File
 	end     context.CancelFunc
-	part    <-chan keptPart // nil if everything is kept
+	part    <-chan keptPart // nil if everything is kept in one file
+	files   int             // written, 0 for one
 }
 
-// keptPart is the result of keeping a part of a recording.
+// keptPart is the result of keeping a part of a recording, or of writing it to several files.
 type keptPart struct {
 	keep.Kept
-	err error
+	bytes int64 // of the files after the first
+	err   error
 }
 
-// keepPart writes a part of the recording that comes through the returned writer to a file.
-func keepPart(o *keep.Options, file *os.File) (*io.PipeWriter, <-chan keptPart) {
+// keepPart writes a part of the recording that comes through the returned writer to a file, and to the files
+// that follow it.
+func keepPart(o *keep.Options, file *os.File, next func(number int) (*os.File, error)) (*io.PipeWriter,
+	<-chan keptPart) {
 	in, out := io.Pipe()
 	done := make(chan keptPart, 1)
 	go func() {
-		kept, err := keep.Copy(in, func(int) (io.WriteCloser, error) { return unclosed{file}, nil }, *o)
-		in.CloseWithError(err)
-		done <- keptPart{kept, err}
+		var part keptPart
+		part.Kept, part.err = keep.Copy(in, func(number int) (io.WriteCloser, error) {
+			if number == 1 {
+				return unclosed{file}, nil
+			}
+			later, err := next(number)
+			if err != nil {
+				return nil, err
+			}
+			return sizedFile{later, &part.bytes}, nil
+		}, *o)
+		in.CloseWithError(part.err)
+		done <- part
 	}()
 	return out, done
 }
@@ -90,6 +105,21 @@ type unclosed struct{ *os.File }
 
 // Close implements io.Closer.
 func (unclosed) Close() error { return nil }
+
+// sizedFile is a file that adds its size to a sum when it is closed.
+type sizedFile struct {
+	*os.File
+	sum *int64
+}
+
+// Close implements io.Closer.
+func (f sizedFile) Close() error {
+	info, err := f.Stat()
+	if err == nil {
+		*f.sum += info.Size()
+	}
+	return errors.Join(err, f.File.Close())
+}
 
 func (c *captureStep) do(ctx context.Context, s *session) error {
 	file, err := s.results.create(c.spec.File)
@@ -110,9 +140,11 @@ func (c *captureStep) do(ctx context.Context, s *session) error {
 	}
 	if o != nil {
 		o.Counters = func(series string) (float64, error) { return s.testbed.Counter(life, series) }
-		pipe, part = keepPart(o, file)
+		pipe, part = keepPart(o, file, func(number int) (*os.File, error) {
+			return s.results.create(spec.CapturePart(c.spec.File, number))
+		})
 		if into = pipe; o.Start == nil && o.LastBytes > 0 {
-			limit = 0 // LastBytes is the limit of the file
+			limit = 0 // LastBytes is the limit of the files
 		}
 	}
 	started, err := s.testbed.Capture(life, supervisor.CaptureRequest{
@@ -145,6 +177,9 @@ func (c *captureStep) do(ctx context.Context, s *session) error {
 // counts.
 func (r *recording) cut(stats *capture.Stats) error {
 	kept := <-r.part
+	if kept.Files > 1 {
+		r.files = kept.Files
+	}
 	if kept.err != nil {
 		return kept.err
 	}
@@ -156,7 +191,7 @@ func (r *recording) cut(stats *capture.Stats) error {
 	}
 	info, err := r.file.Stat()
 	if err == nil {
-		stats.Bytes = info.Size()
+		stats.Bytes = info.Size() + kept.bytes
 	}
 	return err
 }
@@ -175,8 +210,8 @@ func (s *session) stopCaptures() ([]report.Capture, error) {
 			err = errors.Join(err, r.cut(&stats))
 		}
 		err = errors.Join(err, r.file.Close())
-		made := report.Capture{File: r.spec.File, At: r.spec.At, Filter: r.spec.Filter, Bytes: stats.Bytes,
-			Complete: err == nil}
+		made := report.Capture{File: r.spec.File, Files: r.files, At: r.spec.At, Filter: r.spec.Filter,
+			Bytes: stats.Bytes, Complete: err == nil}
 		for _, tap := range stats.Taps {
 			made.Taps = append(made.Taps, report.Tap{Name: tap.Tap, Packets: tap.Written,
 				Dropped: tap.Dropped, Limited: tap.Limited})

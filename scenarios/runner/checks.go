@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
@@ -141,6 +142,15 @@ func (c *countingReader) Seek(offset int64, whence int) (int64, error) {
 	at, err := seeker.Seek(offset, whence)
 	c.total = at
 	return at, err
+}
+
+// NextPart implements pcapng.Parted.
+func (c *countingReader) NextPart(number int) (int, error) {
+	parted, is := c.r.(pcapng.Parted)
+	if !is {
+		return 0, fmt.Errorf("file %d: the recording is a single file", number)
+	}
+	return parted.NextPart(number)
 }
 
 // Read implements io.Reader.

@@ -14,6 +14,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // full is two hosts that send one more than its link carries, for long enough to
@@ -181,5 +182,52 @@ steps:
 			(summary.Packets > 0) != (i < 2) {
 			t.Errorf("%s: %+v, and %d packets in the report", name, summary, reported)
 		}
+	}
+}
+
+// TestRotatedRecording records into several files. The checks of the run read all of them, and are
+// INCONCLUSIVE if a file is missing.
+func TestRotatedRecording(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	for name, c := range map[string]struct {
+		gone string
+		want verdict.Verdict
+	}{"all": {"", verdict.Pass}, "a file is missing": {"run-2.pcapng", verdict.Inconclusive}} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t, twoHosts+`
+steps:
+  - capture: {at: [all], file: run.pcapng, rotate: 64KiB}
+  - exec: {name: ping, nodes: [h0], command: [ping, -4, -q, -c, "100", -i, "0.002", -s, "500", h1]}
+checks:
+  - packets: {rule: {count: icmp.type == 8, at: "h1:eth0", is: "== 100"}}
+`)
+			o.hold = func(*evidence) {
+				if c.gone != "" {
+					if err := os.Remove(filepath.Join(o.Out, c.gone)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			r := runAll(t, t.Context(), o)
+			want(t, r, c.want, c.want)
+			recorded := r.Captures[0]
+			size, files := int64(0), 0
+			for files < recorded.Files {
+				files++
+				info, err := os.Stat(filepath.Join(o.Out, spec.CapturePart("run.pcapng", files)))
+				if err == nil {
+					size += info.Size()
+				} else if spec.CapturePart("run.pcapng", files) != c.gone {
+					t.Error(err)
+				}
+			}
+			if files < 3 || c.gone == "" && size != recorded.Bytes {
+				t.Errorf("%d files of %d bytes, and the report says %+v", files, size, recorded)
+			}
+			details := strings.Join(r.Checks[0].Details, "\n")
+			if c.gone != "" && !strings.Contains(details, "file 2 of the recording is missing") {
+				t.Errorf("%s: %s", r.Checks[0].Summary, details)
+			}
+		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"railbed/capture/bundle"
+	"railbed/capture/keep"
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/printable"
@@ -344,7 +345,7 @@ func (r *run) check(ctx context.Context) (err error) {
 		size = max(size, c.Bytes)
 	}
 	r.report.Checks, err = judge(ctx, r.File, r.Plan, &r.evidence, func(name string) (io.ReadCloser, error) {
-		return r.results.root.Open(name)
+		return keep.Open(r.results.root.FS(), name)
 	}, func(read int64) {
 		r.Progress(Update{Phase: "checking packets, MiB", Done: int(read >> 20), Total: int(size >> 20)})
 	})

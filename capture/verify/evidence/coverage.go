@@ -179,6 +179,7 @@ func (c *Capture) damage(taps []*Tap) (lines []string) {
 	if c.Truncated {
 		lines = append(lines, "the capture is truncated")
 	}
+	lines = append(lines, c.Missing...)
 	for _, tap := range taps {
 		if tap.Lost > 0 {
 			lines = append(lines, fmt.Sprintf("tap %s lost %d packets", tap.Name, tap.Lost))
@@ -329,7 +330,7 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 	}
 	for _, tap := range taps {
 		seen, noted := tap.seen, tap.noted
-		noted.Limited, noted.ClockStepped = 0, 0
+		noted.Limited, noted.ClockStepped, noted.Continued = 0, 0, 0
 		if tap.Counted && !tap.counts {
 			lines = append(lines, fmt.Sprintf("tap %s: the comment with its counts was removed", tap.Name))
 		}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"railbed/capture/display"
@@ -94,6 +95,8 @@ type Tap struct {
 	// delivered is the number of the tap's packets in the capture, as the capture states it.
 	delivers  bool
 	delivered uint64
+	// partial reports whether files of the recording are missing.
+	partial bool
 	// annotates reports whether a packet had a comment by Railbed.
 	annotates bool
 	// noted are the capture's own counts of its comments, where it has them. seen are the comments
@@ -111,6 +114,9 @@ type Capture struct {
 	// Truncated reports whether the file ends within a block, or lacks the counts that Railbed
 	// writes last.
 	Truncated bool
+	// Missing names files of a recording in several files that were not read. Parts are the files that were.
+	Missing []string
+	Parts   []pcapng.Part
 	// Dilation is the factor by which the testbed's time was slower than the timestamps'.
 	Dilation uint64
 	// First and Last are the times of the first and the last packet, in
@@ -163,9 +169,11 @@ type Summary struct {
 	Taps      []Tap         `json:"taps"`
 	Lost      uint64        `json:"lost"`
 	Truncated bool          `json:"truncated"`
-	Undecoded uint64        `json:"undecoded"`
-	RDDamaged uint64        `json:"rd_damaged,omitempty"`
-	RDCut     uint64        `json:"rd_cut,omitempty"`
+	// Missing names files of the recording that were not read.
+	Missing   []string `json:"missing,omitempty"`
+	Undecoded uint64   `json:"undecoded"`
+	RDDamaged uint64   `json:"rd_damaged,omitempty"`
+	RDCut     uint64   `json:"rd_cut,omitempty"`
 	// Note names information that the capture lacks, such as the count of its losses.
 	Note string `json:"note,omitempty"`
 }
@@ -321,6 +329,7 @@ func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, w *window, ch
 		c.judge(d.decode(w.take()), checks, watchers)
 	}
 	c.sorted, c.repeated = w.sorted, w.repeated
+	c.Missing, c.Parts = reader.Missing(), reader.Parts()
 	c.finish(reader.Statistics())
 	return nil
 }
@@ -359,6 +368,9 @@ func (c *Capture) count(p *Packet) {
 // finish takes the counts from the end of a capture.
 func (c *Capture) finish(statistics []pcapng.Statistics) {
 	c.End = c.Last
+	for _, tap := range c.Taps {
+		tap.partial = len(c.Missing) > 0
+	}
 	for _, s := range statistics {
 		tap := c.Taps[s.Interface]
 		if s.Has&pcapng.HasStart != 0 {
@@ -396,7 +408,8 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 func (c *Capture) summary() Summary {
 	s := Summary{
 		Packets: c.Packets, Start: time.Unix(0, c.First), Duration: time.Duration(c.Last - c.First),
-		Truncated: c.Truncated, Undecoded: c.Undecoded, RDDamaged: c.RDDamaged, RDCut: c.RDCut,
+		Truncated: c.Truncated, Missing: c.Missing, Undecoded: c.Undecoded, RDDamaged: c.RDDamaged,
+		RDCut: c.RDCut,
 	}
 	counted := true
 	for _, tap := range c.Taps {
@@ -407,6 +420,8 @@ func (c *Capture) summary() Summary {
 	switch {
 	case c.Truncated:
 		s.Note = "the capture is truncated"
+	case len(c.Missing) > 0:
+		s.Note = strings.Join(c.Missing, "; ")
 	case !counted:
 		s.Note = "the capture does not say what it lost"
 	}

@@ -115,4 +115,4 @@ func (c *Capture) EndOf(t *Tap) int64 {
 }
 
 // Whole reports whether the capture holds every packet of a tap.
-func (t *Tap) Whole() bool { return t.filter == "" && t.Lost == 0 }
+func (t *Tap) Whole() bool { return t.filter == "" && t.Lost == 0 && !t.partial }
