@@ -31,7 +31,8 @@ dead testbed, which railbed ls lists.
 With two runs, or with base runs and new runs on both sides of --, it compares
 them: what changed in the plan, in versions and on the host; verdicts and checks;
 all numbers of the reports; and from recordings the times of messages, and where
-the time went. Reports have no settings of steps such as traffic, so these are not
+the time went. If a run has several recordings, those of the same name are
+compared. Reports have no settings of steps such as traffic, so these are not
 compared. BASE and NEW are directories of results or bundles. A comparison exits
 with 0, whatever differs.
 

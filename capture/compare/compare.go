@@ -14,10 +14,11 @@
 // times are only described: quantiles of each run, and curves for pictures. The test sees a quantile as one
 // value of a run.
 //
-// If a run has several recordings, the first is read. One recording is in memory at a time, with the bounds
-// of package follow. Compare keeps the report of each run and the quantiles of each workload and protocol.
-// Each side keeps one plan. A report has the settings of workloads and not of other steps, so that settings
-// of other steps are not compared.
+// If a run has several recordings, recordings of the same name are compared: each may have other ports and
+// other packets, and one message may be in several. If no run has several, names do not matter. One recording
+// is in memory at a time, with the bounds of package follow. Compare keeps the report of each run and the
+// quantiles of each recording, workload and protocol. Each side keeps one plan. A report has the settings of
+// workloads and not of other steps, so that settings of other steps are not compared.
 package compare
 
 import (
@@ -92,6 +93,8 @@ type run struct {
 	name     string
 	report   *report.Report
 	messages []messages
+	// recordings are the names of the recordings that messages are of.
+	recordings []string
 }
 
 // side is the runs of a side.
@@ -124,6 +127,7 @@ func Runs(ctx context.Context, base, changed []string, o Options) (*Comparison, 
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	nameRecordings(sides)
 	return compare(sides, o), nil
 }
 
@@ -155,14 +159,7 @@ func (s *side) read(ctx context.Context, name string, o Options, seen map[identi
 	seen[id] = name
 	one := &run{name: name, report: r}
 	if !o.NoRecordings {
-		var warning string
-		switch one.messages, warning, err = readMessages(ctx, opened); {
-		case err != nil:
-			s.notes = append(s.notes,
-				fmt.Sprintf("%s %s: its recording is not compared: %v", s.name, name, err))
-		case warning != "":
-			s.notes = append(s.notes, fmt.Sprintf("%s %s: its recording %s", s.name, name, warning))
-		}
+		s.readRecordings(ctx, opened, one)
 	}
 	switch {
 	case opened.Plan == nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"maps"
 	"math"
 	"net/netip"
 	"os"
@@ -40,7 +41,9 @@ fabric:
 
 // record adds a recording of ten messages of 1,000 bytes to the results of a run. The k-th takes k times 100
 // us and extra, in microseconds.
-func record(t *testing.T, dir string, extra int64) {
+func record(t *testing.T, dir string, extra int64) { recordAs(t, dir, "run.pcapng", extra) }
+
+func recordAs(t *testing.T, dir, file string, extra int64) {
 	t.Helper()
 	s := verifytest.NewScene(t)
 	s.Plan = plantest.Compile(t, pair)
@@ -61,7 +64,7 @@ func record(t *testing.T, dir string, extra int64) {
 	var plan bytes.Buffer
 	if err := errors.Join(s.Plan.WriteJSON(&plan),
 		os.WriteFile(filepath.Join(dir, bundle.PlanFile), plan.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(dir, "run.pcapng"), s.Write(), 0o644)); err != nil {
+		os.WriteFile(filepath.Join(dir, file), s.Write(), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,6 +105,52 @@ func TestRecordings(t *testing.T) {
 		"run1: its recording is not compared: ") {
 		t.Errorf("notes %q", notes)
 	}
+}
+
+// TestSeveralRecordings compares recordings of the same name, if a run has several, and otherwise those that
+// there are.
+func TestSeveralRecordings(t *testing.T) {
+	names := write(t, withTime(1), withTime(2))
+	recordAs(t, names[0], "run.pcapng", 0)
+	recordAs(t, names[0], "zone.pcapng", 100)
+	recordAs(t, names[1], "zone.pcapng", 500)
+	compared := func(want map[string][2]float64, notes ...string) {
+		t.Helper()
+		c := runs(t, names[:1], names[1:], Options{})
+		got := map[string][2]float64{}
+		for _, n := range c.Numbers {
+			if n.Section == Recordings && n.What == "p50" {
+				got[n.Of] = [2]float64{math.Round(n.Base.Median * 1e6), math.Round(n.New.Median * 1e6)}
+			}
+		}
+		if !maps.Equal(got, want) || len(c.Curves) != len(want) {
+			t.Errorf("%v and %d curves, want %v", got, len(c.Curves), want)
+		}
+		for _, curves := range c.Curves {
+			if pair, there := want[curves.Title()]; !there || (pair[1] > 0) != (len(curves.New) > 0) {
+				t.Errorf("curves of %s: %+v", curves.Title(), curves)
+			}
+		}
+		for _, note := range notes {
+			if all := strings.Join(c.Notes, "\n"); !strings.Contains(all, note) {
+				t.Errorf("notes %s; want %s", all, note)
+			}
+		}
+	}
+	compared(map[string][2]float64{"run.pcapng: udp": {500, 0}, "zone.pcapng: udp": {600, 1000}},
+		"new "+names[1]+" has no recording run.pcapng: recordings are compared with those of the same name")
+	recordAs(t, names[1], "run.pcapng", 300)
+	compared(map[string][2]float64{"run.pcapng: udp": {500, 800}, "zone.pcapng: udp": {600, 1000}})
+	if err := os.WriteFile(filepath.Join(names[0], "zone.pcapng"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	compared(map[string][2]float64{"run.pcapng: udp": {500, 800}, "zone.pcapng: udp": {0, 1000}},
+		"base "+names[0]+": its recording zone.pcapng is not compared: ")
+	if err := errors.Join(os.Remove(filepath.Join(names[0], "zone.pcapng")),
+		os.Remove(filepath.Join(names[1], "run.pcapng"))); err != nil {
+		t.Fatal(err)
+	}
+	compared(map[string][2]float64{"udp": {500, 1000}})
 }
 
 // sample is a comparison with one of everything, hostile words included.

@@ -2,10 +2,10 @@ package compare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"railbed/capture/bundle"
@@ -15,6 +15,8 @@ import (
 // messages are the messages of a workload and protocol in a run's recording.
 type messages struct {
 	follow.Sum
+	// recording is the recording's name, "" if it does not matter.
+	recording string
 	// times are quantiles of the messages that arrived, in the order of probabilities. It is empty if none
 	// did.
 	times []time.Duration
@@ -40,18 +42,75 @@ var probabilities = func() (all []float64) {
 	return all
 }()
 
-// readMessages reads the recording of a run, if it has one. warning names what the recording lacks.
-func readMessages(ctx context.Context, run *bundle.Run) (all []messages, warning string, err error) {
-	r, err := follow.ReadRun(ctx, run)
-	if errors.Is(err, bundle.ErrNoCapture) {
-		return nil, "", nil
+// readRecordings reads the recordings of a run, one after the other.
+func (s *side) readRecordings(ctx context.Context, opened *bundle.Run, one *run) {
+	one.recordings = opened.Captures()
+	for _, name := range one.recordings {
+		which := "its recording"
+		if len(one.recordings) > 1 {
+			which += " " + name
+		}
+		found, warning, err := readMessages(ctx, opened, name)
+		switch {
+		case err != nil:
+			s.notes = append(s.notes,
+				fmt.Sprintf("%s %s: %s is not compared: %v", s.name, one.name, which, err))
+		case warning != "":
+			s.notes = append(s.notes, fmt.Sprintf("%s %s: %s %s", s.name, one.name, which, warning))
+		}
+		one.messages = append(one.messages, found...)
+		if ctx.Err() != nil {
+			return
+		}
 	}
+}
+
+// nameRecordings removes the names of recordings if no run has several. Otherwise it notes which runs lack a
+// recording.
+func nameRecordings(sides [2]*side) {
+	var all []string
+	several := false
+	for _, s := range sides {
+		for _, one := range s.runs {
+			several = several || len(one.recordings) > 1
+			for _, name := range one.recordings {
+				if !slices.Contains(all, name) {
+					all = append(all, name)
+				}
+			}
+		}
+	}
+	for _, s := range sides {
+		for _, one := range s.runs {
+			for i := range one.messages {
+				if !several {
+					one.messages[i].recording = ""
+				}
+			}
+			for _, name := range all {
+				if several && !slices.Contains(one.recordings, name) {
+					s.notes = append(s.notes, fmt.Sprintf("%s %s has no recording %s: recordings are "+
+						"compared with those of the same name", s.name, one.name, name))
+				}
+			}
+		}
+	}
+}
+
+// readMessages reads a recording of a run. warning names what the recording lacks.
+func readMessages(ctx context.Context, run *bundle.Run, name string) (all []messages, warning string,
+	err error) {
+	r, err := follow.ReadCapture(ctx, run, name)
 	if err != nil {
 		return nil, "", err
 	}
-	if r.Lost > 0 {
+	switch {
+	case len(r.Missing) > 0:
+		warning = fmt.Sprintf("is not complete (%s): messages may seem unfinished",
+			strings.Join(r.Missing, "; "))
+	case r.Lost > 0:
 		warning = fmt.Sprintf("lost %d packets: messages may seem unfinished", r.Lost)
-	} else if r.Truncated {
+	case r.Truncated:
 		warning = "is cut off: messages may seem unfinished"
 	}
 	selected := r.Select(follow.Selection{})
@@ -65,7 +124,7 @@ func readMessages(ctx context.Context, run *bundle.Run) (all []messages, warning
 		}
 	}
 	for _, sum := range r.Sums(selected) {
-		m := messages{Sum: sum}
+		m := messages{Sum: sum, recording: name}
 		times := took[kind{sum.Workload, sum.Protocol}]
 		slices.Sort(times)
 		if len(times) > 0 {
@@ -92,13 +151,17 @@ func quantile(sorted []time.Duration, p float64) time.Duration {
 }
 
 // title names messages for people.
-func (m *messages) title() string { return title(m.Workload, m.Protocol) }
+func (m *messages) title() string { return title(m.recording, m.Workload, m.Protocol) }
 
-func title(workload, protocol string) string {
-	if workload == "" {
-		return protocol
+func title(recording, workload, protocol string) string {
+	text := protocol
+	if workload != "" {
+		text = workload + ", " + protocol
 	}
-	return workload + ", " + protocol
+	if recording != "" {
+		text = recording + ": " + text
+	}
+	return text
 }
 
 // recording adds the numbers of a run's recording.
@@ -125,8 +188,10 @@ func (g *gathered) recording(all []messages) {
 
 // Curves are the distributions of the times of messages of a workload and protocol, a curve for each run.
 type Curves struct {
-	Workload string `json:"workload,omitempty"`
-	Protocol string `json:"protocol"`
+	// Recording is the name of the recording, "" if each run has one.
+	Recording string `json:"recording,omitempty"`
+	Workload  string `json:"workload,omitempty"`
+	Protocol  string `json:"protocol"`
 	// Probabilities are the same for all curves.
 	Probabilities []float64 `json:"probabilities"`
 	Base          []Curve   `json:"base"`
@@ -142,7 +207,7 @@ type Curve struct {
 }
 
 // Title names the messages for people.
-func (c *Curves) Title() string { return title(c.Workload, c.Protocol) }
+func (c *Curves) Title() string { return title(c.Recording, c.Workload, c.Protocol) }
 
 func curves(sides [2]*side) []Curves {
 	all := []Curves{}
@@ -154,13 +219,12 @@ func curves(sides [2]*side) []Curves {
 					continue
 				}
 				at := slices.IndexFunc(all, func(c Curves) bool {
-					return c.Workload == m.Workload && c.Protocol == m.Protocol
+					return c.Recording == m.recording && c.Workload == m.Workload && c.Protocol == m.Protocol
 				})
 				if at < 0 {
 					at = len(all)
-					all = append(all, Curves{Workload: m.Workload, Protocol: m.Protocol,
-						Probabilities: probabilities,
-						Base:          []Curve{}, New: []Curve{}})
+					all = append(all, Curves{Recording: m.recording, Workload: m.Workload,
+						Protocol: m.Protocol, Probabilities: probabilities, Base: []Curve{}, New: []Curve{}})
 				}
 				curve := Curve{Run: one.name, Messages: m.Messages}
 				for _, t := range m.times {
