@@ -2,13 +2,10 @@ package follow
 
 import (
 	"cmp"
-	"fmt"
 	"math/bits"
 	"slices"
 	"strings"
 	"time"
-
-	"railbed/plan/topology"
 )
 
 // Cause is a reason for which messages took longer than the fastest of their kind.
@@ -418,42 +415,6 @@ func (w *why) explain(c *Cause) {
 			c.What = "time passed where the recording has no tap"
 		}
 	}
-}
-
-// company names the senders whose packets the port sent while the packet of the cause's record waited.
-func (w *why) company(c *Cause) string {
-	port := c.at.tap
-	var wait Hop
-	for _, h := range w.r.Hops(w.r.PacketOf(c.Record)) {
-		if h.To.Number == c.Record {
-			wait = h
-		}
-	}
-	bytes := map[string]int64{}
-	var total int64
-	for _, p := range w.passed(port) {
-		if p.at < wait.From.Time || p.at > wait.To.Time {
-			continue
-		}
-		q := &w.r.Packets[p.packet]
-		if q.Flow >= 0 {
-			bytes[cmp.Or(w.r.Flows[q.Flow].From, w.r.Flows[q.Flow].Src.Addr().String())] += int64(q.Length)
-			total += int64(q.Length)
-		}
-	}
-	var senders []string
-	for sender := range bytes {
-		senders = append(senders, sender)
-	}
-	slices.SortFunc(senders, func(a, b string) int {
-		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), topology.CompareNames(a, b))
-	})
-	text := ""
-	for i, sender := range senders[:min(len(senders), 6)] {
-		text += map[bool]string{true: ", behind packets from ", false: ", "}[i == 0]
-		text += fmt.Sprintf("%s (%d%%)", sender, (bytes[sender]*100+total/2)/total)
-	}
-	return text
 }
 
 // pauser follows pauses from the port that was stopped to the port that asked first.
