@@ -108,7 +108,7 @@ var notCompared = []struct{ paths, reason string }{
 		"of the last of several rows, or told by bytes and algorithm"},
 	{`.*\.Unchecked|.*\.MayMiss|.*\.Pace\.(Packets|P50|Most)`, "behind other numbers"},
 	{`.*\.Repeats\.(Payload|Order|Loss|Trimming|Timer|Refused)`, "behind the share"},
-	{`.*\.Load\.(Sent|Link|Direction)`, "behind other numbers"},
+	{`.*\.Load\.(Own|Sent|Link|Direction)`, "behind other numbers"},
 	{`Workloads\.Mixture\.(Hottest|Load|Times|Most|DispatchBytes|CombineBytes)`, "behind other numbers"},
 	{`Trainings\.(OtherClocks|PerRank\..*|Bars\..*)`, "parts of numbers that are compared"},
 	{`Messages\.(Count|Slowdowns\.Percentiles\.Count|Parts\.Times\.Count)`, "behind other numbers"},

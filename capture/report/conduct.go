@@ -32,8 +32,11 @@ func (c *Conduct) Notes() (notes []string) {
 // Load is how busy the processors and the links were in the time of a workload's timed operations, everything
 // else that ran included. Shares are from 0 to 1.
 type Load struct {
-	// CPUs is the share of the processors' time in which they worked, or the hypervisor took them.
+	// CPUs is the share of the processors' time in which they worked, or the hypervisor took them. Own is the
+	// share in which they worked for the testbed: for the programs in nodes, and the thread that moves
+	// frames.
 	CPUs float64 `json:"cpus"`
+	Own  float64 `json:"own"`
 	// Sent is the rate at which all NICs of nodes together sent, in bit/s of frames.
 	Sent float64 `json:"sent_bit_s"`
 	// Link and Direction are the busiest direction of a link, and Use is the share of its rate that it
@@ -44,10 +47,12 @@ type Load struct {
 }
 
 // Processors are the bound of a workload if they are busy for this share of the time, and if each link
-// carries less than this share of its rate.
+// carries less than this share of its rate. Other programs are the reason if the testbed has less than this
+// share of the processors.
 const (
 	boundCPUs = 0.90
 	boundLink = 0.80
+	boundOwn  = 0.60
 )
 
 // Bound reports whether the processors, and not the network, bound the time of the operations.
@@ -55,9 +60,13 @@ func (l *Load) Bound() bool { return l.CPUs >= boundCPUs && l.Use < boundLink }
 
 // String is a sentence for people about a bound.
 func (l *Load) String() string {
+	if l.Own < boundOwn {
+		return fmt.Sprintf("other programs kept this machine's processors busy, and the testbed had only "+
+			"%.0f%% of their time: times are not those of the network", 100*l.Own)
+	}
 	return fmt.Sprintf("this machine's processors were the bound, and not the network: they were busy for "+
-		"%.0f%% of the time, and the busiest link, %s %s, carried %.0f%% of its rate", 100*l.CPUs, l.Link,
-		l.Direction, 100*l.Use)
+		"%.0f%% of the time, and the busiest link, %s %s, carried %.0f%% of its rate; dilation: gives them "+
+		"more time", 100*l.CPUs, l.Link, l.Direction, 100*l.Use)
 }
 
 // Straggler is a rank that worked while the others waited. The computation of a training job does

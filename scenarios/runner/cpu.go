@@ -39,9 +39,17 @@ func startCPUMeter(root string) *cpuMeter {
 }
 
 // time returns the time of the CPUs so far.
-func (m *cpuMeter) time() cpuTime {
-	cpus := usage.ReadCPUs(m.root)
-	return cpuTime{cpus.Idle, cpus.Total}
+func (m *cpuMeter) time(seen *observed) cpuTime {
+	cpus, own := usage.ReadCPUs(m.root), time.Duration(0)
+	for _, n := range seen.nodes {
+		if n.Programs != nil {
+			own += n.Programs.Ran
+		}
+	}
+	if seen.soft != nil {
+		own += seen.soft.Timing.Thread.Ran
+	}
+	return cpuTime{cpus.Idle, cpus.Total, own.Seconds()}
 }
 
 // sample samples the run queue.

@@ -81,7 +81,7 @@ func (s *sampler) sample(ctx context.Context, stacks bool) time.Duration {
 	took := time.Since(began)
 	if err == nil {
 		// The counters were read at some moment in between.
-		s.add(began.Add(took/2), took/2, seen.links, s.cpu.time())
+		s.add(began.Add(took/2), took/2, seen.links, s.cpu.time(&seen))
 		s.last = seen
 		if s.samples == 1 {
 			s.first = seen

@@ -42,13 +42,12 @@ func (s *sampler) load(from, to time.Time) *report.Load {
 	}
 	var cpus cpuTime
 	for _, c := range h.cpus[first:last] {
-		cpus.idle += c.idle
-		cpus.total += c.total
+		cpus.add(c, 1)
 	}
 	if cpus.total == 0 {
 		return nil
 	}
-	l := &report.Load{CPUs: 1 - cpus.idle/cpus.total}
+	l := &report.Load{CPUs: 1 - cpus.idle/cpus.total, Own: cpus.own / cpus.total}
 	length := s.dilation().Passed(time.Duration(last-first) * h.interval).Seconds()
 	for i := range s.meters {
 		rate, bits := &s.meters[i].rate, 0.0

@@ -16,23 +16,29 @@ func TestLoad(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		busy, link [10]float64 // shares, by interval
+		own        float64     // share of the CPUs in each interval
 		from, to   float64     // in intervals
 		want       string
 	}{
 		{"processors", [10]float64{0, 0, 0, .95, .95, .9, .9, 0, 0, 0},
-			[10]float64{1, 1, 1, .2, .4, .3, .3, 1, 1, 1}, 3, 7,
+			[10]float64{1, 1, 1, .2, .4, .3, .3, 1, 1, 1}, .7, 3, 7,
 			"this machine's processors were the bound, and not the network: they were busy for 92% of the " +
-				"time, and the busiest link, h0--s0 a-to-b, carried 30% of its rate"},
+				"time, and the busiest link, h0--s0 a-to-b, carried 30% of its rate; dilation: gives them " +
+				"more time"},
 		{"only whole intervals count", [10]float64{0, 0, 0, .95, .95, .9, .9, 0, 0, 0},
-			[10]float64{1, 1, 1, .2, .4, .3, .3, 1, 1, 1}, 2.5, 7.5,
+			[10]float64{1, 1, 1, .2, .4, .3, .3, 1, 1, 1}, .7, 2.5, 7.5,
 			"this machine's processors were the bound, and not the network: they were busy for 92% of the " +
-				"time, and the busiest link, h0--s0 a-to-b, carried 30% of its rate"},
+				"time, and the busiest link, h0--s0 a-to-b, carried 30% of its rate; dilation: gives them " +
+				"more time"},
+		{"others", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, .25, 3, 7,
+			"other programs kept this machine's processors busy, and the testbed had only 25% of their " +
+				"time: times are not those of the network"},
 		{"network", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-			[10]float64{0, 0, 0, .8, .8, .9, .9, 0, 0, 0}, 3, 7, "not bound"},
-		{"neither", [10]float64{1, 1, 1, .8, .8, .9, .9, 1, 1, 1}, [10]float64{}, 3, 7,
+			[10]float64{0, 0, 0, .8, .8, .9, .9, 0, 0, 0}, .7, 3, 7, "not bound"},
+		{"neither", [10]float64{1, 1, 1, .8, .8, .9, .9, 1, 1, 1}, [10]float64{}, .7, 3, 7,
 			"not bound"},
-		{"too short", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, 3, 5.5, ""},
-		{"no times", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, -1, -1, ""},
+		{"too short", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, .7, 3, 5.5, ""},
+		{"no times", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, .7, -1, -1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, epoch := &sampler{plan: &plan.Plan{Nodes: []plan.Node{{Name: "h0"}}}}, time.Unix(1000, 0)
@@ -47,8 +53,7 @@ func TestLoad(t *testing.T) {
 					break
 				}
 				bytes += c.link[i] * float64(l.AToB.Rate) / 8 * sampleInterval.Seconds()
-				cpus.total += 2
-				cpus.idle += 2 * (1 - c.busy[i])
+				cpus.add(cpuTime{idle: 1 - c.busy[i], total: 1, own: c.own}, 2)
 			}
 			from, to := at(c.from), at(c.to)
 			if c.from < 0 {

@@ -21,8 +21,16 @@ type history struct {
 	cpus       []cpuTime
 }
 
-// cpuTime is in seconds, of all CPUs together.
-type cpuTime struct{ idle, total float64 }
+// cpuTime is in seconds, of all CPUs together. own is the time of the testbed's programs and of the thread
+// that moves frames.
+type cpuTime struct{ idle, total, own float64 }
+
+// add adds a share of a time.
+func (c *cpuTime) add(t cpuTime, share float64) {
+	c.idle += share * t.idle
+	c.total += share * t.total
+	c.own += share * t.own
+}
 
 // moment has the counters of a direction of a link, or their growth in an interval. depth is the greatest
 // depth that a sample saw.
@@ -67,14 +75,14 @@ func (h *history) add(now time.Time, meters []linkMeter, cpus cpuTime) {
 
 // growCPUs spreads the time of the CPUs since the last sample over the time between the two samples.
 func (h *history) growCPUs(at time.Duration, now cpuTime) {
-	idle, total := now.idle-h.cpusBefore.idle, now.total-h.cpusBefore.total
+	grown := now
+	grown.add(h.cpusBefore, -1)
 	h.cpusBefore = now
 	h.parts(at, func(k int, share float64) {
 		for len(h.cpus) <= k {
 			h.cpus = append(h.cpus, cpuTime{})
 		}
-		h.cpus[k].idle += share * idle
-		h.cpus[k].total += share * total
+		h.cpus[k].add(grown, share)
 	})
 }
 
@@ -124,8 +132,7 @@ func (h *history) coarsen() {
 			h.cpus[k/2] = c
 			continue
 		}
-		h.cpus[k/2].idle += c.idle
-		h.cpus[k/2].total += c.total
+		h.cpus[k/2].add(c, 1)
 	}
 	h.cpus = h.cpus[:(len(h.cpus)+1)/2]
 }
