@@ -16,10 +16,17 @@ type slowOperation struct {
 	What     string `json:"what"`
 	// Start counts from the first record. Took is the operation's time, and Median the median of all
 	// operations, in seconds.
-	Start  time.Duration  `json:"start_ns"`
-	Took   float64        `json:"took"`
-	Median float64        `json:"median,omitempty"`
-	Causes []follow.Cause `json:"causes"`
+	Start  time.Duration    `json:"start_ns"`
+	Took   float64          `json:"took"`
+	Median float64          `json:"median,omitempty"`
+	Causes []operationCause `json:"causes"`
+}
+
+// operationCause is a cause with the step of its worst message, such as "step 3 of 14 of rank 2". The
+// receiver was in this step when the message had arrived. Step is empty if there was no step, or several.
+type operationCause struct {
+	follow.Cause
+	Step string `json:"step,omitempty"`
 }
 
 // slowOperations returns the slowest operations of a run's workloads.
@@ -31,7 +38,7 @@ func slowOperations(run *bundle.Run, r *follow.Recording, messages []int) (slow 
 		if !a.Slowest || a.Began.IsZero() {
 			continue
 		}
-		o := slowOperation{Workload: a.Step, What: a.What, Took: a.Took, Causes: []follow.Cause{}}
+		o := slowOperation{Workload: a.Step, What: a.What, Took: a.Took, Causes: []operationCause{}}
 		for _, d := range run.Report.Distributions {
 			if d.Step == a.Step && d.Source == report.RanksSource {
 				o.Median = d.At(0.5)
@@ -46,13 +53,39 @@ func slowOperations(run *bundle.Run, r *follow.Recording, messages []int) (slow 
 			}
 		}
 		for _, answer := range r.WhyIn(of, began, began+int64(a.Took*1e9)*r.Dilation) {
-			o.Causes = append(o.Causes, answer.Causes...)
+			for _, c := range answer.Causes {
+				m := &r.Messages[c.Worst-1]
+				o.Causes = append(o.Causes, operationCause{c, stepAt(&a, r.Flows[m.Flow].ToRank,
+					r.Own(m.Placed-began).Seconds())})
+			}
 		}
 		if len(of) > 0 {
 			slow = append(slow, o)
 		}
 	}
 	return slow
+}
+
+// stepAt returns the only step in which a rank was at a time of an activity, or "".
+func stepAt(a *report.Activity, rank int, at float64) (found string) {
+	for _, lane := range a.Lanes {
+		if lane.Rank == nil || *lane.Rank != rank {
+			continue
+		}
+		for i := range lane.Steps {
+			for k := range lane.Steps[i].Ends {
+				name, start, end := lane.Steps[i].Between(k)
+				if at <= start || at > end {
+					continue
+				}
+				if found != "" {
+					return ""
+				}
+				found = fmt.Sprintf("%s of rank %d", name, rank)
+			}
+		}
+	}
+	return found
 }
 
 // operationCauses bounds the causes that are printed for an operation.
@@ -66,8 +99,12 @@ func (a *app) printOperation(o *slowOperation) {
 	a.show("%s: %s began at %s and took %s%s", o.Workload, o.What, report.Took(o.Start),
 		report.Took(time.Duration(o.Took*1e9)), median)
 	for i, c := range o.Causes[:min(len(o.Causes), operationCauses)] {
-		a.show("%3d. %s: %s; delayed most: message %d, by %s", i+1, shortened(c.Where), c.What, c.Worst,
-			report.Took(c.Most))
+		step := ""
+		if c.Step != "" {
+			step = " in " + c.Step
+		}
+		a.show("%3d. %s: %s; delayed most: message %d%s, by %s", i+1, shortened(c.Where), c.What, c.Worst,
+			step, report.Took(c.Most))
 	}
 	if len(o.Causes) == 0 {
 		a.show("     none of its messages was slow")

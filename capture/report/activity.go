@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -36,11 +37,50 @@ const (
 // MessagesKept returns the greatest number of spans of messages in a lane of several.
 func MessagesKept(lanes int) int { return min(64, max(8, 512/max(1, lanes))) }
 
+// PartsKept returns the greatest number of parts of an algorithm in a lane of several.
+func PartsKept(lanes int) int { return min(8, max(2, 128/max(1, lanes))) }
+
 // Lane has the operations and messages of a rank, or of a node without ranks.
 type Lane struct {
 	Rank  *int   `json:"rank,omitempty"`
 	Node  string `json:"node"`
 	Spans []Span `json:"spans"`
+	// Steps are the steps of the rank's algorithm in an operation that was timed alone. Only in-network
+	// aggregation has none. StepsLeftOut counts parts of the algorithm whose steps are left out.
+	Steps        []RankSteps `json:"steps,omitempty"`
+	StepsLeftOut int         `json:"steps_left_out,omitempty"`
+}
+
+// RankSteps are the steps of a part of a rank's algorithm. They follow each other: a step begins when the
+// step before it ends. A ring all-reduce of n ranks has 2(n-1) steps. collective.StepLog defines steps and
+// their ends.
+type RankSteps struct {
+	// Of names the part, such as "dispatch", "channel 1" or "thread 0", if the rank has several.
+	Of string `json:"of,omitempty"`
+	// Count is the number of steps. Each value of Ends is the end of Each steps in succession. The last
+	// value is the end of the rest.
+	Count int       `json:"count"`
+	Each  int       `json:"each"`
+	Start float64   `json:"start"` // of the first step
+	Ends  []float64 `json:"ends"`
+}
+
+// Between returns what the i-th value of Ends ends, such as "step 3 of 14", and when that began and ended.
+func (s *RankSteps) Between(i int) (name string, start, end float64) {
+	start, end = s.Start, s.Ends[i]
+	if i > 0 {
+		start = s.Ends[i-1]
+	}
+	each := max(s.Each, 1)
+	first, last := i*each+1, min((i+1)*each, s.Count)
+	name = fmt.Sprintf("step %d of %d", first, s.Count)
+	if last > first {
+		name = fmt.Sprintf("steps %d to %d of %d", first, last, s.Count)
+	}
+	if s.Of != "" {
+		name = s.Of + ": " + name
+	}
+	return name, start, end
 }
 
 // Span is an operation of a rank, a time in which the rank waited for others, or a message that it sent.

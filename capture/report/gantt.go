@@ -11,6 +11,7 @@ type gantt struct {
 	frame
 	Height int
 	Label  string
+	Note   string // below the chart
 	Keys   []ganttKey
 	Bands  []ganttBand
 }
@@ -43,6 +44,8 @@ const (
 	ganttWaits   = "waits" // for other ranks to begin
 	ganttMessage = "message"
 	ganttAgain   = "message again"
+	ganttStep    = "step"
+	ganttOdd     = "step odd" // every second step
 )
 
 // Sizes of the chart, in units of its view box, which is timelineWidth wide.
@@ -120,7 +123,8 @@ func ganttClass(i int) string { return fmt.Sprintf("group%d", i%ganttColors) }
 // messageLanes bounds the lanes of a rank's messages. Messages beyond them are drawn over others.
 const messageLanes = 4
 
-// newActivity draws what the ranks of a step did: the operation above the messages that the rank sent.
+// newActivity draws what the ranks of a step did: the operation above the steps of its algorithm and the
+// messages that the rank sent.
 func newActivity(a *Activity) gantt {
 	end := 0.0
 	for _, lane := range a.Lanes {
@@ -131,7 +135,8 @@ func newActivity(a *Activity) gantt {
 	if end == 0 {
 		return gantt{}
 	}
-	g := gantt{Label: "What each rank of " + a.Step + " did: " + a.What}
+	g := gantt{Label: "What each rank of " + a.Step + " did: " + a.What, Note: a.stepsNote()}
+	titled := a.ends() <= stepsTitled
 	x := axis{to: end, left: ganttLabels, size: timelineWidth - ganttLabels}
 	y := ganttKeys
 	used := map[string]bool{}
@@ -141,7 +146,7 @@ func newActivity(a *Activity) gantt {
 			band.Text = fmt.Sprintf("rank %d, %s", *lane.Rank, lane.Node)
 		}
 		band.Text = fit(band.Text, 12, ganttLabels-8)
-		band.Bars, band.Height = lane.bars(x, y)
+		band.Bars, band.Height = lane.bars(x, y, titled)
 		band.Middle = y + band.Height/2
 		for _, b := range band.Bars {
 			used[b.Class] = true
@@ -150,9 +155,9 @@ func newActivity(a *Activity) gantt {
 		y += band.Height + ganttGap
 	}
 	for _, key := range []ganttKey{{Class: ganttCompute, Text: "operation: works"},
-		{Class: ganttWaits, Text: "waits until others send"}, {Class: ganttMessage,
-			Text: "messages sent"},
-		{Class: ganttAgain, Text: "with packets sent again"}} {
+		{Class: ganttWaits, Text: "waits until others send"},
+		{Class: ganttOdd, Text: "steps, light and dark in turn"},
+		{Class: ganttMessage, Text: "messages sent"}, {Class: ganttAgain, Text: "with packets sent again"}} {
 		if used[key.Class] {
 			key.X = ganttLabels + 4
 			if n := len(g.Keys); n > 0 {
@@ -165,18 +170,20 @@ func newActivity(a *Activity) gantt {
 	return g
 }
 
-// bars draws the spans of a lane from a height on. Messages that overlap are below each other.
-func (l *Lane) bars(x axis, y int) (bars []ganttBar, height int) {
+// bars draws the spans of a lane from a height on. Messages that overlap are below each other. titled is as
+// for stepBars.
+func (l *Lane) bars(x axis, y int, titled bool) (bars []ganttBar, height int) {
 	height = ganttLane
+	steps, rows := l.stepBars(x, y+ganttLane, titled)
 	first, free := 0, make([]float64, messageLanes)
 	waits := slices.ContainsFunc(l.Spans, func(s Span) bool { return s.Of == WaitSpan })
-	var waited outline
+	waited := dashedLine{x: x, y: y}
 	for _, s := range l.Spans {
 		b := ganttBar{X: x.place(s.Start), Width: max(1, x.place(s.End)-x.place(s.Start)), Y: y,
 			Text: s.text()}
 		switch s.Of {
 		case OperationSpan:
-			first = 1
+			first = 1 + rows
 			b.Class = ganttCompute
 			bars = append(bars, b)
 			if s.Waited > 0 && !waits {
@@ -186,11 +193,7 @@ func (l *Lane) bars(x axis, y int) (bars []ganttBar, height int) {
 			}
 			continue
 		case WaitSpan: // one element for all of a lane keeps the page small
-			waited.to("M", x.place(s.Start), float64(y))
-			waited.to("H", x.place(s.End))
-			waited.to("v", ganttLane-1)
-			waited.to("H", x.place(s.Start))
-			waited.to("z")
+			waited.add(s.Start, s.End)
 			continue
 		}
 		lane := slices.IndexFunc(free, func(until float64) bool { return until <= s.Start })
@@ -206,7 +209,7 @@ func (l *Lane) bars(x axis, y int) (bars []ganttBar, height int) {
 	if waits {
 		bars = append(bars, ganttBar{Class: ganttWaits, Path: waited.String(), Text: "waits for others"})
 	}
-	return bars, height
+	return append(bars, steps...), max(height, first*ganttLane)
 }
 
 // text describes a span.

@@ -10,6 +10,9 @@ import (
 // charts are the data of one chart of each kind, hostile words included.
 func charts() Charts {
 	rank := 0
+	steps := []RankSteps{{Of: "dispatch<i>", Count: 5, Each: 2, Ends: []float64{0.1, 0.15, 0.2}},
+		{Of: "combine", Count: 1, Each: 1, Start: 0.3, Ends: []float64{0.4}},
+		{Of: "aside", Count: 2, Each: 1, Start: 0.1, Ends: []float64{0.3, 0.4}}}
 	return Charts{
 		Series: &Series{Source: "run.pcapng", Start: 0.5, Interval: 0.25, Links: []LinkSeries{
 			{From: "h0:<i>eth0", To: "leaf0:p0", Asked: 1e9, Bits: []uint64{0, 5e8, 1e9, 0},
@@ -20,7 +23,7 @@ func charts() Charts {
 		}},
 		Activities: []Activity{{Step: "ar<i>", What: "the operation", Start: 1,
 			Source: "ranks and run.pcapng",
-			Lanes: []Lane{{Rank: &rank, Node: "h0", Spans: []Span{
+			Lanes: []Lane{{Rank: &rank, Node: "h0", Steps: steps, StepsLeftOut: 3, Spans: []Span{
 				{Of: OperationSpan, Start: 0, End: 0.4, Waited: 0.1}, {Of: WaitSpan, Start: 0.1, End: 0.2},
 				{Of: MessageSpan, Start: 0, End: 0.2, To: "rank 1<i>", Bytes: 4096, Message: 7},
 				{Of: MessageSpan, Start: 0.1, End: 0.3, To: "rank 1", Bytes: 8192, Count: 2, Again: 1}}}}}},
@@ -94,8 +97,18 @@ func TestAxes(t *testing.T) {
 	}
 }
 
-// TestPageIsBounded: the largest charts that a run can have make a page below 2 MB.
+// TestPageIsBounded holds that the largest charts that a run can have make a page below 2 MB. The steps have
+// first the most parts and ends, then the most titles.
 func TestPageIsBounded(t *testing.T) {
+	parts := PartsKept(LanesKept)
+	for _, steps := range [][2]int{{parts, 128 / parts}, {1, stepsTitled / LanesKept}} {
+		pageIsBounded(t, steps[0], steps[1])
+	}
+}
+
+// pageIsBounded writes a page with parts of an algorithm at each rank, and ends of steps in each part.
+func pageIsBounded(t *testing.T, parts, ends int) {
+	t.Helper()
 	r := sample()
 	var values []uint64
 	for i := range SeriesPoints {
@@ -108,6 +121,13 @@ func TestPageIsBounded(t *testing.T) {
 		for i := range 32 {
 			at := float64(i) / 32
 			lanes[rank].Spans = append(lanes[rank].Spans, Span{Of: WaitSpan, Start: at, End: at + 0.0123})
+		}
+		for range parts {
+			s := RankSteps{Of: "channel 7", Count: 999, Each: 63}
+			for i := range ends {
+				s.Ends = append(s.Ends, float64(i+1)/float64(ends)*0.98765)
+			}
+			lanes[rank].Steps = append(lanes[rank].Steps, s)
 		}
 		for i := range MessagesKept(LanesKept) {
 			at := float64(i) / 16
@@ -129,7 +149,8 @@ func TestPageIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text.Len() > 2<<20 {
-		t.Errorf("the page has %d bytes, want at most 2 MB", text.Len())
+		t.Errorf("with %d parts of %d steps the page has %d bytes, want at most 2 MB", parts, ends,
+			text.Len())
 	}
 }
 
@@ -144,8 +165,12 @@ func TestChartsSayWhatTheyShow(t *testing.T) {
 			"9 packets marked, 1 pauses, 2 packets sent again",
 		"From the recording run.pcapng, each 250ms.",
 		"operation: 0s to 400ms, waited for others for 100ms of it",
-		"H560v8H340z", "message 7 to rank 1&lt;i&gt;, 4 KiB: 0s to 200ms",
+		"M340 30h220", "message 7 to rank 1&lt;i&gt;, 4 KiB: 0s to 200ms",
 		"2 messages to rank 1, 8 KiB: 100ms to 300ms, 1 packet sent again", "by ranks and run.pcapng",
+		"dispatch&lt;i&gt;: steps 3 to 4 of 5: 100ms to 150ms",
+		"dispatch&lt;i&gt;: step 5 of 5: 150ms to 200ms",
+		"combine: step 1 of 1: 300ms to 400ms", "aside: step 1 of 2: 100ms to 300ms",
+		"Up to 2 steps in succession are drawn as one.", "up to 3 more parts of the algorithm whose",
 		"ar&lt;i&gt;: messages<", `railbed follow &#39;my file&#39; --workload ar`,
 	} {
 		if !strings.Contains(text.String(), want) {

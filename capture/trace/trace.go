@@ -4,7 +4,8 @@
 // Each node and switch is a process, and each of its ports a thread. A port has a slice for each frame that
 // it sends, as long as the frame takes at the link's rate. Above it are slices for the frames that wait in
 // its queue. Counters show the queue's depth and the rate. A node has a slice for each message that it
-// sends. Arrows lead from port to port with each packet. Records of drops, marks and trims are instants.
+// sends, and for the operations and steps of its ranks that Options has. Arrows lead from port to port with
+// each packet. Records of drops, marks and trims are instants.
 //
 // Times are in the testbed's own time, from the first step or record. At soft switches they are the
 // model's, without the emulator's lateness.
@@ -23,10 +24,12 @@ import (
 	"railbed/plan/topology"
 )
 
-// Step is a slice of the process "run".
+// Step is a slice: a step of the run, or an operation of a rank or a step of its algorithm.
 type Step struct {
-	Name     string
-	From, To int64 // ns since 1970
+	// Node is the process, and Rank its track. Default: the process "run", and its track of steps.
+	Node, Rank string
+	Name       string
+	From, To   int64 // ns since 1970
 }
 
 // Options select what a trace shows. The zero value shows everything.
@@ -161,7 +164,11 @@ const runProcess = "run"
 
 func (w *writer) steps() {
 	for _, step := range w.o.Steps {
-		t := w.track(trackKey{process: runProcess, name: "steps"}, true)
+		key := trackKey{process: runProcess, name: "steps"}
+		if step.Node != "" {
+			key = trackKey{process: step.Node, name: step.Rank}
+		}
+		t := w.track(key, true)
 		t.slices = append(t.slices, slice{from: w.own(step.From), to: w.own(step.To), kind: plain,
 			text: step.Name})
 	}

@@ -66,7 +66,9 @@ func TestPerfettoSlicesAreTheTransmissions(t *testing.T) {
 	r := ring(t)
 	var out bytes.Buffer
 	written, err := trace.Perfetto(&out, r, trace.Options{
-		Steps: []trace.Step{{Name: "workload ar", From: r.Start - 5000, To: r.End}}})
+		Steps: []trace.Step{{Name: "workload ar", From: r.Start - 5000, To: r.End},
+			{Node: "h0", Rank: "rank 0", Name: "operation", From: r.Start, To: r.End},
+			{Node: "h0", Rank: "rank 0", Name: "step 1 of 1", From: r.Start, To: r.End}}})
 	if err != nil || written.Packets != len(r.Packets) {
 		t.Fatalf("%+v of %d packets, %v", written, len(r.Packets), err)
 	}

@@ -178,6 +178,10 @@ func (c *charter) operation(step string, of *timedSpans) report.Activity {
 			lane.Spans = append(lane.Spans, report.Span{Of: report.WaitSpan,
 				Start: from + by.Passed(w.From).Seconds(), End: from + by.Passed(w.To).Seconds()})
 		}
+		lane.Steps = stepsOf(&span, of.Start, by)
+		kept := min(len(lane.Steps), report.PartsKept(min(len(of.Ranks), report.LanesKept)))
+		lane.StepsLeftOut = span.StepsLeftOut + len(lane.Steps) - kept
+		lane.Steps = lane.Steps[:kept]
 		a.Lanes = append(a.Lanes, lane)
 		end = max(end, span.Start.Add(span.Took).UnixNano())
 		a.Took = max(a.Took, from+by.Passed(span.Took).Seconds())
@@ -195,6 +199,19 @@ func (c *charter) operation(step string, of *timedSpans) report.Activity {
 		a.Source += " and " + c.file
 	}
 	return a
+}
+
+// stepsOf returns the steps of a rank's algorithm in an operation that began at a time.
+func stepsOf(span *worker.Span, began time.Time, by clock.Dilation) (all []report.RankSteps) {
+	after := func(d time.Duration) float64 { return by.Passed(span.Start.Sub(began) + d).Seconds() }
+	for _, s := range span.Steps {
+		steps := report.RankSteps{Of: s.Of, Count: s.Count, Each: s.Each, Start: after(s.From)}
+		for _, end := range s.Ends {
+			steps.Ends = append(steps.Ends, after(end))
+		}
+		all = append(all, steps)
+	}
+	return all
 }
 
 // ran is the time of a step in nanoseconds since 1970.

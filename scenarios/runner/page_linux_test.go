@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,10 +210,12 @@ func TestPageInBrowser(t *testing.T) {
 		saveReport(t, "ranks64", runAll(t, t.Context(), load(t, "testdata/page/ranks64.yaml")))
 	}
 	kinds(t, r)
+	ringSteps(t, r, 8)
 	pages := map[string]string{
 		"ranks8": filepath.Join(o.Out, report.HTMLFile),
 		"ranks64": savedPage(t, "ranks64", func(p *plan.Plan, r *report.Report) {
 			p.Name, r.Name = "sixty-four-ranks", "sixty-four-ranks"
+			ringSteps(t, r, 64)
 		}),
 		"hostile": savedPage(t, "ranks64", makeHostile),
 	}
@@ -255,6 +258,26 @@ func kinds(t *testing.T, r *report.Report) {
 		}
 	}
 	t.Error("no check names the commands that show its packets")
+}
+
+// ringSteps requires the 2(n-1) steps of each rank in the first activity, a ring all-reduce of n ranks. They
+// follow each other within the rank's operation.
+func ringSteps(t *testing.T, r *report.Report, n int) {
+	t.Helper()
+	a := &r.Activities[0]
+	if len(a.Lanes) != n {
+		t.Fatalf("%s has %d lanes, want %d", a.Step, len(a.Lanes), n)
+	}
+	for _, lane := range a.Lanes {
+		if len(lane.Steps) != 1 || lane.Steps[0].Count != 2*(n-1) {
+			t.Fatalf("rank %d of %d has steps %+v", *lane.Rank, n, lane.Steps)
+		}
+		s, operation := &lane.Steps[0], &lane.Spans[0]
+		times := slices.Concat([]float64{operation.Start, s.Start}, s.Ends, []float64{operation.End})
+		if operation.Of != report.OperationSpan || len(s.Ends) != s.Count || !slices.IsSorted(times) {
+			t.Errorf("rank %d of %d has steps at %v of %+v", *lane.Rank, n, times, operation)
+		}
+	}
 }
 
 func (m *measured) judge(t *testing.T) {

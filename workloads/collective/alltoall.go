@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"railbed/internal/element"
 	"railbed/transports"
@@ -61,6 +62,8 @@ type AllToAllConfig struct {
 	Channel Channel
 	// Outputs are the handles of the other ranks' outputs, by rank.
 	Outputs [][]byte
+	// Steps records the times of the phases. Nil records nothing.
+	Steps *StepLog
 }
 
 // AllToAll sends a block from each rank to each rank. A rank enters its next phase when it has
@@ -137,6 +140,7 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 	if err := checkPhases(config.Phases, rank, len(m)); err != nil {
 		return problem("%w", err)
 	}
+	config.Steps.add(slices.Repeat([]int{1}, len(config.Phases))...)
 	a := &AllToAll{config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
 	a.driver = driver{endpoint: config.Endpoint, rank: rankIn(a.rankOf), names: config.Names}
 	for other := range m {
@@ -191,6 +195,7 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 // no exchange in place: received data would overwrite data that is still to be sent.
 func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	a.current = (a.current + 1) % sequences
+	a.config.Steps.begin()
 	a.run = exchange{phase: -1}
 	for i := range a.blocks {
 		b := &a.blocks[i]
@@ -213,6 +218,7 @@ func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 // advance enters further phases while the current phase has nothing left to do.
 func (a *AllToAll) advance() {
 	for a.run.phase < len(a.config.Phases) && a.run.sending == 0 && a.run.receiving == 0 {
+		a.config.Steps.done(a.run.phase)
 		if a.run.phase++; a.run.phase < len(a.config.Phases) {
 			a.enter(a.config.Phases[a.run.phase])
 		}

@@ -46,6 +46,7 @@ func newExchanges(t testing.TB, m Matrix, p phases, open func() transports.Endpo
 		a, err := NewAllToAll(AllToAllConfig{
 			Endpoint: w.endpoints[rank], Rank: rank, Matrix: m, Phases: p(rank, n), Peers: peers,
 			Input: make([]byte, floatSize*m.InputLen(rank)), Output: outputs[rank], Outputs: handles,
+			Steps: &StepLog{},
 		})
 		if err != nil {
 			t.Fatal(err)

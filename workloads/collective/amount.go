@@ -57,7 +57,7 @@ func RingAmounts(rank, ranks, count int, scatter bool, operations int) []Amount 
 		from, to := l.bounds(l.sends(rank, step))
 		amounts[next].Bytes += uint64((to - from) * floatSize * operations)
 	}
-	amounts[next].Messages += uint64(l.messages(rank) * operations)
+	amounts[next].Messages += uint64(total(l.messages(rank)) * operations)
 	amounts[prev].Messages += uint64(operations)
 	return amounts
 }

@@ -2,7 +2,10 @@ package collective
 
 import (
 	"fmt"
+	"slices"
+	"syscall"
 	"testing"
+	"time"
 
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
@@ -31,4 +34,75 @@ func BenchmarkRing(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkStepLog measures what logs of steps cost. Operations with and without logs take turns over
+// loopback TCP, with all ranks in one process. The metrics are the throughput with logs, as a part of the
+// throughput without, and the same for the operations in a second of processor time.
+func BenchmarkStepLog(b *testing.B) {
+	const ranks = 4
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20} {
+		b.Run(fmt.Sprintf("ring/%dKiB", size>>10), func(b *testing.B) {
+			w := newWorld(b, ranks, size/floatSize, openTCP(b))
+			log := func(rank int) **StepLog { return &w.rings[rank].config.Steps }
+			benchmarkLogs(b, log, ranks, func() error {
+				_, err := w.allReduce(b.Context(), OutOfPlace)
+				return err
+			})
+		})
+		b.Run(fmt.Sprintf("halving-doubling/%dKiB", size>>10), func(b *testing.B) {
+			d := Data{Count: size / floatSize}
+			runners := newRunners(b, program(b, schedule.AllReduce, "halving-doubling", ranks, 0, d),
+				openTCP(b))
+			log := func(rank int) **StepLog { return &runners[rank].config.Steps }
+			benchmarkLogs(b, log, ranks, func() error {
+				_, err := runAll(b.Context(), runners, OutOfPlace)
+				return err
+			})
+		})
+	}
+}
+
+// benchmarkLogs does operations of some ranks, every second of them without the ranks' logs.
+func benchmarkLogs(b *testing.B, log func(rank int) **StepLog, ranks int, operate func() error) {
+	logs := make([]*StepLog, ranks)
+	for i := range logs {
+		logs[i] = *log(i)
+	}
+	var times [2][]time.Duration // with logs, without
+	var processor [2]time.Duration
+	if err := operate(); err != nil { // connects
+		b.Fatal(err)
+	}
+	for round := 0; b.Loop(); round++ {
+		for k := range times {
+			without := (k + round) % 2
+			for i := range logs {
+				if *log(i) = logs[i]; without == 1 {
+					*log(i) = nil
+				}
+			}
+			began, used := time.Now(), processorTime(b)
+			if err := operate(); err != nil {
+				b.Fatal(err)
+			}
+			times[without] = append(times[without], time.Since(began))
+			processor[without] += processorTime(b) - used
+		}
+	}
+	for k := range times {
+		slices.Sort(times[k])
+	}
+	middle := len(times[0]) / 2
+	b.ReportMetric(float64(times[1][middle])/float64(times[0][middle]), "x-throughput")
+	b.ReportMetric(float64(processor[1])/float64(processor[0]), "x-per-cpu-s")
+}
+
+// processorTime returns the processor time of this process.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -72,15 +72,24 @@ func (l layout) sends(rank, step int) int {
 	return (rank - l.starts(0) - step + 2*l.ranks) % l.ranks
 }
 
-// messages returns how many messages a rank sends in an operation.
-func (l layout) messages(rank int) (n int) {
-	for step := range l.steps() {
+// messages returns how many messages a rank sends in each step of an operation.
+func (l layout) messages(rank int) []int {
+	messages := make([]int, l.steps())
+	for step := range messages {
 		chunk := l.sends(rank, step)
 		for slice := range l.slices {
 			if from, to := l.part(chunk, slice); from < to {
-				n++
+				messages[step]++
 			}
 		}
 	}
-	return n
+	return messages
+}
+
+// total returns the sum of some numbers.
+func total(numbers []int) (sum int) {
+	for _, n := range numbers {
+		sum += n
+	}
+	return sum
 }

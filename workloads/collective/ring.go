@@ -52,6 +52,8 @@ type RingConfig struct {
 	// Scatter is set if each rank gets only the chunk of the sum that has its number, at that
 	// chunk's position in Output. The rest of Output then has no defined content.
 	Scatter bool
+	// Steps records the times of the steps. Nil records nothing.
+	Steps *StepLog
 }
 
 // Traffic counts payload bytes.
@@ -129,7 +131,9 @@ func NewRing(config RingConfig) (*Ring, error) {
 		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
 	}
 	r := &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}
-	r.sends, r.receives = l.messages(config.Rank), l.messages(r.prev())
+	received := l.messages(r.prev())
+	config.Steps.add(received...)
+	r.sends, r.receives = total(l.messages(config.Rank)), total(received)
 	r.driver = driver{endpoint: config.Endpoint, rank: r.rank, names: config.Names}
 	return r, nil
 }
@@ -171,6 +175,7 @@ func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
 
 func (r *Ring) begin(mode Mode) {
 	r.current = (r.current + 1) % sequences
+	r.config.Steps.begin()
 	o := &r.run
 	clear(o.seen)
 	r.driver.pending = r.driver.pending[:0]
@@ -306,5 +311,6 @@ func (r *Ring) receive(c transports.Completion) error {
 		// the next rank has this message, and a message is placed once.
 		r.send(step+1, slice)
 	}
+	r.config.Steps.done(step)
 	return nil
 }

@@ -36,7 +36,7 @@ func newWorld(t testing.TB, ranks, count int, open func() transports.Endpoint) *
 		t.Cleanup(func() { e.Close() })
 		w.endpoints = append(w.endpoints, e)
 		configs[i] = RingConfig{Endpoint: e, Rank: i, Ranks: ranks, Input: make([]float32, count),
-			Output: make([]float32, count)}
+			Output: make([]float32, count), Steps: &StepLog{}}
 	}
 	for i := range configs {
 		next := &configs[(i+1)%ranks]

@@ -33,6 +33,8 @@ type RunnerConfig struct {
 	Memory Memory[[]byte]
 	// Handles are the handles of the other ranks' memory, by rank.
 	Handles []Memory[[]byte]
+	// Steps records the times of the steps. Nil records nothing.
+	Steps *StepLog
 }
 
 // Runner performs the operations of a program at one rank. Each slice of the chunks goes through
@@ -55,6 +57,7 @@ type Runner struct {
 	early   []transports.Completion // received messages of the next operation, if messages are eager
 	ahead   ahead
 	run     progress
+	logged  logged
 }
 
 // modeSteps is the part of a runner that depends on the mode. Lists of actions are by slice and
@@ -146,6 +149,7 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 		}
 	}
 	r.link()
+	r.log()
 	for _, mode := range p.modes() {
 		r.prepare(mode)
 	}
@@ -209,6 +213,7 @@ func (r *Runner) failed(mode Mode, err error) error {
 func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	first := r.run.mode == nil
 	r.current = (r.current + 1) % sequences
+	r.config.Steps.begin()
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run
 	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0,
@@ -311,6 +316,7 @@ func (r *Runner) do(i int) {
 		}
 	}
 	r.run.left--
+	r.config.Steps.done(r.logged.taken[step])
 	r.release(i-step, r.behind[step])
 }
 
@@ -348,6 +354,7 @@ func (r *Runner) send(i int, a *action) {
 // sent handles the completion of a message, after which its memory may change.
 func (r *Runner) sent(i int) {
 	step := i % r.steps
+	r.config.Steps.done(r.logged.arrived[step])
 	r.release(i-step, r.run.mode.unsent[step])
 }
 

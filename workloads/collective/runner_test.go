@@ -33,7 +33,7 @@ func newRunners(t testing.TB, p *Program, open func() transports.Endpoint) []*Ru
 			return (to - from) * p.data.Type.Size()
 		}
 		c := RunnerConfig{Endpoint: e, Program: p, Rank: i, Peers: make([]transports.Peer, n),
-			Handles: handles}
+			Handles: handles, Steps: &StepLog{}}
 		c.Memory = Memory[[]byte]{make([]byte, length(schedule.Input)), make([]byte, length(schedule.Output)),
 			make([]byte, p.WorkLen(i)*p.data.Type.Size())}
 		handle := func(b []byte) []byte {

@@ -76,11 +76,15 @@ type Done struct {
 	Waited time.Duration `json:"waited,omitempty"` // the part of Time spent waiting for other ranks
 	// Waits are the times that add up to Waited, short times between them included. They are absent for
 	// several operations, and for ranks that wait in several goroutines.
-	Waits   []Wait             `json:"waits,omitempty"`
-	Wrong   uint64             `json:"wrong"`
-	Short   uint64             `json:"short,omitempty"` // elements that lack the contribution of a rank
-	Before  collective.Traffic `json:"before,omitzero"` // of the untimed operations
-	Traffic collective.Traffic `json:"traffic"`
+	Waits []Wait `json:"waits,omitempty"`
+	// Steps are the steps of the rank's algorithm, if one operation was timed. StepsLeftOut counts parts of
+	// the algorithm whose steps are left out.
+	Steps        []Steps            `json:"steps,omitempty"`
+	StepsLeftOut int                `json:"steps_left_out,omitempty"`
+	Wrong        uint64             `json:"wrong"`
+	Short        uint64             `json:"short,omitempty"` // elements that lack the contribution of a rank
+	Before       collective.Traffic `json:"before,omitzero"` // of the untimed operations
+	Traffic      collective.Traffic `json:"traffic"`
 	// Own is the result of the kind of workload.
 	Own json.RawMessage `json:"own,omitempty"`
 }

@@ -109,6 +109,7 @@ type Process struct {
 	lanes    []*Lane
 	timer    *waitTimer // around the endpoint, if the rank has one endpoint
 	busy     Idleness
+	logs     []namedLog // of the parts of the algorithm
 	// concurrent is set if several goroutines wait, so that busy measures how long the rank waits.
 	concurrent bool
 	// setBusyPoll is SetBusyPoll of the endpoint, or nil if the endpoint has none.

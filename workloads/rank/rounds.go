@@ -77,6 +77,9 @@ func (p *Process) Do(ctx context.Context, join func(size int) (Part, []byte, err
 	size := -1
 	for _, r := range p.Config.Rounds() {
 		if r.Size != size {
+			if size >= 0 {
+				p.logs = nil
+			}
 			var err error
 			if part, output, err = join(r.Size); err != nil {
 				return err
@@ -148,6 +151,9 @@ func (p *Process) round(ctx context.Context, part Part, output []byte, r *Round)
 		done.Waited = p.busy.end()
 	} else if r.Count == 1 {
 		done.Waits = p.timer.log.end()
+	}
+	if r.Timed && r.Count == 1 {
+		done.Steps, done.StepsLeftOut = p.stepsSince(start)
 	}
 	done.Start = start.UnixNano()
 	if p.options.AfterOperation != nil {

@@ -102,6 +102,9 @@ func channelsOf(c *rank.Config) []collective.Channel {
 	return all
 }
 
+// channelName returns the name of the i-th of a rank's channels, or "" if there is only one.
+func channelName(w *rank.Process, i int) string { return rank.Numbered("channel", i, len(w.Lanes())) }
+
 // atOnce does an operation in all lanes at the same time. The calling goroutine must be marked
 // busy. With several lanes, atOnce marks it idle and the goroutine of each lane busy.
 func atOnce[T any](ctx context.Context, busy *rank.Idleness, lanes []T,

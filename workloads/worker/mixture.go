@@ -175,8 +175,8 @@ func (of mixtureWork) exchange(ctx context.Context, w *rank.Process) error {
 	if err != nil {
 		return err
 	}
-	for i, l := range w.Lanes() {
-		if err := m.join(c, of.Phases, l, channelsOf(c)[i], tables[i], words); err != nil {
+	for i := range w.Lanes() {
+		if err := m.join(w, i, of.Phases, tables[i], words); err != nil {
 			return err
 		}
 	}
@@ -190,8 +190,9 @@ func (of mixtureWork) exchange(ctx context.Context, w *rank.Process) error {
 }
 
 // join makes the exchanges of a lane.
-func (m *mixture) join(c *rank.Config, phases []collective.Phase, l *rank.Lane, channel collective.Channel,
-	table []rank.Rendezvous, words [exchanges]collective.Matrix) error {
+func (m *mixture) join(w *rank.Process, lane int, phases []collective.Phase, table []rank.Rendezvous,
+	words [exchanges]collective.Matrix) error {
+	c, l := &w.Config, w.Lanes()[lane]
 	shares, err := l.Share(exchanges)
 	if err != nil {
 		return err
@@ -201,18 +202,20 @@ func (m *mixture) join(c *rank.Config, phases []collective.Phase, l *rank.Lane, 
 	if err != nil {
 		return err
 	}
+	names := [exchanges]string{"dispatch", "combine"}
 	for i := range m.exchanges {
 		config := collective.AllToAllConfig{
 			Endpoint: shares.Of(i),
 			Rank:     c.Rank,
 			Matrix:   words[i],
 			Phases:   phases,
-			Channel:  channel,
+			Channel:  channelsOf(c)[lane],
 			Peers:    peers,
 			Type:     element.Int32,
 			Input:    m.memory[i].input,
 			Output:   m.memory[i].output,
 			Outputs:  make([][]byte, c.Ranks),
+			Steps:    w.LogSteps(names[i], channelName(w, lane)),
 		}
 		for other := range table {
 			if len(table[other].Operations) != exchanges {

@@ -147,16 +147,16 @@ func (c *collectiveConfig) join(w *rank.Process, tables [][]rank.Rendezvous, b [
 	case b[0].program != nil:
 		return c.joinProgram(w, tables, b)
 	}
-	return c.joinRing(w.Lanes()[0], tables[0], b[0])
+	return c.joinRing(w, tables[0], b[0])
 }
 
-func (c *collectiveConfig) joinRing(l *rank.Lane, table []rank.Rendezvous, b buffers) (rank.Part, error) {
-	n := c.Ranks
+func (c *collectiveConfig) joinRing(w *rank.Process, table []rank.Rendezvous, b buffers) (rank.Part, error) {
+	n, l := c.Ranks, w.Lanes()[0]
 	next, prev := (c.Rank+1)%n, (c.Rank+n-1)%n
 	config := collective.RingConfig{
 		Endpoint: l.Endpoint(), Rank: c.Rank, Ranks: n,
 		Input: collective.Floats(b.input), Output: collective.Floats(b.output),
-		NextInput: table[next].Input, NextOutput: table[next].Output,
+		NextInput: table[next].Input, NextOutput: table[next].Output, Steps: w.LogSteps(),
 	}
 	if c.Lossy() {
 		config.Droppable = c.RD.Droppable
@@ -183,7 +183,7 @@ func (c *collectiveConfig) joinAllToAll(w *rank.Process, tables [][]rank.Rendezv
 		config := collective.AllToAllConfig{
 			Endpoint: l.Endpoint(), Rank: c.Rank, Matrix: matrix, Phases: c.Phases,
 			Channel: channelsOf(c.Config)[i], Type: c.Type, Input: b[i].input, Output: b[i].output,
-			Outputs: make([][]byte, c.Ranks),
+			Outputs: make([][]byte, c.Ranks), Steps: w.LogSteps(channelName(w, i)),
 		}
 		for other, of := range tables[i] {
 			config.Outputs[other] = of.Output

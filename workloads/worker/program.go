@@ -30,6 +30,7 @@ func (c *collectiveConfig) joinProgram(w *rank.Process, tables [][]rank.Rendezvo
 			Peers:    make([]transports.Peer, c.Ranks),
 			Memory:   collective.Memory[[]byte]{Input: b[i].input, Output: b[i].output, Work: b[i].work},
 			Handles:  make([]collective.Memory[[]byte], c.Ranks),
+			Steps:    w.LogSteps(channelName(w, i)),
 		}
 		for _, other := range config.Program.Partners(c.Rank) {
 			if config.Peers[other], err = l.AddPeer(tables[i], other); err != nil {

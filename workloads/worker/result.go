@@ -135,18 +135,22 @@ type Spans struct {
 
 // Span is a rank's time in an operation, or in several that were timed together. Waited is the part of it in
 // which the rank had nothing to do until another rank sent something, and Waits are its times, if they are
-// known.
+// known. Steps are the steps of its algorithm, if one operation was timed. StepsLeftOut counts parts of the
+// algorithm whose steps are left out.
 type Span struct {
 	Start        time.Time
 	Took, Waited time.Duration
 	Waits        []rank.Wait
+	Steps        []rank.Steps
+	StepsLeftOut int
 }
 
 // keepSpans keeps the ranks' times of the latest operation, and of the slowest.
 func (r *Result) keepSpans(o *Operation, dones []rank.Done) {
 	r.Last = &Spans{Operation: *o}
 	for _, d := range dones {
-		r.Last.Ranks = append(r.Last.Ranks, Span{time.Unix(0, d.Start), d.Time, d.Waited, d.Waits})
+		r.Last.Ranks = append(r.Last.Ranks, Span{time.Unix(0, d.Start), d.Time, d.Waited, d.Waits,
+			d.Steps, d.StepsLeftOut})
 	}
 	if r.Slowest == nil || o.Time > r.Slowest.Time {
 		r.Slowest = r.Last

@@ -1,0 +1,111 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// stepsTitled is the greatest number of steps in a chart that have elements and titles of their own. Among
+// more steps, the steps of a part of an algorithm are one element, which keeps the page small.
+const stepsTitled = 480 // as many as of rings of 16 ranks
+
+// ends returns the number of ends of steps in the activity.
+func (a *Activity) ends() (count int) {
+	for i := range a.Lanes {
+		for _, s := range a.Lanes[i].Steps {
+			count += len(s.Ends)
+		}
+	}
+	return count
+}
+
+// stepsNote says which steps the activity lacks.
+func (a *Activity) stepsNote() string {
+	each, leftOut := 1, 0
+	for i := range a.Lanes {
+		leftOut = max(leftOut, a.Lanes[i].StepsLeftOut)
+		for _, s := range a.Lanes[i].Steps {
+			each = max(each, s.Each)
+		}
+	}
+	var notes []string
+	if each > 1 {
+		notes = append(notes, fmt.Sprintf("Up to %d steps in succession are drawn as one.", each))
+	}
+	if leftOut > 0 {
+		notes = append(notes, fmt.Sprintf("A rank has up to %s of the algorithm whose steps are not shown.",
+			count(leftOut, "more part")))
+	}
+	return strings.Join(notes, " ")
+}
+
+// stepBars draws the steps of a lane from a height on. Parts of the algorithm that ran side by side are below
+// each other, in rows. titled gives each step an element and a title of its own.
+func (l *Lane) stepBars(x axis, y int, titled bool) (bars []ganttBar, rows int) {
+	var free []float64 // by row, the time from which it is free
+	for i := range l.Steps {
+		s := &l.Steps[i]
+		if len(s.Ends) == 0 {
+			continue
+		}
+		row := slices.IndexFunc(free, func(from float64) bool { return from <= s.Start })
+		if row < 0 {
+			row, free = len(free), append(free, 0)
+		}
+		free[row] = s.Ends[len(s.Ends)-1]
+		add := func(class, text string, start, end float64) {
+			bars = append(bars, ganttBar{Class: class, X: x.place(start), Y: y + row*ganttLane,
+				Width: x.place(end) - x.place(start), Text: text + ": " + fromTo(start, end)})
+		}
+		if titled {
+			for k := range s.Ends {
+				name, start, end := s.Between(k)
+				add([]string{ganttStep, ganttOdd}[k%2], name, start, end)
+			}
+			continue
+		}
+		add(ganttStep, s.longest(), s.Start, free[row])
+		odd := dashedLine{x: x, y: y + row*ganttLane}
+		for k := 1; k < len(s.Ends); k += 2 {
+			odd.add(s.Ends[k-1], s.Ends[k])
+		}
+		bars = append(bars, ganttBar{Class: ganttOdd, Path: odd.String()})
+	}
+	return bars, len(free)
+}
+
+func fromTo(start, end float64) string { return seconds(start) + " to " + seconds(end) }
+
+// dashedLine is the path of a dashed line in the middle of a row whose height is y. The width of the line
+// makes the dashes bars. Their ends are rounded to whole units, which keeps the page small.
+type dashedLine struct {
+	outline
+	x  axis
+	y  int
+	at float64 // the end of the latest dash
+}
+
+// add adds a dash between two values.
+func (d *dashedLine) add(from, to float64) {
+	start, end := math.Round(d.x.place(from)), math.Round(d.x.place(to))
+	if d.Len() == 0 {
+		d.to("M", start, float64(d.y+(ganttLane-1)/2))
+	} else {
+		d.to("m", start-d.at, 0)
+	}
+	d.to("h", end-start)
+	d.at = end
+}
+
+// longest describes the longest of the steps.
+func (s *RankSteps) longest() string {
+	name, from, to := s.Between(0)
+	for i := range s.Ends {
+		if of, start, end := s.Between(i); end-start > to-from {
+			name, from, to = of, start, end
+		}
+	}
+	return fmt.Sprintf("the longest is %s (%s); %s", name, fromTo(from, to), count(s.Count, "step"))
+}

@@ -1,0 +1,121 @@
+package collective
+
+import (
+	"time"
+
+	"railbed/plan/schedule"
+)
+
+// StepLog records when the steps of an operation ended at a rank. The steps are:
+//
+//   - of a Ring of n ranks, the n-1 steps of a reduce-scatter and the n-1 of an all-gather
+//   - of an AllToAll, its phases
+//   - of a Runner, for each thread of the rank, each group of sends with the receives that follow them
+//
+// A step ends when the rank has taken the step's last message. A step that only sends ends when its last
+// message has arrived at the receiver. The slices of a message pass through the steps as a pipeline, so
+// steps overlap. A StepLog counts a step as begun when the step before it ended. So the time between two ends
+// is the time by which a step delayed the rank.
+//
+// The zero StepLog can be given to one Ring, AllToAll or Runner, which calls it for each message without
+// allocating. A nil StepLog records nothing. A StepLog is not safe for concurrent use.
+type StepLog struct {
+	threads [][2]int // the first step of each thread, and the step behind its last
+	parts   []int    // by step, the parts that it has
+	left    []int    // by step, the parts that are not done
+	began   time.Time
+	ends    []time.Duration // by step, after began
+}
+
+// add adds the steps of a thread. parts are the numbers of their parts.
+func (l *StepLog) add(parts ...int) {
+	if l == nil || len(parts) == 0 {
+		return
+	}
+	first := len(l.parts)
+	l.parts = append(l.parts, parts...)
+	l.threads = append(l.threads, [2]int{first, len(l.parts)})
+	l.left, l.ends = make([]int, len(l.parts)), make([]time.Duration, len(l.parts))
+}
+
+// begin starts an operation.
+func (l *StepLog) begin() {
+	if l == nil {
+		return
+	}
+	copy(l.left, l.parts)
+	clear(l.ends)
+	l.began = time.Now()
+}
+
+// done counts a part of a step that is done. It ignores a negative step.
+func (l *StepLog) done(step int) {
+	if l == nil || step < 0 {
+		return
+	}
+	if l.left[step]--; l.left[step] == 0 {
+		l.ends[step] = time.Since(l.began)
+	}
+}
+
+// Began returns when the latest operation began. It is the zero Time if there was no operation.
+func (l *StepLog) Began() time.Time { return l.began }
+
+// Ends returns when the steps of the latest operation ended, after Began, by thread. Threads run side by
+// side. The ends of a thread never decrease. A step without a part ends with the step before it.
+func (l *StepLog) Ends() [][]time.Duration {
+	all := make([][]time.Duration, len(l.threads))
+	for i, t := range l.threads {
+		var latest time.Duration
+		for _, end := range l.ends[t[0]:t[1]] {
+			latest = max(latest, end)
+			all[i] = append(all[i], latest)
+		}
+	}
+	return all
+}
+
+// logged maps the steps of a rank's schedule to the steps of a StepLog. taken is the step that has a part
+// done when an action of a schedule's step is, and arrived when its message has arrived. Both are -1 for
+// none.
+type logged struct{ taken, arrived []int }
+
+// log adds the rank's steps to the runner's log.
+func (r *Runner) log() {
+	all := 0
+	for _, t := range r.config.Program.schedule.Ranks[r.config.Rank] {
+		numbers, sends := groups(t.Steps)
+		parts := make([]int, len(sends))
+		for i, group := range numbers {
+			taken, arrived := -1, -1
+			switch {
+			case t.Steps[i].Op != schedule.Send:
+				taken = all + group
+			case sends[group]:
+				arrived = all + group
+			}
+			if taken >= 0 || arrived >= 0 {
+				parts[group] += r.config.Program.slices
+			}
+			r.logged.taken = append(r.logged.taken, taken)
+			r.logged.arrived = append(r.logged.arrived, arrived)
+		}
+		all += len(parts)
+		r.config.Steps.add(parts...)
+	}
+}
+
+// groups numbers the groups of a thread's steps. A group ends before a send that follows a receive. sends
+// tells by group whether it receives nothing.
+func groups(steps []schedule.Step) (numbers []int, sends []bool) {
+	for i := range steps {
+		if len(sends) == 0 || steps[i].Op == schedule.Send && !sends[len(sends)-1] {
+			sends = append(sends, true)
+		}
+		if takes(&steps[i]) {
+			sends[len(sends)-1] = false
+		}
+		numbers = append(numbers, len(sends)-1)
+	}
+	return numbers, sends
+}
