@@ -32,11 +32,10 @@ type Loaded struct {
 // Load makes the counters of a fault. The error is a *verdict.UnsupportedError if the kernel does not let
 // this process load programs.
 func Load(f *Fault) (*Loaded, error) {
-	// Kernels before 5.11 count maps and programs as locked memory.
+	// Kernels before 5.11 count maps and programs as locked memory. Without the right to raise the limit they
+	// refuse the map, and newer kernels do not.
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited); err != nil {
-		return nil, refused(fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err))
-	}
+	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited)
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: "railbed_fault", Type: ebpf.Array, KeySize: 4,
 		ValueSize: countBytes, MaxEntries: 1, Key: word, Value: countsType()})
 	if err != nil {
