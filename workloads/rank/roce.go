@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -52,10 +53,26 @@ func openRoCE(c *Config) (endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return roceEndpoint{e}, nil
+	loss, err := e.AcceptLoss()
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return roceEndpoint{e, loss}, nil
 }
 
-type roceEndpoint struct{ *roce.Endpoint }
+type roceEndpoint struct {
+	*roce.Endpoint
+	loss net.Listener // for faults
+}
+
+// Close implements transports.Endpoint.
+func (e roceEndpoint) Close() error {
+	err := e.loss.Close()
+	if errors.Is(err, net.ErrClosed) { // Close is idempotent
+		err = nil
+	}
+	return errors.Join(err, e.Endpoint.Close())
+}
 
 // account implements endpoint. As for rd, it counts the payload, each byte once. Packets carry the
 // number of their destination queue pair.
