@@ -184,8 +184,9 @@ func TestFaultsThatNoProgramMakes(t *testing.T) {
 			"field",
 		"{where: h0, match: vlan.id == 3, drop: {}}": ":4:31: invalid value: column 1: vlan.id is not " +
 			"readable",
-		"{where: h0, delay: {by: 1ms}}":  ":4:24: delay needs soft switches",
-		"{where: h0, drop: {flows: 1%}}": ":4:38: a share of flows needs soft switches",
+		"{where: h0, delay: {by: 1ms}}":               ":4:24: delay needs soft switches",
+		"{where: h0, drop: {flows: 1%}}":              ":4:38: a share of flows needs soft switches",
+		"{where: h0, drop: {nth: [5], per: message}}": ":4:46: a fault of messages needs soft switches",
 	} {
 		text := twoHostsOn("cli-fault-wrong", "bridge") + "steps:\n  - fault: " + fault + "\n"
 		if got := do(t, "validate", writeFile(t, text)); got.code != verdict.ExitUsage ||

@@ -121,6 +121,7 @@ func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
 	for _, n := range p.Nodes {
 		settings := settingsOf(map[string]any{
 			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "slowed": n.Slowed,
+			"squeezed":  n.Squeezed,
 			"memory":    n.Memory,
 			"nic-queue": n.NICQueue, "sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
 			"management": n.Management,

@@ -177,19 +177,7 @@ func (c *compiler) checkFault(path string, f *spec.Fault) {
 			w.name(path+".where", f.Where, "node", w.nodes)
 		}
 		c.problems = append(c.problems, w.problems...)
-		for i := range c.plan.Nodes {
-			n := &c.plan.Nodes[i]
-			if f.Slow != nil && c.plan.FaultNode(f, n.Name) {
-				if n.Slowed = true; n.Container != nil {
-					c.wrong(path+".where", "want nodes of another runtime",
-						"%s is a container, whose engine limits its processor time", n.Name)
-				}
-			}
-			if n.Runtime == spec.CNI && c.plan.FaultNode(f, n.Name) {
-				c.wrong(path+".where", "want nodes of another runtime",
-					"%s has no programs of its own: its containers are of another runtime", n.Name)
-			}
-		}
+		c.checkNodeFault(path, f)
 		return
 	}
 	if f.Where == "" && f.Partition == nil {
@@ -223,6 +211,11 @@ func (c *compiler) harm(path string, f *spec.Fault) {
 	case !pick.Flows.IsZero():
 		c.wrong(path+"."+key+".flows", "take share:, or fabric: {switch: {kind: soft}}",
 			"a share of flows needs soft switches")
+		return
+	}
+	if pick.Per == spec.PickMessages {
+		c.wrong(path+"."+key+".per", "take fabric: {switch: {kind: soft}}, or remove per:",
+			"a fault of messages needs soft switches")
 		return
 	}
 	c.require(ProgramsFeature, "fault "+f.Name+" acts at kernel links or switches", path)

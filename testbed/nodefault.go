@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"railbed/internal/units"
+	"railbed/nodes/cgroup"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
 )
@@ -44,6 +46,26 @@ func (t *Testbed) Slow(ctx context.Context, node string, cpu float64) error {
 	return t.call(ctx, http.MethodPost, "/v1/slow", supervisor.SlowRequest{Node: node, CPU: cpu}, nil)
 }
 
+// LimitMemory limits the memory of a node's programs, or restores the file's limit with 0. A fault of the
+// file must limit the node's memory, because only such nodes have a control group. LimitMemory returns what
+// limits of the node's memory did before the change.
+func (t *Testbed) LimitMemory(ctx context.Context, node string, limit units.Bytes) (
+	cgroup.MemoryEvents, error) {
+	return t.memory(ctx, supervisor.MemoryRequest{Node: node, Limit: &limit})
+}
+
+// MemoryEvents returns what limits of a node's memory did so far. As for LimitMemory, a fault of the file
+// must limit the node's memory.
+func (t *Testbed) MemoryEvents(ctx context.Context, node string) (cgroup.MemoryEvents, error) {
+	return t.memory(ctx, supervisor.MemoryRequest{Node: node})
+}
+
+func (t *Testbed) memory(ctx context.Context, request supervisor.MemoryRequest) (
+	events cgroup.MemoryEvents, err error) {
+	err = t.call(ctx, http.MethodPost, "/v1/memory", request, &events)
+	return events, err
+}
+
 // Resume continues programs of a node after Hang.
 func (t *Testbed) Resume(ctx context.Context, node string, which Programs) error {
 	_, err := t.signal(ctx, node, which, syscall.SIGCONT)
@@ -53,27 +75,61 @@ func (t *Testbed) Resume(ctx context.Context, node string, which Programs) error
 // signal signals processes of a node and returns their number. A process inside the node sends the signals.
 func (t *Testbed) signal(ctx context.Context, node string, which Programs, signal syscall.Signal) (
 	processes int, err error) {
-	n := t.Node(node)
-	if n.Plan() == nil {
-		return 0, fmt.Errorf("node %q: %w", node, ErrNoSuchObject)
+	outside, err := t.outsideOf(node)
+	if err != nil {
+		return 0, err
 	}
-	outside := "" // a virtual machine has its own kernel, so there is no namespace to compare with
-	if n.Plan().Runtime != spec.VM {
-		if outside, err = pidNamespace(); err != nil {
-			return 0, err
-		}
-	}
-	var printed bytes.Buffer
 	rank := ""
 	if which.Rank != nil {
 		rank = strconv.Itoa(*which.Rank)
 	}
-	cmd := n.Part(ctx, signalPart, strconv.Itoa(int(signal)), outside, which.Name, rank)
+	count, err := t.within(ctx, node, signalPart, strconv.Itoa(int(signal)), outside, which.Name, rank)
+	if err != nil {
+		return 0, fmt.Errorf("signal the programs of %s: %w", node, err)
+	}
+	return int(count), nil
+}
+
+// outsideOf identifies the PID namespace of this process, for inNode. For a virtual machine it is empty.
+func (t *Testbed) outsideOf(node string) (string, error) {
+	if n := t.Node(node).Plan(); n != nil && n.Runtime == spec.VM {
+		return "", nil
+	}
+	return pidNamespace()
+}
+
+// inNode returns an error if this process is not in a node. outside is the PID namespace of the process that
+// started it in the node, or empty for a virtual machine, which has its own kernel and so no such namespace.
+func inNode(outside string) error {
+	// The parent is outside, so it has no number here. In a virtual machine it is the guest's agent.
+	parent := os.Getppid()
+	switch {
+	case outside == "" && parent != 1:
+		return fmt.Errorf("the parent is process %d, and not the first process of a virtual machine", parent)
+	case outside == "":
+		return nil
+	case parent > 1:
+		return fmt.Errorf("the parent, process %d, is in the node's PID namespace", parent)
+	}
+	if own, err := pidNamespace(); err != nil || own == outside {
+		return fmt.Errorf("the node has no PID namespace of its own: %s, %v", own, err)
+	}
+	return nil
+}
+
+// within runs a part of the executable in a node, and returns the number that the part prints.
+func (t *Testbed) within(ctx context.Context, node, part string, args ...string) (number int64, err error) {
+	n := t.Node(node)
+	if n.Plan() == nil {
+		return 0, fmt.Errorf("node %q: %w", node, ErrNoSuchObject)
+	}
+	var printed bytes.Buffer
+	cmd := n.Part(ctx, part, args...)
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	if err := cmd.Run(); err != nil {
-		return 0, fmt.Errorf("signal the programs of %s: %w: %s", node, err, bytes.TrimSpace(printed.Bytes()))
+		return 0, fmt.Errorf("%w: %s", err, bytes.TrimSpace(printed.Bytes()))
 	}
-	return strconv.Atoi(string(bytes.TrimSpace(printed.Bytes())))
+	return strconv.ParseInt(string(bytes.TrimSpace(printed.Bytes())), 10, 64)
 }
 
 // signalPart is the name of the part of the executable that signals processes of a node.
@@ -97,12 +153,8 @@ func signalMain(args []string) int {
 	if err != nil {
 		return fail("signal %q: want a number", args[0])
 	}
-	// The parent is outside, so it has no number here. In a virtual machine it is the guest's agent.
-	if args[1] != "" && os.Getppid() > 1 {
-		return fail("the parent, process %d, is in the node's PID namespace", os.Getppid())
-	}
-	if own, err := pidNamespace(); err != nil || own == args[1] {
-		return fail("the node has no PID namespace of its own: %s, %v", own, err)
+	if err := inNode(args[1]); err != nil {
+		return fail("%v", err)
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

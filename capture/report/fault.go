@@ -16,23 +16,25 @@ type Fault struct {
 	// fault is on time to the nanosecond, by the clock that delivers packets.
 	Late float64 `json:"late"`
 	// Matched is the number of packets that matched at all places. Hit is the number of packets on which the
-	// fault acted. For a crash or hang, Matched is the number of nodes, and Hit the number of processes that
-	// were killed or stopped.
+	// fault acted. For a fault of nodes, Matched is the number of nodes. Hit is then the number of processes
+	// that a crash or hang killed or stopped, of queue pairs that were lost, or of nodes for other faults.
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
 	// Joined is the number of matches at kernel links that were several packets of a connection in one.
 	// Refused is the number of packets there that the kernel did not let the fault change.
 	Joined  uint64 `json:"joined,omitempty"`
 	Refused uint64 `json:"refused,omitempty"`
-	// Places are the ports at which packets matched, or the nodes of a crash or hang.
+	// Places are the ports at which packets matched, or the nodes of a fault of nodes.
 	Places []FaultPlace `json:"places"`
 }
 
-// FaultPlace is a port at which packets matched a fault, or a node that crashed or hung.
+// FaultPlace is a port at which packets matched a fault, or a node that the fault met.
 type FaultPlace struct {
 	Port    string `json:"port"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
+	// Killed is the number of processes of the node that were killed because they had too little memory.
+	Killed uint64 `json:"killed,omitempty"`
 }
 
 // faultPlacesShown is the most places that a table lists for a fault.
@@ -42,7 +44,11 @@ const faultPlacesShown = 4
 func (f Fault) At() string {
 	var all []string
 	for _, at := range f.Places[:min(len(f.Places), faultPlacesShown)] {
-		all = append(all, fmt.Sprintf("%s %d of %d", at.Port, at.Hit, at.Matched))
+		text := fmt.Sprintf("%s %d of %d", at.Port, at.Hit, at.Matched)
+		if at.Killed > 0 {
+			text += fmt.Sprintf(" (processes killed: %d)", at.Killed)
+		}
+		all = append(all, text)
 	}
 	if more := len(f.Places) - faultPlacesShown; more > 0 {
 		all = append(all, fmt.Sprintf("%d more", more))

@@ -75,6 +75,10 @@ func compile(f *spec.Fault, match string) (*Fault, error) {
 		return nil, errors.New("flows: is not possible at a kernel link or switch, whose programs know no " +
 			"flows; use share:, or soft switches (kind: soft)")
 	}
+	if pick.Per == spec.PickMessages {
+		return nil, errors.New("per: message is not possible at a kernel link or switch, whose programs " +
+			"know no messages; use soft switches (kind: soft)")
+	}
 	if len(pick.Nth) > maxNth {
 		return nil, fmt.Errorf("nth lists %d packets; want at most %d at a kernel link or switch",
 			len(pick.Nth), maxNth)

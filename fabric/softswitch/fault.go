@@ -52,7 +52,8 @@ type faultPlace struct {
 	port         *port
 	seed         uint64
 	matched, hit uint64
-	downed       bool // a reboot has taken the port's link down
+	messages     *messages // with per: message
+	downed       bool      // a reboot has taken the port's link down
 }
 
 // of returns the port's faults that act where this one does.
@@ -87,7 +88,7 @@ func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 			return fmt.Errorf("add fault %s: no soft switch or emulated NIC has the port %s:%s", f.Name,
 				end.Node, end.Port)
 		}
-		made.places = append(made.places, &faultPlace{fault: made, port: one,
+		made.places = append(made.places, &faultPlace{fault: made, port: one, messages: made.newMessages(),
 			seed: draw.Seed(e.plan.Seed, "fault", f.Name, one.name)})
 	}
 	e.faults.names = append(e.faults.names, f.Name)
@@ -108,12 +109,20 @@ func (e *Engine) again(f *fault) error {
 	f.earlier = f.state(e.now)
 	f.began, f.until = e.now, e.now.Add(time.Duration(f.For))
 	for _, at := range f.places {
-		at.matched, at.hit = 0, 0
+		at.matched, at.hit, at.messages = 0, 0, f.newMessages()
 	}
 	if f.Reboot {
 		return e.reboot(f)
 	}
 	return nil
+}
+
+// newMessages returns what counts the messages at a port, or nil if the fault counts packets.
+func (f *fault) newMessages() *messages {
+	if f.pick.Per != spec.PickMessages {
+		return nil
+	}
+	return new(messages)
 }
 
 // newFault returns a fault without places.
@@ -241,11 +250,20 @@ func (p *port) harm(one *packet.Packet) (h harm) {
 // hits counts a packet that matches, and acts on it if the fault picks it. It reports whether it acted.
 func (at *faultPlace) hits(one *packet.Packet, h *harm) bool {
 	e := at.port.engine
-	if e.now >= at.until || !e.faults.matches(at.filter, one) {
+	if e.now >= at.until {
+		return false
+	}
+	matches := e.faults.matches(at.filter, one)
+	number := at.matched + 1
+	if at.messages != nil {
+		number = at.messages.numberOf(one, matches)
+		matches = number > 0
+	}
+	if !matches {
 		return false
 	}
 	at.matched++
-	if !at.picks(one) || !at.effect.on(at, one, h) {
+	if !at.picks(one, number) || !at.effect.on(at, one, h) {
 		return false
 	}
 	at.hit++
@@ -269,14 +287,17 @@ func (f *faults) show(one *packet.Packet) *display.Packet {
 	return &f.shown
 }
 
-// picks reports whether the fault picks a packet that matched. The packet is already counted in matched.
-func (at *faultPlace) picks(one *packet.Packet) bool {
+// picks reports whether the fault picks a packet that matched, by its number or that of its message. The
+// packet is already counted in matched.
+func (at *faultPlace) picks(one *packet.Packet, number uint64) bool {
 	switch {
 	case len(at.pick.Nth) > 0:
-		_, found := slices.BinarySearch(at.pick.Nth, int(at.matched))
+		_, found := slices.BinarySearch(at.pick.Nth, int(number))
 		return found
 	case at.pick.Every > 0:
-		return at.matched%uint64(at.pick.Every) == 0
+		return number%uint64(at.pick.Every) == 0
+	case !at.pick.Share.IsZero() && at.messages != nil:
+		return at.chance.Happens(draw.Nth(draw.Nth(at.seed, number), draw.FaultHit))
 	case !at.pick.Share.IsZero():
 		return at.chance.Happens(at.drawn(one, draw.FaultHit))
 	case !at.pick.Flows.IsZero():

@@ -31,9 +31,12 @@ const cpuPeriod = 100_000
 type Limits struct {
 	CPU    float64 // cores
 	Memory units.Bytes
-	// Adjustable is set if SetCPU may be called.
-	Adjustable bool
+	// AdjustCPU is set if SetCPU may be called, and AdjustMemory if SetMemory may be called.
+	AdjustCPU, AdjustMemory bool
 }
+
+func (l Limits) ofCPU() bool    { return l.CPU > 0 || l.AdjustCPU }
+func (l Limits) ofMemory() bool { return l.Memory > 0 || l.AdjustMemory }
 
 // Group is the control group of one node. A nil Group is no limit. It is safe for concurrent use.
 type Group struct {
@@ -41,6 +44,8 @@ type Group struct {
 	// dirs are the node's directories: one in version 2, one for each controller in version 1.
 	dirs    []string
 	unified *os.File // the directory in version 2, else nil
+
+	memory adjusted
 }
 
 // Plan determines the place of the node's group, and makes nothing. Without limits it returns nil.
@@ -50,10 +55,10 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 		return nil, nil
 	}
 	var controllers []string
-	if limits.CPU > 0 || limits.Adjustable {
+	if limits.ofCPU() {
 		controllers = append(controllers, "cpu")
 	}
-	if limits.Memory > 0 {
+	if limits.ofMemory() {
 		controllers = append(controllers, "memory")
 	}
 	g := &Group{limits: limits}
@@ -80,8 +85,8 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 func unsupported(err error) error {
 	return &verdict.UnsupportedError{
 		Feature: "cgroup limits", Reason: err.Error(),
-		Remedy: "run as root on a host with the cpu and memory controllers, or leave cpu and memory out of " +
-			"the file",
+		Remedy: "run as root on a host with the cpu and memory controllers, or leave cpu and memory of " +
+			"nodes, and the faults slow and memory, out of the file",
 	}
 }
 
@@ -151,10 +156,10 @@ func isV1(dir string) bool {
 func (g *Group) setUnified() error {
 	dir := g.dirs[0]
 	enable := []string{}
-	if g.limits.CPU > 0 || g.limits.Adjustable {
+	if g.limits.ofCPU() {
 		enable = append(enable, "+cpu")
 	}
-	if g.limits.Memory > 0 {
+	if g.limits.ofMemory() {
 		enable = append(enable, "+memory")
 	}
 	testbed := filepath.Dir(dir)
@@ -170,8 +175,8 @@ func (g *Group) setUnified() error {
 			return err
 		}
 	}
-	if g.limits.Memory > 0 {
-		if err := set(dir, "memory.max", pages(g.limits.Memory)); err != nil {
+	if g.limits.ofMemory() {
+		if err := g.SetMemory(0); err != nil {
 			return err
 		}
 	}
@@ -184,8 +189,8 @@ func (g *Group) setUnified() error {
 }
 
 func (g *Group) setV1(dir string) error {
-	if strings.HasPrefix(dir, filepath.Join(root, "memory")) {
-		return set(dir, "memory.limit_in_bytes", pages(g.limits.Memory))
+	if dir == g.dirOf("memory") {
+		return g.SetMemory(0)
 	}
 	if err := set(dir, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)); err != nil {
 		return err
@@ -262,7 +267,7 @@ func (g *Group) Descriptor() (fd int, use bool) {
 // Throttled returns the time in which the limit of processor time held the node's programs back, summed over
 // the processors.
 func (g *Group) Throttled() (time.Duration, error) {
-	if g == nil || g.limits.CPU == 0 && !g.limits.Adjustable {
+	if g == nil || !g.limits.ofCPU() {
 		return 0, nil
 	}
 	text, err := os.ReadFile(filepath.Join(g.dirs[0], "cpu.stat")) // the processor's group is the first

@@ -11,8 +11,8 @@ import (
 	"railbed/internal/units"
 )
 
-// Fault is a packet fault, a partition of nodes, or a crash or hang of nodes. Exactly one of its actions is
-// set.
+// Fault is a packet fault, a partition of nodes, or a fault of nodes or switches. Exactly one of its actions
+// is set.
 //
 // At soft switches, faults of packets act after a packet has left its queue at a port, so that a dropped
 // packet takes its transmission time, too. The link's own loss and other settings apply after the faults. At
@@ -31,8 +31,8 @@ type Fault struct {
 	//   - a node or a switch, for all its ports.
 	//   - "all", "nics" or "switches".
 	//
-	// For crash and hang it is the name of a node, or a glob of names, and for reboot that of a soft switch.
-	// A partition has no place. With rank it may be missing.
+	// For a fault of nodes it is the name of a node, or a glob of names, and for reboot that of a soft
+	// switch. A partition has no place. With rank it may be missing.
 	Where string `yaml:"where,omitempty" json:"where,omitempty"`
 	// Match is a display filter for the packets, as for `railbed decode -Y`. It can use only fields of the
 	// packet's own bytes. Default: all packets.
@@ -82,6 +82,16 @@ type Fault struct {
 	Hang bool `yaml:"hang,omitempty" json:"hang,omitempty"`
 	// Slow limits the processor time of nodes. It needs root.
 	Slow *FaultSlow `yaml:"slow,omitempty" json:"slow,omitempty"`
+	// Memory is the most memory that the programs of each node may use together, with the files in the node's
+	// /tmp. If they use more, the kernel takes back what it can, and then kills programs. It needs root.
+	Memory *units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
+	// Clock changes the wall clock of virtual machines. Other nodes have the host's.
+	Clock *FaultClock `yaml:"clock,omitempty" json:"clock,omitempty"`
+	// Disk is full. It leaves no room in the nodes' /tmp, where stacks have their data.
+	Disk string `yaml:"disk,omitempty" json:"disk,omitempty" jsonschema:"enum=full"`
+	// QueuePairs is lost. It breaks the queue pairs of the nodes' ranks over roce, as a reset of the NICs
+	// does.
+	QueuePairs string `yaml:"queue-pairs,omitempty" json:"queue_pairs,omitempty" jsonschema:"enum=lost"`
 	// For is how long the fault lasts, in the testbed's time. Default: until the end of the run.
 	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`
 }
@@ -106,13 +116,17 @@ const (
 	FaultCrashes    = "crash"
 	FaultHangs      = "hang"
 	FaultSlows      = "slow"
+	FaultSqueezes   = "memory"
+	FaultClocks     = "clock"
+	FaultFills      = "disk"
+	FaultLosesPairs = "queue-pairs"
 )
 
 // FaultActions are the keys of all actions.
 var FaultActions = []string{FaultDrops, FaultDelays, FaultDuplicates, FaultCorrupts, FaultTruncates,
 	FaultMarks, FaultReorders, FaultRewrites, FaultTrims, FaultLimits, FaultMirrors, FaultMisroutes,
-	FaultPauses, FaultPartitions, FaultReboots, FaultCrashes, FaultHangs,
-	FaultSlows}
+	FaultPauses, FaultPartitions, FaultReboots, FaultCrashes, FaultHangs, FaultSlows, FaultSqueezes,
+	FaultClocks, FaultFills, FaultLosesPairs}
 
 // MaxFaultName is the length of the longest name of a fault.
 const MaxFaultName = 24
@@ -156,6 +170,10 @@ func (f *Fault) action() (string, faultAction) {
 		{f.Crash, FaultCrashes, nil},
 		{f.Hang, FaultHangs, nil},
 		{f.Slow != nil, FaultSlows, nil},
+		{f.Memory != nil, FaultSqueezes, nil},
+		{f.Clock != nil, FaultClocks, nil},
+		{f.Disk != "", FaultFills, nil},
+		{f.QueuePairs != "", FaultLosesPairs, nil},
 	} {
 		if one.given {
 			return one.key, one.action
@@ -163,12 +181,6 @@ func (f *Fault) action() (string, faultAction) {
 	}
 	return "", nil
 }
-
-// OfNodes reports whether the fault is a crash, a hang or a slowdown, of nodes or of some of their programs.
-func (f *Fault) OfNodes() bool { return f.Crash || f.Hang || f.Slow != nil }
-
-// OfPrograms reports whether the fault is a crash or a hang of some programs.
-func (f *Fault) OfPrograms() bool { return f.Program != "" || f.Rank != nil }
 
 // whole reports whether the fault is one of whole nodes or switches.
 func (f *Fault) whole() bool { return f.OfNodes() || f.Reboot }
@@ -184,10 +196,7 @@ func (f *Fault) String() string {
 	for _, set := range f.Partition {
 		sets = append(sets, strings.Join(set, ", "))
 	}
-	if f.Slow != nil {
-		words = append(words, fmt.Sprintf("to %g CPUs", f.Slow.CPU))
-	}
-	words = append(words, strings.Join(sets, " | "), f.Program)
+	words = append(words, f.nodeWords(), strings.Join(sets, " | "), f.Program)
 	if f.Rank != nil {
 		words = append(words, fmt.Sprintf("rank %d", *f.Rank))
 	}
@@ -246,9 +255,7 @@ func (f *Fault) check(c *checker, at string, index int) {
 	if f.Reboot && f.For == 0 && !c.known(at+".for") {
 		c.report(at, "a reboot without for", "add for: with the time that the switch is down, such as 200ms")
 	}
-	if f.Slow != nil && f.Slow.CPU != 0 && f.Slow.CPU < minSlowCPU {
-		c.report(at+".slow.cpu", fmt.Sprintf("cpu is %g", f.Slow.CPU), "want a number of cores from 0.01")
-	}
+	f.checkNodes(c, at)
 	c.positive(at+".for", uint64(f.For), "for is 0", "want a duration such as 200ms, or remove the key")
 }
 

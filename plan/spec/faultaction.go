@@ -16,8 +16,8 @@ type faultAction interface {
 	check(c *checker, at string)
 }
 
-// Pick selects some of the packets that match. At most one key is set. Without a key, all packets that match
-// are hit. Each port counts the packets that match, from 1.
+// Pick selects some of the packets that match. At most one of nth, every, share and flows is set. Without
+// them, all packets that match are hit. Each port counts the packets that match, from 1.
 type Pick struct {
 	// Nth lists the packets to hit, in ascending order.
 	Nth []int `yaml:"nth,omitempty" json:"nth,omitempty"`
@@ -28,7 +28,16 @@ type Pick struct {
 	// Flows is the probability with which a flow is hit, with all its packets and at all ports of the fault.
 	// The draws depend on the file's seed.
 	Flows units.Ratio `yaml:"flows,omitempty" json:"flows,omitzero"`
+	// Per is packet or message. Default packet.
+	//
+	// With message, nth, every and share select messages of reliable datagrams and of connected queue pairs.
+	// A message counts from its first packet that matches. The fault hits this packet and all later packets
+	// of the message, except those that are sent again. It needs soft switches.
+	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=packet,enum=message"`
 }
+
+// PickMessages is the value of Pick.Per for messages.
+const PickMessages = "message"
 
 // FaultDelay delays packets.
 type FaultDelay struct {
@@ -127,15 +136,6 @@ type FaultPause struct {
 	Pick   `yaml:",inline"`
 }
 
-// FaultSlow slows nodes.
-type FaultSlow struct {
-	// CPU is the number of cores whose time the programs of each node share, such as 0.1.
-	CPU float64 `yaml:"cpu" json:"cpu" jsonschema:"maximum=4096"`
-}
-
-// minSlowCPU is the smallest limit: the kernel grants at least 1 ms of each 100 ms.
-const minSlowCPU = 0.01
-
 // Limits and defaults of actions.
 const (
 	// ethernetLen is the length of an Ethernet header, which a frame keeps.
@@ -157,6 +157,14 @@ func (Pick) words() string { return "" }
 
 // selection are the packets that are picked, for people.
 func (p Pick) selection() string {
+	per := ""
+	if p.Per == PickMessages {
+		per = " messages"
+	}
+	return p.selected() + per
+}
+
+func (p Pick) selected() string {
 	switch {
 	case len(p.Nth) > 0:
 		return "nth " + strings.ReplaceAll(strings.Trim(fmt.Sprint(p.Nth), "[]"), " ", ", ")
@@ -260,6 +268,10 @@ func (c *checker) pick(at string, p Pick) {
 	if given := set(p, []string{"nth", "every", "share", "flows"}); len(given) > 1 {
 		c.reportKey(joined(at, given[1]), fmt.Sprintf("%s has %s", at, strings.Join(given, " and ")),
 			"want at most one of nth, every, share and flows")
+	}
+	if p.Per == PickMessages && len(p.Nth) == 0 && p.Every == 0 && p.Share.IsZero() {
+		c.report(at+".per", "per: message without a number of messages",
+			"add nth, every or share, or remove per:")
 	}
 	if len(p.Nth) > maxNth {
 		c.report(at+".nth", fmt.Sprintf("%d packets", len(p.Nth)), fmt.Sprintf("want at most %d", maxNth))

@@ -130,6 +130,10 @@ func exampleOf(t reflect.Type) string {
 		return "a share such as 0.1%"
 	case reflect.TypeFor[units.Factor]():
 		return "a number such as 0.5"
+	case reflect.TypeFor[units.Offset]():
+		return "a time such as 10s or -10s"
+	case reflect.TypeFor[units.Drift]():
+		return "a drift such as 100ppm or -100ppm"
 	}
 	switch t.Kind() {
 	case reflect.Float64:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,16 +17,15 @@ import (
 	"railbed/testbed"
 )
 
-// faultStep begins a fault. The fabric ends packet faults and partitions by itself. The step ends a crash or
-// hang.
+// faultStep begins a fault. The fabric ends packet faults and partitions by itself. The step ends a fault of
+// nodes.
 type faultStep struct {
 	stepFrame
-	spec    *spec.Fault
-	testbed *testbed.Testbed              // once the step is done
-	nodes   []string                      // These crashed, hung or are slow.
-	restore []func(context.Context) error // This takes the links of crashed nodes up again.
-	took    time.Duration                 // It was in force after this real time.
-	row     report.Fault                  // This is the row of a fault of nodes or their programs.
+	spec  *spec.Fault
+	nodes []string      // at which a fault of nodes is in force
+	kind  nodeFault     // of a fault of nodes, once the step is done
+	took  time.Duration // It was in force after this real time.
+	row   report.Fault  // This is the row of a fault of nodes or their programs.
 }
 
 // fault makes the step. It reports an invalid filter.
@@ -62,87 +60,28 @@ func (f *faultStep) object() string {
 func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout }
 
 func (f *faultStep) do(ctx context.Context, s *session) error {
-	f.testbed, f.nodes, f.restore = s.testbed, nil, nil
+	f.nodes = nil
 	began := time.Now()
 	defer func() { f.took = max(f.took, time.Since(began)) }()
 	if !f.spec.OfNodes() {
 		s.keepHarm(harmOf(f.spec, nil, s.dilation().Wait))
 		return s.testbed.AddFault(ctx, *f.spec)
 	}
-	for _, n := range s.plan.Nodes {
-		if s.plan.FaultNode(f.spec, n.Name) {
-			f.nodes = append(f.nodes, n.Name)
-		}
-	}
-	s.keepHarm(harmOf(f.spec, f.nodes, s.dilation().Wait)) // before other steps fail because of it
-	for i, name := range f.nodes {
-		processes, err := f.harm(ctx, s, name)
-		if err != nil {
-			return err
-		}
-		if i == len(f.row.Places) { // else the step is repeated
-			f.row.Places = append(f.row.Places, report.FaultPlace{Port: name})
-		}
-		at := &f.row.Places[i]
-		at.Matched, at.Hit = at.Matched+1, at.Hit+uint64(processes)
-		f.row.Matched, f.row.Hit = f.row.Matched+1, f.row.Hit+uint64(processes)
-	}
-	return nil
-}
-
-// harm crashes a node or stops its programs, and returns the number of its processes.
-func (f *faultStep) harm(ctx context.Context, s *session, node string) (processes int, err error) {
-	if f.spec.Slow != nil {
-		return 1, s.testbed.Slow(ctx, node, f.spec.Slow.CPU)
-	}
-	if f.spec.Hang {
-		return s.testbed.Hang(ctx, node, f.programs())
-	}
-	for _, l := range s.plan.Links {
-		if f.spec.OfPrograms() || l.A.Node != node && l.B.Node != node {
-			continue
-		}
-		undo, err := s.links.apply(ctx, &spec.LinkChange{Where: l.Name, State: down})
-		if err != nil {
-			return 0, err
-		}
-		f.restore = append(f.restore, undo)
-	}
-	return s.testbed.KillPrograms(ctx, node, f.programs())
-}
-
-// programs are the programs that the fault hits.
-func (f *faultStep) programs() testbed.Programs {
-	return testbed.Programs{Name: f.spec.Program, Rank: f.spec.Rank}
+	return f.meet(ctx, s)
 }
 
 // lasts implements temporary, so that the run goes on until the fault ends.
 func (f *faultStep) lasts() time.Duration { return time.Duration(f.spec.For) }
-
-// undo implements temporary.
-func (f *faultStep) undo(ctx context.Context) error {
-	var failures []error
-	for _, restore := range f.restore {
-		failures = append(failures, restore(ctx))
-	}
-	for _, node := range f.nodes {
-		switch {
-		case f.spec.Slow != nil:
-			failures = append(failures, f.testbed.Slow(ctx, node, 0))
-		case f.spec.Hang:
-			failures = append(failures, f.testbed.Resume(ctx, node, f.programs()))
-		}
-	}
-	return errors.Join(failures...)
-}
 
 // readFaults adds the faults and their hits to the report.
 func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) error {
 	if !hasFaults(r.File) {
 		return nil
 	}
+	var counting []error
 	for _, step := range r.prepared {
 		if f, is := step.(*faultStep); is && f.row.Matched > 0 {
+			counting = append(counting, f.count(ctx))
 			r.report.Faults = append(r.report.Faults, f.row)
 		}
 	}
@@ -154,7 +93,7 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 		}
 	}
 	r.faultsLate(s.dilation())
-	return err
+	return errors.Join(append(counting, err)...)
 }
 
 // faultsLate adds to the report how late the faults were in force.
@@ -213,6 +152,13 @@ func faultRow(f *softswitch.FaultState) report.Fault {
 	return row
 }
 
+// nothing describes for the actions on nodes that a fault hit nothing.
+var nothing = map[string]string{
+	spec.FaultCrashes: "found no program", spec.FaultHangs: "found no program",
+	spec.FaultLosesPairs: "found no queue pair",
+	spec.FaultSqueezes:   "took no memory: the programs never needed more than the limit",
+}
+
 // idleFault returns a reason for INCONCLUSIVE if a fault hit no packet and no program, or not those that it
 // should have hit, or "".
 func idleFault(faults []report.Fault) string {
@@ -228,8 +174,8 @@ func idleFault(faults []report.Fault) string {
 		case f.Refused > 0:
 			return fmt.Sprintf("%s: the kernel let it change all but %d of its packets", name, f.Refused)
 		case f.Hit > 0:
-		case slices.Contains([]string{spec.FaultCrashes, spec.FaultHangs}, strings.Fields(f.Does)[0]):
-			return name + " found no program"
+		case nothing[strings.Fields(f.Does)[0]] != "":
+			return name + " " + nothing[strings.Fields(f.Does)[0]]
 		default:
 			return fmt.Sprintf("%s hit no packet: %d packets matched", name, f.Matched)
 		}

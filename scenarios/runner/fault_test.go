@@ -278,6 +278,79 @@ steps:
 	}
 }
 
+// TestLittleMemory: a program that has more memory than a fault leaves is killed, others go on, and programs
+// have all memory again afterwards. A limit that no program reached proves nothing.
+func TestLittleMemory(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Root, hosttest.Python)
+	littleMemory(t)
+}
+
+func littleMemory(t *testing.T) {
+	const takes = `python3, -c, "import os, time; a = b'x' * (96 << 20); open('/tmp/ready', 'w'); `
+	r := runAll(t, t.Context(), options(t, `
+fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}, links: {default: {rate: 500kbit}}}
+steps:
+  - exec: {name: large, nodes: [h1], command: [`+takes+`time.sleep(600)"], background: true}
+  - exec: {name: ready, nodes: [h1], command: [sh, -c, 'until [ -e /tmp/ready ]; do sleep 0.05; done'],
+      timeout: 2m}
+  - fault: {name: tight, where: h1, memory: 48MiB, for: 500ms}
+  - fault: {name: unfelt, where: h0, memory: 512MiB}
+  - exec: {name: small, nodes: [h1], command: [python3, -c, "a = b'x' * (8 << 20)"]}
+  - exec: {name: later, nodes: [h1], command: [sh, -c, 'until "$@"; do sleep 0.1; done', sh, `+takes+`"],
+      timeout: 2m}
+`))
+	carried(t, r)
+	faults := map[string]report.Fault{}
+	for _, f := range r.Faults {
+		faults[f.Name] = f
+	}
+	if f := faults["tight"]; f.Hit != 1 || len(f.Places) != 1 || f.Places[0].Killed == 0 {
+		t.Errorf("%+v", f)
+	}
+	if f := faults["unfelt"]; f.Matched != 1 || f.Hit != 0 ||
+		!strings.Contains(r.Reason, "fault unfelt at h0 took no memory: the programs never needed more") {
+		t.Errorf("%s: %s, %+v", r.Verdict, r.Reason, f)
+	}
+}
+
+// TestFullDisk: programs get ENOSPC while the fault lasts, in a /tmp with and without files, and room later.
+// Other file systems and reading are not concerned, and a disk cannot be filled twice.
+func TestFullDisk(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const grows = "while head -c 65536 /dev/zero >>/tmp/new; do sleep 0.02; done; echo full; ls /tmp; " +
+		"until head -c 65536 /dev/zero >>/tmp/new; do sleep 0.02; done; echo room; echo >/dev/shm/done"
+	o := options(t, `
+fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}
+steps:
+  - exec: {name: grow, nodes: [h1], command: [sh, -c, "`+grows+`"], background: true}
+  - fault: {name: brief, where: h1, disk: full, for: 1s}
+  - fault: {name: kept, where: h0, disk: full}
+  - exec: {name: short, nodes: [h0], command: [sh, -c, "head -c 1 /dev/zero >/tmp/a"], expect: 1}
+  - exec: {name: done, nodes: [h1], command: [sh, -c, "until [ -e /dev/shm/done ]; do sleep 0.05; done"],
+      timeout: 1m}
+  - fault: {name: twice, where: h0, disk: full}
+`)
+	r := runAll(t, t.Context(), o)
+	if printed := readOut(t, o, "logs/h1/grow.out"); printed != "full\nnew\nroom\n" {
+		t.Errorf("h1 printed %q", printed)
+	}
+	for _, log := range []string{"logs/h1/grow.err", "logs/h0/short.err"} {
+		if printed := readOut(t, o, log); !strings.Contains(printed, "No space left on device") {
+			t.Errorf("%s has %q", log, printed)
+		}
+	}
+	for i, step := range r.Steps[1:] { // the first is ended when the last fails
+		twice := i == len(r.Steps)-2
+		refused := strings.Contains(step.Error, "another fault has filled it")
+		if twice != refused || !twice && step.Error != "" {
+			t.Errorf("%+v", step)
+		}
+	}
+	if len(r.Faults) != 2 || r.Faults[0].Hit != 1 || r.Faults[1].Hit != 1 {
+		t.Errorf("%+v", r.Faults)
+	}
+}
+
 // TestHangEnds: ranks that stand still for a while go on, and the result is right.
 func TestHangEnds(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)

@@ -19,7 +19,7 @@ type harm struct {
 	fault, does string
 	nodes       []string  // that crashed or hang as a whole
 	until       time.Time // zero for no end
-	killed      []string  // nodes in which programs were killed
+	killed      []string  // nodes in which programs were or may be killed
 }
 
 // harmPatience is how long a stack or a probe may go on after one of its nodes crashed, or began to hang for
@@ -47,6 +47,15 @@ func harmOf(f *spec.Fault, nodes []string, by func(time.Duration) time.Duration)
 		h.does = who + " hung"
 	case f.Slow != nil:
 		h.nodes, h.does = nil, who+" had little processor time" // and its programs end late
+	case f.Memory != nil:
+		// Its programs may be killed.
+		h.nodes, h.killed, h.does = nil, nodes, fmt.Sprintf("%s had at most %s of memory", who, f.Memory)
+	case f.Clock != nil:
+		h.nodes, h.does = nil, f.String()+" in "+who
+	case f.Disk != "":
+		h.nodes, h.does = nil, "the disk of "+who+" was full"
+	case f.QueuePairs != "":
+		h.nodes, h.does = nil, who+" lost its queue pairs"
 	case f.Reboot:
 		h.does = f.Where + " rebooted"
 	case len(f.Partition) > 0:
@@ -93,8 +102,8 @@ func (s *session) withPatience(ctx context.Context, nodes []string) (context.Con
 	return ctx, func() { cancel(nil) }
 }
 
-// killed reports whether a crash fault explains how a program in a node ended: all programs of the node
-// crashed, or some of them did and the program was killed.
+// killed reports whether a fault explains how a program in a node ended. A crash of the node explains every
+// end. A crash of some of its programs, and little memory, explain only that the program was killed.
 func (s *session) killed(node string, err error) bool {
 	var exit *testbed.ExitError
 	if !errors.As(err, &exit) {

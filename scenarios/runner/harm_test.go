@@ -56,6 +56,7 @@ func crashed() map[string][2]string {
 		cases[over] = [2]string{cases[kind][0] + ", transport: " + transport, rank}
 	}
 	cases["hang"] = cases["all-reduce roce"]
+	cases["queue pairs"] = cases["all-reduce roce"]
 	cases["partition"] = [2]string{cases["all-reduce rd"][0], "peer failed"}
 	for _, kind := range []string{spec.OpenMPI, spec.MPICH, spec.UCX, spec.Libfabric, spec.IPerf3,
 		spec.Redis} {
@@ -70,8 +71,9 @@ func crashed() map[string][2]string {
 
 // harms are the cases with other faults than a crash, and the words for them in errors.
 var harms = map[string][2]string{
-	"hang":      {"where: h1, hang: true", "h1 hung"},
-	"partition": {"partition: [[h1], [h0, h2]]", "no packets between h1 and h0, h2"},
+	"hang":        {"where: h1, hang: true", "h1 hung"},
+	"queue pairs": {"where: h1, queue-pairs: lost", "h1 lost its queue pairs"},
+	"partition":   {"partition: [[h1], [h0, h2]]", "no packets between h1 and h0, h2"},
 }
 
 // TestFaultsEndEveryKind crashes a node while a workload, a stack or another step runs. The step ends within
@@ -81,7 +83,7 @@ func TestFaultsEndEveryKind(t *testing.T) {
 	cases := crashed()
 	for i, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
-			if name != "all-reduce rd" && name != "stack iperf3" {
+			if !slices.Contains([]string{"all-reduce rd", "stack iperf3", "queue pairs"}, name) {
 				hosttest.Long(t)
 			}
 			if kind, is := strings.CutPrefix(name, "stack "); is {

@@ -23,7 +23,8 @@ import (
 func (s *supervisor) planCgroups() (err error) {
 	s.groups = make([]*cgroup.Group, len(s.plan.Nodes))
 	for i, n := range s.plan.Nodes {
-		limits := cgroup.Limits{CPU: n.CPU, Memory: n.Memory, Adjustable: n.Slowed}
+		limits := cgroup.Limits{CPU: n.CPU, Memory: n.Memory, AdjustCPU: n.Slowed,
+			AdjustMemory: n.Squeezed}
 		if n.Runtime == spec.VM {
 			limits.Memory = 0
 		}

@@ -12,6 +12,7 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/units"
 	"railbed/internal/usage"
 	"railbed/internal/verdict"
 	"railbed/nodes"
@@ -252,6 +253,14 @@ type SlowRequest struct {
 	Node string `json:"node"`
 	// CPU is the number of cores. 0 restores the limit of the file.
 	CPU float64 `json:"cpu"`
+}
+
+// MemoryRequest limits the memory of a node that a fault of its file squeezes (plan.Node.Squeezed). The
+// answer is a cgroup.MemoryEvents: what limits of the node's memory did until then.
+type MemoryRequest struct {
+	Node string `json:"node"`
+	// Limit is the number of bytes. 0 restores the limit of the file, and nil leaves the limit as it is.
+	Limit *units.Bytes `json:"limit,omitempty"`
 }
 
 // FaultRequest adds a fault, or clears faults. Exactly one of its fields is set.

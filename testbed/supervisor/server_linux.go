@@ -101,6 +101,7 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/link", change(s.changeLink))
 	mux.HandleFunc("POST /v1/fault", s.serveFault)
 	mux.HandleFunc("POST /v1/slow", change(s.slow))
+	mux.HandleFunc("POST /v1/memory", answered(s.limitMemory))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/note", s.serveNote)
 	mux.HandleFunc("GET /v1/nodes/{node}/log", s.serveNodeLog)
@@ -269,17 +270,25 @@ func (s *supervisor) serveDown(w http.ResponseWriter, _ *http.Request) {
 
 // change serves requests for a change that has no result.
 func change[T any](do func(context.Context, T) error) http.HandlerFunc {
+	return answered(func(ctx context.Context, request T) (struct{}, error) {
+		return struct{}{}, do(ctx, request)
+	})
+}
+
+// answered serves requests with a result.
+func answered[T, R any](do func(context.Context, T) (R, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request T
 		if err := readJSON(w, r, &request); err != nil {
 			writeJSON(w, http.StatusBadRequest, Failure{Error: err.Error()})
 			return
 		}
-		if err := do(r.Context(), request); err != nil {
+		result, err := do(r.Context(), request)
+		if err != nil {
 			writeError(w, err)
 			return
 		}
-		writeJSON(w, http.StatusOK, struct{}{})
+		writeJSON(w, http.StatusOK, result)
 	}
 }
 
