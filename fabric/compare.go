@@ -119,6 +119,9 @@ func (f *Fabric) compare(h *host, sysctls bool) (*differences, error) {
 		return d, err
 	}
 	f.compareStack(h, got, d)
+	if err := h.compareResolution(conn, d); err != nil {
+		return d, err
+	}
 	return d, f.compareRDMA(h, d)
 }
 

@@ -39,6 +39,8 @@ type Fabric struct {
 	named map[string]*planLink
 	built bool
 	soft  *softPart // nil without soft switches
+	// resolvers answer requests for the neighbours of hosts that have no entries in the plan.
+	resolvers resolvers
 	// faults are the packet faults at kernel links and switches.
 	faults []*kernelFault
 }

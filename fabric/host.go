@@ -19,13 +19,16 @@ import (
 
 // host is the requested contents of one namespace of a plan, which is a node or a switch.
 type host struct {
-	name      string
-	ns        *kernel.Namespace
-	node      bool
-	router    bool
-	bridge    bool
-	guest     bool // a node whose stack is not here: see guestSide
-	managed   bool // has a management NIC, which is not ours
+	name    string
+	ns      *kernel.Namespace
+	node    bool
+	router  bool
+	bridge  bool
+	guest   bool // a node whose stack is not here: see guestSide
+	managed bool // has a management NIC, which is not ours
+	// neighbors holds the hardware addresses of all NICs of the plan, if the host's NICs have no
+	// neighbour entries in the plan.
+	neighbors map[netip.Addr]kernel.MAC
 	ports     []port
 	portIndex map[string]int // interface index by name
 	loopbacks []kernel.Address

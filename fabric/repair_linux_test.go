@@ -76,7 +76,7 @@ func sentPackets(t *testing.T, f *Fabric, link string) uint64 {
 func TestRepairUndoesEveryAlteration(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns, hosttest.Ping)
 	ctx := context.Background()
-	for _, fabric := range []string{routed, bridged} {
+	for _, fabric := range []string{routed, bridged, crowded} {
 		p := plantest.Compile(t, "name: t\nfabric: {"+fabric+", links: {default: {rate: 100mbit}}}\n")
 		f, ns := build(t, p)
 		var undamaged *conversation

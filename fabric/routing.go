@@ -137,8 +137,14 @@ func (f *Fabric) compareNeighbors(h *host, got reading, d *differences) {
 			n.Index != bridgeIndex && !n.Addr.IsMulticast() {
 			dev := h.devName(got, n.Index)
 			away := request(passAddress, func(b *kernel.Batch) { b.DeleteNeighbor(dev, n) })
-			d.add(h.at(dev), []fix{away}, "add neighbour to %s:%s: kernel has %s, want no such neighbour",
-				h.name, dev, n.Addr)
+			switch _, mac, known := h.resolve(n.Index, n.Addr); {
+			case !known:
+				d.add(h.at(dev), []fix{away}, "add neighbour to %s:%s: kernel has %s, want no such neighbour",
+					h.name, dev, n.Addr)
+			case mac != n.MAC: // the next packet needs it again
+				d.add(h.at(dev), []fix{away}, "add neighbour %s to %s:%s: kernel has %s, want %s", n.Addr,
+					h.name, dev, kernel.MACText(n.MAC), kernel.MACText(mac))
+			}
 		}
 	}
 }

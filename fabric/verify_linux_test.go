@@ -17,6 +17,8 @@ const (
 	routed = "topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 2}, switch: {kind: " +
 		"router}"
 	bridged = "topology: single-switch, params: {hosts: 3}, switch: {kind: bridge}"
+	// crowded has too many nodes for entries of each for each other.
+	crowded = "topology: single-switch, params: {hosts: 17}, switch: {kind: bridge}"
 )
 
 // alteration is damage to a namespace by ordinary tools, and Verify's report of it.
@@ -132,6 +134,12 @@ var damages = []alteration{
 		"kernel has 10.7.0.1/24, want no such address"},
 	{bridged, "h1", "ip link delete eth0", "make h1:eth0: kernel has no such interface"},
 	{bridged, "switch", "ip link delete br0", "make bridge switch:br0: kernel has none"},
+	{crowded, "h0", "ip neighbour replace 10.128.0.3 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
+		"add neighbour 10.128.0.3 to h0:eth0: kernel has 02:00:00:00:00:99, want "},
+	{crowded, "h0", "ip neighbour add 10.128.0.31 lladdr 02:00:00:00:00:99 dev eth0 nud permanent",
+		"add neighbour to h0:eth0: kernel has 10.128.0.31, want no such neighbour"},
+	{crowded, "h0", "ip ntable change name ndisc_cache dev eth0 app_probes 0",
+		"find neighbours of h0:eth0: kernel has 0 requests and a queue of 16777216 bytes, want 1 and "},
 }
 
 // command is the alteration's, as an argument vector.

@@ -9,9 +9,10 @@ import (
 )
 
 // maxPermanent is the largest number of NICs in a shared subnet that get permanent neighbour
-// entries for each other. The number of entries grows with its square. Above it, nodes use ordinary
-// ARP and neighbour discovery.
-const maxPermanent = 256
+// entries for each other in the plan. The number of entries grows with its square. Above it, the
+// fabric makes the permanent entries when nodes need them. A node whose kernel is not the host's
+// then uses ARP and neighbour discovery.
+const maxPermanent = 16
 
 // maxBridgePorts is the limit of the Linux bridge. Its port numbers have ten bits, and 0 is no port
 // (BR_PORT_BITS).

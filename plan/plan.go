@@ -25,9 +25,10 @@
 // # Bridges
 //
 // Nodes on one tree of bridges share a subnet and have no loopback. A name resolves to the address
-// of the first NIC in the network that all nodes share. Up to 256 NICs have permanent neighbour
-// entries for each other. More use ARP and neighbour discovery. Bridges and routers cannot be
-// mixed.
+// of the first NIC in the network that all nodes share. Up to 16 NICs have permanent neighbour
+// entries for each other. If there are more, a node gets a permanent entry when it first sends to
+// the neighbour; virtual machines and containers of another runtime use ARP and neighbour
+// discovery. Bridges and routers cannot be mixed.
 //
 // # Soft switches
 //
@@ -113,7 +114,8 @@ type Interface struct {
 	Peer string `json:"peer"`
 	// Addrs holds the interface's addresses with their subnet, IPv4 first. Bridge ports have none.
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
-	// Neighbors holds the permanent neighbour entries.
+	// Neighbors holds the permanent neighbour entries. If a NIC with addresses has none, they are
+	// made when they are needed.
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
 	// RDMA is the RDMA device of a node's NIC, or nil.
 	RDMA *RDMADevice `json:"rdma,omitempty"`

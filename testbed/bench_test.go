@@ -78,13 +78,16 @@ func residentKiB(b *testing.B, pid int) int {
 	return 0
 }
 
-// BenchmarkBringUp measures a leaf-spine of routers, and one of soft switches. Every link is shaped
+// BenchmarkBringUp measures a leaf-spine of routers, of bridges and of soft switches. Every link is shaped
 // and everything is read back. It reports the times up and down, the time per node, and the
 // supervisor's resident memory per node.
 func BenchmarkBringUp(b *testing.B) {
 	hosttest.Need(b, hosttest.Testbed)
-	for _, kind := range []string{spec.Router, spec.Soft} {
+	for _, kind := range []string{spec.Router, spec.Bridge, spec.Soft} {
 		for _, fabric := range benchFabrics {
+			if kind == spec.Bridge {
+				fabric.spines = 1 // more would form loops
+			}
 			b.Run(fmt.Sprintf("%s/nodes=%d", kind, fabric.nodes()), func(b *testing.B) {
 				benchBringUp(b, fabric, kind)
 			})
@@ -119,9 +122,16 @@ func median(times []time.Duration) time.Duration {
 // most.
 func BenchmarkBringUpBesideMininet(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Mininet)
-	for _, peer := range []leafSpine{{16, 4, 16}, {16, 1, 16}} {
-		b.Run(fmt.Sprintf("nodes=%d/spines=%d", peer.nodes(), peer.spines), func(b *testing.B) {
-			p := peer.plan(b, spec.Router)
+	for _, run := range []struct {
+		kind string
+		peer leafSpine
+	}{
+		{spec.Router, leafSpine{16, 4, 16}}, {spec.Router, leafSpine{16, 1, 16}},
+		{spec.Bridge, leafSpine{16, 1, 16}},
+	} {
+		peer := run.peer
+		b.Run(fmt.Sprintf("%s/nodes=%d/spines=%d", run.kind, peer.nodes(), peer.spines), func(b *testing.B) {
+			p := peer.plan(b, run.kind)
 			bringUp(b, p)
 			var ups, downs, peerUps, peerDowns []time.Duration
 			for b.Loop() {

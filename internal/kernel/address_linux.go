@@ -143,25 +143,10 @@ func (c *Conn) Neighbors() ([]Neighbor, error) {
 	request.end()
 	var neighbors []Neighbor
 	err := c.dump("neighbours", request, func() { neighbors = nil }, func(_ uint16, body []byte) error {
-		if len(body) < sizeofNdmsg {
-			return fmt.Errorf("neighbour message of %d bytes, want at least %d", len(body), sizeofNdmsg)
+		n, state, err := parseNeighbor(body)
+		if n.Addr.IsValid() && state&unix.NUD_PERMANENT != 0 {
+			neighbors = append(neighbors, n)
 		}
-		if family := body[0]; family != unix.AF_INET && family != unix.AF_INET6 {
-			return nil // the forwarding entries of a bridge
-		}
-		if binary.NativeEndian.Uint16(body[8:])&unix.NUD_PERMANENT == 0 {
-			return nil
-		}
-		n := Neighbor{Index: int(binary.NativeEndian.Uint32(body[4:]))}
-		err := eachAttr(body[sizeofNdmsg:], func(kind uint16, value []byte) {
-			switch kind {
-			case unix.NDA_DST:
-				n.Addr, _ = netip.AddrFromSlice(value)
-			case unix.NDA_LLADDR:
-				copy(n.MAC[:], value)
-			}
-		})
-		neighbors = append(neighbors, n)
 		return err
 	})
 	return neighbors, err

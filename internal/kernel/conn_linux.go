@@ -181,7 +181,12 @@ func (c *Conn) receive(each func(header unix.NlMsghdr, body []byte) error) error
 	if err != nil {
 		return err
 	}
-	for data := c.recv[:n]; len(data) >= unix.SizeofNlMsghdr; {
+	return eachMessage(c.recv[:n], each)
+}
+
+// eachMessage passes each message of a datagram to each.
+func eachMessage(data []byte, each func(header unix.NlMsghdr, body []byte) error) error {
+	for len(data) >= unix.SizeofNlMsghdr {
 		header := unix.NlMsghdr{
 			Len:   binary.NativeEndian.Uint32(data),
 			Type:  binary.NativeEndian.Uint16(data[4:]),

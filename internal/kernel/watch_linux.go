@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -17,7 +16,16 @@ type RouteWatch struct {
 
 // WatchRoutes starts watching the namespace.
 func WatchRoutes(ns *Namespace) (*RouteWatch, error) {
-	var fd int
+	file, err := listen(ns, unix.RTMGRP_IPV4_ROUTE|unix.RTMGRP_IPV6_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("listen to changes of routes: %w", err)
+	}
+	return &RouteWatch{file: file}, nil
+}
+
+// listen opens a rtnetlink socket that receives the messages of multicast groups (RTMGRP_).
+func listen(ns *Namespace, groups uint32) (*os.File, error) {
+	fd := -1
 	err := ns.Do(func() (err error) {
 		fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 			unix.NETLINK_ROUTE)
@@ -26,12 +34,12 @@ func WatchRoutes(ns *Namespace) (*RouteWatch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink socket: %w", err)
 	}
-	w := &RouteWatch{file: os.NewFile(uintptr(fd), "rtnetlink")}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
-		Groups: unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_ROUTE}); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to changes of routes: %w", err), w.Close())
+	file := os.NewFile(uintptr(fd), "rtnetlink")
+	address := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}
+	if err := unix.Bind(fd, address); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
-	return w, nil
+	return file, nil
 }
 
 // Next waits for changes and counts them. After Close it returns os.ErrClosed.
@@ -44,21 +52,18 @@ func (w *RouteWatch) Next() (changes int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		for data := w.buf[:n]; len(data) >= unix.SizeofNlMsghdr; {
-			length, kind := int(binary.NativeEndian.Uint32(data)), binary.NativeEndian.Uint16(data[4:])
-			if length < unix.SizeofNlMsghdr || length > len(data) {
-				return changes, fmt.Errorf("netlink message of length %d in %d bytes", length, len(data))
+		err = eachMessage(w.buf[:n], func(header unix.NlMsghdr, body []byte) error {
+			if header.Type != unix.RTM_NEWROUTE && header.Type != unix.RTM_DELROUTE {
+				return nil
 			}
-			if kind == unix.RTM_NEWROUTE || kind == unix.RTM_DELROUTE {
-				route, err := parseRoute(data[unix.SizeofNlMsghdr:length])
-				if err != nil {
-					return changes, err
-				}
-				if route.Daemon {
-					changes++
-				}
+			route, err := parseRoute(body)
+			if err == nil && route.Daemon {
+				changes++
 			}
-			data = data[min((length+3)&^3, len(data)):]
+			return err
+		})
+		if err != nil {
+			return changes, err
 		}
 	}
 	return changes, nil
