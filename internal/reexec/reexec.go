@@ -37,5 +37,6 @@ func Run(parts Parts) {
 		fmt.Fprintf(os.Stderr, "railbed: no part named %q in this executable\n", name)
 		os.Exit(127)
 	}
+	Name("", name)
 	os.Exit(run(os.Args[1:]))
 }

@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/reexec"
 	"railbed/nodes"
 )
 
@@ -34,7 +36,8 @@ func initConfigOf(config nodes.Config) initConfig {
 // Main is the node's init: PID 1 of the node's PID namespace. It builds the node's view of the
 // system, answers on descriptor 3, and reaps orphans until it is killed with the node's other
 // processes.
-func Main([]string) int {
+func Main(args []string) int {
+	reexec.Name(strings.Join(args, ""), "init") // the node's name
 	channel := os.NewFile(3, "init")
 	var config initConfig
 	if err := json.NewDecoder(channel).Decode(&config); err != nil {

@@ -32,6 +32,7 @@ type Config struct {
 type PlaceConfig struct {
 	Rank        int        `json:"rank"`
 	Ranks       int        `json:"ranks"`
+	Node        string     `json:"node,omitempty"` // for the name of the process only
 	NIC         string     `json:"nic,omitempty"`
 	Unbound     bool       `json:"unbound,omitempty"` // the rank does not bind its sockets to NIC
 	Addr        netip.Addr `json:"addr"`

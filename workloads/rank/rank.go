@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"railbed/internal/frame"
+	"railbed/internal/reexec"
 	"railbed/transports"
 )
 
@@ -165,6 +166,9 @@ func (p *Process) work(ctx context.Context) error {
 		return errors.New("the coordinator's first message is not a configuration")
 	}
 	p.Config = *m.Config
+	if p.Config.Node != "" {
+		reexec.Name(p.Config.Node, fmt.Sprintf("rank%d", p.Config.Rank))
+	}
 	work, err := p.Config.Work.among(p.options.Works)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
+	"railbed/internal/reexec"
 	"railbed/plan"
 )
 
@@ -191,6 +192,7 @@ func (l *loop) do(fn func()) bool {
 func (l *loop) run(stop *bool) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	reexec.NameThread("sw-timing")
 	l.thread.begin()
 	defer l.thread.cores.end()
 	defer l.finish()

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unsafe"
 
+	"railbed/internal/reexec"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -170,6 +172,7 @@ func (r *row) run(nodes []startMonitor, count, first, last int) {
 		r.private <- err
 		return
 	}
+	reexec.NameThread("sw-arrivals")
 	r.private <- nil
 	epoll, err := r.open(nodes, count)
 	r.opened <- err
