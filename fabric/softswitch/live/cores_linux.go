@@ -13,6 +13,7 @@ type cores struct {
 	at      time.Duration
 	stalled time.Duration // time until then in which some task waited for a CPU
 	spare   bool
+	short   bool // according to these data they have none
 	text    [256]byte
 }
 
@@ -44,7 +45,7 @@ func (c *cores) look(now time.Duration) {
 	}
 	n, err := unix.Pread(c.fd, c.text[:], 0)
 	if err != nil {
-		c.spare = false
+		c.spare, c.short = false, false
 		c.end() // otherwise each round would retry
 		return
 	}
@@ -54,6 +55,8 @@ func (c *cores) look(now time.Duration) {
 // saw evaluates the kernel's text.
 func (c *cores) saw(now time.Duration, text []byte) {
 	stalled, ok := SomePressure(text)
-	c.spare = ok && c.at > 0 && stalled-c.stalled < (now-c.at)/coresShort
+	known, waited := ok && c.at > 0, stalled-c.stalled
+	c.spare = known && waited < (now-c.at)/coresShort
+	c.short = known && !c.spare
 	c.at, c.stalled = now, stalled
 }

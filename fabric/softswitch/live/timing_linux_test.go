@@ -253,23 +253,29 @@ func TestSleepsBecomeShorter(t *testing.T) {
 }
 
 // Cores are short if tasks wait for them in half of the time, or if the kernel does not report it.
-// Then only spin is subtracted from a sleep, and each check of the clock reduces spin further.
+// Then only spin is subtracted from a sleep, and each check of the clock reduces spin further. The
+// thread does not poll for frames if the kernel reports that cores are short.
 func TestShortCores(t *testing.T) {
 	const spin = 50 * time.Microsecond
 	th := thread{spin: spin, priority: 1}
+	th.patience.score = mostPatience // it would poll
 	for i, c := range []struct {
-		text string
-		want bool
+		text  string
+		want  bool
+		polls bool
 	}{
-		{text: "some total=1000000\n"}, // the first one has no predecessor to compare with
-		{text: "some total=1040000\n", want: true},
+		{text: "some total=1000000\n", polls: true}, // without a predecessor to compare with
+		{text: "some total=1040000\n", want: true, polls: true},
 		{text: "some total=1100000\n"},
-		{text: "some total=1149000\n", want: true},
-		{text: "nothing"},
+		{text: "some total=1149000\n", want: true, polls: true},
+		{text: "nothing", polls: true},
 	} {
 		th.cores.saw(time.Duration(i+1)*100*time.Millisecond, []byte(c.text))
 		if th.cores.spare != c.want {
 			t.Errorf("%d, %q: spare %v, want %v", i, c.text, th.cores.spare, c.want)
+		}
+		if got := th.polls(0); got != c.polls {
+			t.Errorf("%d, %q: polls %v, want %v", i, c.text, got, c.polls)
 		}
 	}
 	if got := th.early(time.Millisecond); got != time.Millisecond-spin {

@@ -159,7 +159,7 @@ func (l *loop) wait(next clock.Time) {
 	case sleep == 0:
 		l.thread.looks(next)
 		count = l.poll()
-	case l.thread.patience.pays(l.clock.Wait(time.Duration(now))):
+	case l.thread.polls(l.clock.Wait(time.Duration(now))):
 		count = l.look(now, min(sleep, lookFor))
 	default:
 		count = l.sleep(sleep)
@@ -183,6 +183,12 @@ func (l *loop) wait(next clock.Time) {
 		}
 	}
 }
+
+// polls reports whether to poll for frames before sleeping, at a real time since the thread began.
+// If cores are short, the program that is to send or receive the next frame may wait for this
+// thread's core. Then polling finds nothing, and each frame that the program sends after all starts
+// the next polling: a flood was down to 5,000 frames a second.
+func (t *thread) polls(now time.Duration) bool { return !t.cores.short && t.patience.pays(now) }
 
 // look polls for events for a time in real nanoseconds.
 func (l *loop) look(from clock.Time, d time.Duration) (count int) {
