@@ -252,9 +252,10 @@ func TestSleepsBecomeShorter(t *testing.T) {
 	}
 }
 
-// Cores are short if tasks wait for them in half of the time, or if the kernel does not report it.
-// Then only spin is subtracted from a sleep, and each check of the clock reduces spin further. The
-// thread does not poll for frames if the kernel reports that cores are short.
+// Cores are spare if the kernel reports that tasks wait for them in less than half of the time.
+// Otherwise only spin is subtracted from a sleep, and each check of the clock reduces spin further.
+// If the kernel reports that cores are short, the thread does not poll for frames, and sleeps beyond
+// the next event.
 func TestShortCores(t *testing.T) {
 	const spin = 50 * time.Microsecond
 	th := thread{spin: spin, priority: 1}
@@ -276,6 +277,9 @@ func TestShortCores(t *testing.T) {
 		}
 		if got := th.polls(0); got != c.polls {
 			t.Errorf("%d, %q: polls %v, want %v", i, c.text, got, c.polls)
+		}
+		if got := th.early(0); !c.polls && got != shortSlack || c.polls && got != 0 {
+			t.Errorf("%d, %q: sleeps %v before an event that is due", i, c.text, got)
 		}
 	}
 	if got := th.early(time.Millisecond); got != time.Millisecond-spin {
