@@ -5,7 +5,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,5 +72,31 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 		if !strings.Contains(string(text), row) {
 			t.Errorf("FIDELITY.md does not say %q", row)
 		}
+	}
+}
+
+// TestScenariosStateTheirTime: the comment at the head of each scenario says how long it takes.
+func TestScenariosStateTheirTime(t *testing.T) {
+	states := regexp.MustCompile(`takes? about (a|one|two|three|four|five|ten|half a|\d+) (second|minute)s?`)
+	count := 0
+	err := filepath.WalkDir("scenarios", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == "testdata":
+			return fs.SkipDir
+		case filepath.Ext(path) != ".yaml", strings.HasSuffix(path, "pytorch.yaml"): // not measured
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		head, _, _ := strings.Cut(string(text), "\nname:")
+		if !states.MatchString(strings.Join(strings.Fields(strings.ReplaceAll(head, "#", "")), " ")) {
+			t.Errorf("%s: the comment lacks a sentence such as: A run takes about 5 seconds.", path)
+		}
+		count++
+		return err
+	})
+	if err != nil || count < 60 {
+		t.Error(count, err)
 	}
 }

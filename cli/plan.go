@@ -34,7 +34,7 @@ may be - for standard input.
 --load prints whether this machine can carry the traffic of the file's collectives. It
 brings the testbed up and runs each collective for about two seconds on links without
 limits. The traffic at the rates of the links should be at most 60 % of what the machine
-carried then, so that the emulation is faithful.
+carried then, so that frames are on time.
 
 --rates prints, as JSON, the rate at which each rank may send to each other rank in a
 collective, for a workload over rd with "control: offline". Method max-min gives fair

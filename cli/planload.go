@@ -29,14 +29,14 @@ func (a *app) printLoad(ctx context.Context, o runner.Options) error {
 	rows := a.newTable("workload", "over", "at the links' rates", "this machine carries", "load", "expected")
 	var advice []string
 	for i := range trials {
-		t, expected := &trials[i], "faithful"
-		if !t.Faithful() {
-			expected = "degraded"
+		t, expected := &trials[i], "keeps up"
+		if !t.KeepsUp() {
+			expected = "late"
 			if t.Load() > 1 {
 				expected = "bound by the processors"
 			}
 			rates, dilation := t.Advice()
-			advice = append(advice, fmt.Sprintf("%s: for faithful results divide the rates of the links by "+
+			advice = append(advice, fmt.Sprintf("%s: for a load of 60%% divide the rates of the links by "+
 				"%.2g or more, or set dilation: %d", t.Name, 1/rates, dilation))
 		}
 		rows.AppendRow(table.Row{t.Name, t.Transport, report.Bits(t.Asked), report.Bits(t.Carried),

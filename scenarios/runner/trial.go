@@ -26,18 +26,19 @@ type Trial struct {
 	CPUs float64 `json:"cpus"`
 }
 
-// faithfulLoad is the greatest load at which emulation was faithful or nearly so: see BENCHMARKS.md.
-const faithfulLoad = 0.6
+// calmLoad is the greatest load at which frames are sent when they are due, or soon after: see BENCHMARKS.md.
+const calmLoad = 0.6
 
 // Load is the ratio of the traffic at the links' rates to the traffic that the machine carried.
 func (t *Trial) Load() float64 { return t.Asked / t.Carried }
 
-// Faithful reports whether the emulation is expected to be faithful.
-func (t *Trial) Faithful() bool { return t.Load() <= faithfulLoad }
+// KeepsUp reports whether the machine is expected to keep up. Frames may still be later than the smallest
+// time of links that are fast or short.
+func (t *Trial) KeepsUp() bool { return t.Load() <= calmLoad }
 
-// Advice returns a share of the links' rates, and a dilation. Either would make the emulation faithful.
+// Advice returns a share of the links' rates, and a dilation. With either the machine would keep up.
 func (t *Trial) Advice() (rates float64, dilation uint64) {
-	return faithfulLoad / t.Load(), uint64(t.Load()/faithfulLoad) + 1
+	return calmLoad / t.Load(), uint64(t.Load()/calmLoad) + 1
 }
 
 const (

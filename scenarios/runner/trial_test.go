@@ -47,7 +47,7 @@ checks:
 func TestAdviceOfTrials(t *testing.T) {
 	for _, c := range []struct {
 		asked, carried float64
-		faithful       bool
+		keepsUp        bool
 		rates          float64
 		dilation       uint64
 	}{
@@ -58,8 +58,8 @@ func TestAdviceOfTrials(t *testing.T) {
 	} {
 		trial := Trial{Asked: c.asked, Carried: c.carried}
 		rates, dilation := trial.Advice()
-		if trial.Faithful() != c.faithful || math.Abs(rates-c.rates) > 1e-9 || dilation != c.dilation {
-			t.Errorf("%v of %v: %v, %v, %d", c.asked, c.carried, trial.Faithful(), rates, dilation)
+		if trial.KeepsUp() != c.keepsUp || math.Abs(rates-c.rates) > 1e-9 || dilation != c.dilation {
+			t.Errorf("%v of %v: %v, %v, %d", c.asked, c.carried, trial.KeepsUp(), rates, dilation)
 		}
 	}
 }

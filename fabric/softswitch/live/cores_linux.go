@@ -14,6 +14,7 @@ type cores struct {
 	stalled time.Duration // time until then in which some task waited for a CPU
 	spare   bool
 	short   bool // according to these data they have none
+	starved bool // tasks wait for them nearly all the time
 	text    [256]byte
 }
 
@@ -22,6 +23,8 @@ const (
 	coresEach = 100 * time.Millisecond
 	// The cores have spare time if tasks wait for a CPU in less than 1/coresShort of the time.
 	coresShort = 2
+	// Programs are starved if tasks wait for a CPU in all but 1/coresStarved of the time.
+	coresStarved = 5
 )
 
 func (c *cores) begin() {
@@ -45,7 +48,7 @@ func (c *cores) look(now time.Duration) {
 	}
 	n, err := unix.Pread(c.fd, c.text[:], 0)
 	if err != nil {
-		c.spare, c.short = false, false
+		c.spare, c.short, c.starved = false, false, false
 		c.end() // otherwise each round would retry
 		return
 	}
@@ -58,5 +61,6 @@ func (c *cores) saw(now time.Duration, text []byte) {
 	known, waited := ok && c.at > 0, stalled-c.stalled
 	c.spare = known && waited < (now-c.at)/coresShort
 	c.short = known && !c.spare
+	c.starved = known && waited*coresStarved >= (now-c.at)*(coresStarved-1)
 	c.at, c.stalled = now, stalled
 }

@@ -254,21 +254,23 @@ func TestSleepsBecomeShorter(t *testing.T) {
 
 // Cores are spare if the kernel reports that tasks wait for them in less than half of the time.
 // Otherwise only spin is subtracted from a sleep, and each check of the clock reduces spin further.
-// If the kernel reports that cores are short, the thread does not poll for frames, and sleeps beyond
-// the next event.
+// If the kernel reports that cores are short, the thread does not poll for frames. If tasks wait in four
+// fifths of the time, it sleeps beyond the next event.
 func TestShortCores(t *testing.T) {
 	const spin = 50 * time.Microsecond
 	th := thread{spin: spin, priority: 1}
 	th.patience.score = mostPatience // it would poll
 	for i, c := range []struct {
-		text  string
-		want  bool
-		polls bool
+		text    string
+		want    bool
+		polls   bool
+		starved bool
 	}{
 		{text: "some total=1000000\n", polls: true}, // without a predecessor to compare with
 		{text: "some total=1040000\n", want: true, polls: true},
-		{text: "some total=1100000\n"},
-		{text: "some total=1149000\n", want: true, polls: true},
+		{text: "some total=1119000\n"},
+		{text: "some total=1199000\n", starved: true},
+		{text: "some total=1248000\n", want: true, polls: true},
 		{text: "nothing", polls: true},
 	} {
 		th.cores.saw(time.Duration(i+1)*100*time.Millisecond, []byte(c.text))
@@ -278,7 +280,7 @@ func TestShortCores(t *testing.T) {
 		if got := th.polls(0); got != c.polls {
 			t.Errorf("%d, %q: polls %v, want %v", i, c.text, got, c.polls)
 		}
-		if got := th.early(0); !c.polls && got != shortSlack || c.polls && got != 0 {
+		if got := th.early(0); c.starved && got != starvedSlack || !c.starved && got != 0 {
 			t.Errorf("%d, %q: sleeps %v before an event that is due", i, c.text, got)
 		}
 	}

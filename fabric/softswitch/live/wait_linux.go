@@ -30,9 +30,9 @@ const (
 	spinUp, spinDown, spinFade = 4995 * time.Nanosecond, 5 * time.Nanosecond, 25 * time.Nanosecond
 	// leastSleep is the shortest sleep; shorter times are spent polling the clock.
 	leastSleep = 10 * time.Microsecond
-	// If cores are short, a wake-up comes this much later than the first event that is due, so that it serves
-	// several events. Each wake-up takes a core from a program.
-	shortSlack = 100 * time.Microsecond
+	// If programs are starved, a wake-up comes this much later than the first event that is due, so that it
+	// serves several events. Each wake-up takes a core from a program.
+	starvedSlack = 100 * time.Microsecond
 )
 
 // thread is the timing thread and its treatment by the kernel. Only that thread uses it.
@@ -100,10 +100,10 @@ const manyPs = 8
 // are much later than spin, most of all when frames are rare. So a sleep leaves a third of the
 // time, but at most twice spin, and the next sleep again leaves a third of the rest. This is done
 // only if cores are spare, and not by an ordinary user's thread, which would exhaust its share of
-// the core. If cores are short, one sleep lasts until shortSlack after the event.
+// the core. If programs are starved, one sleep lasts until starvedSlack after the event.
 func (t *thread) early(d time.Duration) time.Duration {
-	if t.cores.short {
-		return d + shortSlack
+	if t.cores.starved {
+		return d + starvedSlack
 	}
 	d -= t.spin
 	if t.cores.spare && t.priority > 0 {
