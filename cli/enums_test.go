@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ import (
 func TestEnumsAreImplemented(t *testing.T) {
 	const unheard = "unheard-of"
 	checks := implementations(t)
+	maps.Copy(checks, ofFaults())
 	for field, values := range enums(t) {
 		knows, there := checks[field]
 		if !there {
@@ -50,6 +52,30 @@ func TestEnumsAreImplemented(t *testing.T) {
 	for field := range checks {
 		t.Errorf("the schema has no enumeration %s", field)
 	}
+}
+
+// only knows the given values.
+func only(values ...string) func(string) error {
+	return func(value string) error {
+		if !slices.Contains(values, value) {
+			return fmt.Errorf("want one of %v", values)
+		}
+		return nil
+	}
+}
+
+// ofFaults are the values of faults. One value of each field is the default, or the only value.
+func ofFaults() map[string]func(string) error {
+	known := map[string]func(string) error{
+		"FaultRewrite.checksums": only(spec.UpdateChecksums, spec.KeepChecksums),
+		"Fault.disk":             only("full"),
+		"Fault.queue-pairs":      only("lost"),
+	}
+	for _, action := range []string{"Pick", "FaultCorrupt", "FaultDelay", "FaultLimit", "FaultMirror",
+		"FaultMisroute", "FaultPause", "FaultReorder", "FaultRewrite", "FaultTrim", "FaultTruncate"} {
+		known[action+".per"] = only("packet", spec.PickMessages)
+	}
+	return known
 }
 
 // implementations ask what does the work. A nil error is that it knows the value.
@@ -90,14 +116,6 @@ func implementations(t *testing.T) map[string]func(value string) error {
 	}
 	// Of these the code asks for one and takes the other for granted: a third one needs
 	// a look at who reads the field.
-	only := func(values ...string) func(string) error {
-		return func(value string) error {
-			if !slices.Contains(values, value) {
-				return fmt.Errorf("want one of %v", values)
-			}
-			return nil
-		}
-	}
 	return map[string]func(string) error{
 		"Switch.kind": func(value string) error {
 			if value == spec.Router || value == spec.Bridge { // package kernelswitch's
@@ -105,8 +123,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			}
 			return soft(func(p *plan.Plan, value string) { p.Switches[0].Kind = value })(value)
 		},
-		"FaultRewrite.checksums": only(spec.UpdateChecksums, spec.KeepChecksums),
-		"Switch.forwarding":      soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
+		"Switch.forwarding": soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
 		"Switch.load-balance": soft(func(p *plan.Plan, value string) {
 			p.Switches[0].Soft.LoadBalance = value
 		}),
