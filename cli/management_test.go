@@ -291,6 +291,7 @@ nodes:
 	file := writeFile(t, text)
 	want := "railbed: " + file + ":5:37: internet: unsupported here: the host does not forward packets " +
 		"(net.ipv4.ip_forward is 0); allow it with sysctl -w net.ipv4.ip_forward=1, or remove internet\n"
+	host.must(t, "sysctl", "-qw", "net.ipv4.ip_forward=0") // a new namespace has the value of the host
 	if got := host.railbed(t, "up", file); got.code != verdict.ExitUnsupported || got.stderr != want {
 		t.Errorf("on a host that does not forward: %+v, want %q", got, want)
 	}
