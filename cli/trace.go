@@ -205,10 +205,8 @@ func stepsOfRanks(run *bundle.Run) (steps []trace.Step) {
 					add(a.Step+": "+a.What, s.Start, s.End)
 				}
 			}
-			for i := range lane.Steps {
-				for k := range lane.Steps[i].Ends {
-					add(lane.Steps[i].Between(k))
-				}
+			for _, s := range lane.Timed() {
+				add(s.Name, s.Start, s.End)
 			}
 		}
 	}

@@ -72,17 +72,14 @@ func stepAt(a *report.Activity, rank int, at float64) (found string) {
 		if lane.Rank == nil || *lane.Rank != rank {
 			continue
 		}
-		for i := range lane.Steps {
-			for k := range lane.Steps[i].Ends {
-				name, start, end := lane.Steps[i].Between(k)
-				if at <= start || at > end {
-					continue
-				}
-				if found != "" {
-					return ""
-				}
-				found = fmt.Sprintf("%s of rank %d", name, rank)
+		for _, s := range lane.Timed() {
+			if at <= s.Start || at > s.End {
+				continue
 			}
+			if found != "" {
+				return ""
+			}
+			found = fmt.Sprintf("%s of rank %d", s.Name, rank)
 		}
 	}
 	return found

@@ -65,22 +65,36 @@ type RankSteps struct {
 	Ends  []float64 `json:"ends"`
 }
 
-// Between returns what the i-th value of Ends ends, such as "step 3 of 14", and when that began and ended.
-func (s *RankSteps) Between(i int) (name string, start, end float64) {
-	start, end = s.Start, s.Ends[i]
-	if i > 0 {
-		start = s.Ends[i-1]
+// TimedStep is a step, or several in succession, with the times at which it began and ended.
+type TimedStep struct {
+	Name       string // such as "step 3 of 14"
+	Start, End float64
+}
+
+// Timed returns the steps, one for each of Ends.
+func (s *RankSteps) Timed() (all []TimedStep) {
+	start, each := s.Start, max(s.Each, 1)
+	for i, end := range s.Ends {
+		first, last := i*each+1, min((i+1)*each, s.Count)
+		name := fmt.Sprintf("step %d of %d", first, s.Count)
+		if last > first {
+			name = fmt.Sprintf("steps %d to %d of %d", first, last, s.Count)
+		}
+		if s.Of != "" {
+			name = s.Of + ": " + name
+		}
+		all = append(all, TimedStep{name, start, end})
+		start = end
 	}
-	each := max(s.Each, 1)
-	first, last := i*each+1, min((i+1)*each, s.Count)
-	name = fmt.Sprintf("step %d of %d", first, s.Count)
-	if last > first {
-		name = fmt.Sprintf("steps %d to %d of %d", first, last, s.Count)
+	return all
+}
+
+// Timed returns the steps of all parts of the rank's algorithm.
+func (l *Lane) Timed() (all []TimedStep) {
+	for i := range l.Steps {
+		all = append(all, l.Steps[i].Timed()...)
 	}
-	if s.Of != "" {
-		name = s.Of + ": " + name
-	}
-	return name, start, end
+	return all
 }
 
 // Span is an operation of a rank, a time in which the rank waited for others, or a message that it sent.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -21,7 +22,7 @@ func (a *Activity) ends() (count int) {
 	return count
 }
 
-// stepsNote says which steps the activity lacks.
+// stepsNote is a sentence for people if the activity lacks steps.
 func (a *Activity) stepsNote() string {
 	each, leftOut := 1, 0
 	for i := range a.Lanes {
@@ -60,9 +61,8 @@ func (l *Lane) stepBars(x axis, y int, titled bool) (bars []ganttBar, rows int) 
 				Width: x.place(end) - x.place(start), Text: text + ": " + fromTo(start, end)})
 		}
 		if titled {
-			for k := range s.Ends {
-				name, start, end := s.Between(k)
-				add([]string{ganttStep, ganttOdd}[k%2], name, start, end)
+			for k, step := range s.Timed() {
+				add([]string{ganttStep, ganttOdd}[k%2], step.Name, step.Start, step.End)
 			}
 			continue
 		}
@@ -101,11 +101,9 @@ func (d *dashedLine) add(from, to float64) {
 
 // longest describes the longest of the steps.
 func (s *RankSteps) longest() string {
-	name, from, to := s.Between(0)
-	for i := range s.Ends {
-		if of, start, end := s.Between(i); end-start > to-from {
-			name, from, to = of, start, end
-		}
-	}
-	return fmt.Sprintf("the longest is %s (%s); %s", name, fromTo(from, to), count(s.Count, "step"))
+	longest := slices.MaxFunc(s.Timed(), func(a, b TimedStep) int {
+		return cmp.Compare(a.End-a.Start, b.End-b.Start)
+	})
+	return fmt.Sprintf("the longest is %s (%s); %s", longest.Name, fromTo(longest.Start, longest.End),
+		count(s.Count, "step"))
 }
