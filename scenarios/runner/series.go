@@ -16,7 +16,7 @@ type history struct {
 	interval time.Duration
 	before   []moment   // the counters at the last sample, by meter
 	lines    [][]moment // by meter, up to the last interval in which something happened
-	// cpus are the idle and the whole time of all CPUs at the last sample, and in each interval.
+	// cpusBefore is the time of all CPUs at the last sample, and cpus their time in each interval.
 	cpusBefore cpuTime
 	cpus       []cpuTime
 }
@@ -113,28 +113,27 @@ func (h *history) grow(line int, at time.Duration, by moment) {
 func (h *history) coarsen() {
 	h.interval *= 2
 	for i, points := range h.lines {
-		for k := range points {
-			if k%2 == 0 {
-				points[k/2] = points[k]
-				continue
-			}
-			p := &points[k/2]
-			p.depth = max(p.depth, points[k].depth)
-			p.bytes += points[k].bytes
-			p.pauses += points[k].pauses
-			p.marks += points[k].marks
-			p.drops += points[k].drops
-		}
-		h.lines[i] = points[:(len(points)+1)/2]
+		h.lines[i] = halved(points, func(m *moment, next moment) {
+			m.depth = max(m.depth, next.depth)
+			m.bytes += next.bytes
+			m.pauses += next.pauses
+			m.marks += next.marks
+			m.drops += next.drops
+		})
 	}
-	for k, c := range h.cpus {
+	h.cpus = halved(h.cpus, func(c *cpuTime, next cpuTime) { c.add(next, 1) })
+}
+
+// halved adds each second value to the value before it, in place.
+func halved[T any](all []T, add func(to *T, next T)) []T {
+	for k, one := range all {
 		if k%2 == 0 {
-			h.cpus[k/2] = c
-			continue
+			all[k/2] = one
+		} else {
+			add(&all[k/2], one)
 		}
-		h.cpus[k/2].add(c, 1)
 	}
-	h.cpus = h.cpus[:(len(h.cpus)+1)/2]
+	return all[:(len(all)+1)/2]
 }
 
 // series returns the time lines for the report. rates has all directions with traffic, the busiest first. c
