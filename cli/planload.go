@@ -13,7 +13,12 @@ import (
 // printLoad prints the load of the collectives of a file on this machine.
 func (a *app) printLoad(ctx context.Context, o runner.Options) error {
 	done := a.followRun(&o, "taking "+o.Plan.Name+" down")
-	o.Progress = func(runner.Update) {}
+	show := o.Progress
+	o.Progress = func(u runner.Update) {
+		if u.Line == "" { // the lines of a run would only repeat themselves
+			show(u)
+		}
+	}
 	trials, err := runner.Trials(ctx, o)
 	done()
 	switch refused := refusedRun(err); {
