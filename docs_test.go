@@ -75,7 +75,7 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 	}
 }
 
-// TestScenariosStateTheirTime: the comment at the head of each scenario says how long it takes.
+// TestScenariosStateTheirTime: the comment at the head of each scenario has the time of a run.
 func TestScenariosStateTheirTime(t *testing.T) {
 	states := regexp.MustCompile(`takes? about (a|one|two|three|four|five|ten|half a|\d+) (second|minute)s?`)
 	count := 0

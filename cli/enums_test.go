@@ -54,7 +54,7 @@ func TestEnumsAreImplemented(t *testing.T) {
 	}
 }
 
-// only knows the given values.
+// only accepts the given values.
 func only(values ...string) func(string) error {
 	return func(value string) error {
 		if !slices.Contains(values, value) {

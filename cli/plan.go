@@ -88,7 +88,7 @@ the bytes of dispatch or, with --back, of combine. Pairs of a messages step have
 	return cmd
 }
 
-// ratesFlags say which rates to print.
+// ratesFlags select the rates to print.
 type ratesFlags struct {
 	allocation.Options
 	headroom string

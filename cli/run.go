@@ -123,8 +123,8 @@ func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags r
 	return o, nil
 }
 
-// followRun lets a run show its progress. ending says what the first interrupt does. The caller calls done
-// after the run.
+// followRun lets a run show its progress. ending describes the effect of the first interrupt. The caller
+// calls done after the run.
 func (a *app) followRun(o *runner.Options, ending string) (done func()) {
 	a.sweep(rundir.SweepOptions{Patience: besides})
 	ended := a.onInterrupt(ending, a.killStarted)

@@ -133,7 +133,7 @@ func TestBadRuns(t *testing.T) {
 }
 
 // TestRecordingsWithoutAReport finds recordings by their names. The files of a recording count once, and the
-// first that is there stands for it.
+// first that exists stands for it.
 func TestRecordingsWithoutAReport(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"run-10.pcapng": "ten", "run-2.pcapng": "two", "nics.pcapng": "nics",

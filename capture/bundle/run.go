@@ -175,7 +175,7 @@ var ErrNoCapture = errors.New(
 func (r *Run) Capture() (*keep.Parts, error) { return r.OpenCapture(r.CaptureFile()) }
 
 // OpenCapture opens a recording of Captures. If the recording is in several files, reading begins with the
-// first that is there. Each call opens the recording again.
+// first that exists. Each call opens the recording again.
 func (r *Run) OpenCapture(name string) (*keep.Parts, error) {
 	if r.files == nil {
 		return keep.OpenFile(r.Name)

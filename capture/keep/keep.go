@@ -37,8 +37,8 @@ type Options struct {
 	// CounterInterval.
 	Counters Counters
 	// Rotate is the number of bytes after which another file begins; 0 writes one file. Each file has its
-	// number (pcapng.SectionNote) and the number of its successor (pcapng.TapNote), so that a reader knows
-	// which files are missing.
+	// number (pcapng.SectionNote) and the number of its successor (pcapng.TapNote), so that a reader finds
+	// out which files are missing.
 	Rotate int64
 	// Always writes a file without packets if none is kept.
 	Always bool

@@ -43,7 +43,7 @@ func OpenFile(path string) (*Parts, error) {
 	return p, err
 }
 
-// OpenFirst is Open for the first file of a recording that is there.
+// OpenFirst is Open for the first file of a recording that exists.
 func OpenFirst(folder fs.FS, name string) (*Parts, error) {
 	p, err := Open(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ func (p *Parts) NextPart(number int) (int, error) {
 	return number, nil
 }
 
-// after returns the number of the first file of a recording that is there after a missing one, or 0.
+// after returns the number of the first existing file of a recording after a missing file, or 0.
 func after(folder fs.FS, whole string, missing int) (first int) {
 	entries, err := fs.ReadDir(folder, ".")
 	if err != nil {

@@ -78,8 +78,8 @@ func TestPartsAreOneRecording(t *testing.T) {
 	}
 }
 
-// TestPartsAreMissing damages a recording in several files. No check passes any more, and the recording says
-// what is missing. The files that are there are read.
+// TestPartsAreMissing damages a recording in several files. No check passes any more, and the recording names
+// the missing files. The other files are read.
 func TestPartsAreMissing(t *testing.T) {
 	s := verifytest.SoftScene(t, verifytest.SoftFile)
 	whole := s.Write()

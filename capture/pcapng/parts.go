@@ -48,7 +48,7 @@ type earlierStatistics struct {
 // Parts returns the files of a recording in several files, in the order in which they were read.
 func (r *Reader) Parts() []Part { return r.parts.read }
 
-// Missing says which files of the recording were not read. It is complete at the end of the input.
+// Missing names the files of the recording that were not read. It is complete at the end of the input.
 func (r *Reader) Missing() []string { return r.parts.missing }
 
 func (p *parts) lack(format string, values ...any) {

@@ -104,9 +104,9 @@ func (a *assembler) count(i int, counter uint32) {
 		asm.AddAtomic.Mem(asm.R1, asm.R0, asm.DWord, 0))
 }
 
-// number adds 1 to the number of packets that matched the i-th fault, and leaves it in matched. It takes a
-// lock in place of an atomic operation that returns the sum, which kernels have from 5.12 on.
-func (a *assembler) number(i int) {
+// countMatch adds 1 to the number of packets that matched the i-th fault, and leaves it in matched. It takes
+// a lock in place of an atomic operation that returns the sum, which kernels have from 5.12 on.
+func (a *assembler) countMatch(i int) {
 	lock := a.reserve()
 	a.add(
 		asm.LoadMapValue(asm.R1, 0, countLock).WithReference(counters(i)),
@@ -149,7 +149,7 @@ func (h *harm) generate() {
 		m.expression(h.filter.Root(), yes, h.next)
 		h.place(yes)
 	}
-	h.assembler.number(h.number)
+	h.countMatch(h.number)
 	single := h.label("single")
 	h.add(
 		asm.LoadMem(asm.R1, packet, skbSegments, asm.Word),

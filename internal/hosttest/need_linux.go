@@ -156,7 +156,7 @@ func Need(t testing.TB, features ...Feature) {
 func Sampled(t testing.TB, i int) bool { return sampled(t, "RAILBED_SAMPLE", i) }
 
 // Long skips the test if RAILBED_LONG=n:k selects other tests: a test runs if a hash of its name is k modulo
-// n. Tests call Long that take more than ten seconds, or that run a testbed of many.
+// n. Tests call Long if they take more than ten seconds, or if they run a testbed as many others do.
 func Long(t testing.TB) {
 	if !sampled(t, "RAILBED_LONG", int(crc32.ChecksumIEEE([]byte(t.Name())))) {
 		t.Skip("RAILBED_LONG=" + os.Getenv("RAILBED_LONG") + " selects other long tests")

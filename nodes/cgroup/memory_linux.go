@@ -26,7 +26,7 @@ type MemoryEvents struct {
 	Killed uint64 `json:"killed"`
 }
 
-// adjusted counts what SetMemory itself did, as the kernel does not count it.
+// adjusted counts the effects of SetMemory that the kernel does not count.
 type adjusted struct {
 	mu    sync.Mutex // held while the limit changes; guards the events
 	count MemoryEvents

@@ -36,7 +36,7 @@ checks:
 }
 
 // TestWorkloadsOnOwnRanks: jobs on different ranks share a fabric at the same time. The checks, the report
-// and faults know which ranks belong to which job.
+// and faults find the ranks of each job.
 func TestWorkloadsOnOwnRanks(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	r := runAll(t, t.Context(), options(t, `

@@ -106,7 +106,7 @@ func (r *Runner) log() {
 }
 
 // groups numbers the groups of a thread's steps. A group ends before a send that follows a receive. sends
-// tells by group whether it receives nothing.
+// has true for each group that receives nothing.
 func groups(steps []schedule.Step) (numbers []int, sends []bool) {
 	for i := range steps {
 		if len(sends) == 0 || steps[i].Op == schedule.Send && !sends[len(sends)-1] {
