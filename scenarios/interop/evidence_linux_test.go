@@ -142,7 +142,8 @@ func (e *evidence) judge(kind string) finding {
 		e.Errorf("%s: rdma_rxe took %d packets, and %d came with the right ICRC", kind, f.accepted,
 			f.came.right)
 	}
-	if (f.came.wrong > 0) != corrupted || (f.refused > 0) != corrupted {
+	// A sample of cells may carry few packets in one direction, none of which the link happens to corrupt.
+	if f.came.wrong+f.refused > 0 != corrupted || *all && corrupted && min(f.came.wrong, f.refused) == 0 {
 		e.Errorf("%s: %d packets came to rdma_rxe with a wrong ICRC, and ours refused %d", kind, f.came.wrong,
 			f.refused)
 	}
