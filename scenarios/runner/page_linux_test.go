@@ -201,7 +201,8 @@ func saveReport(t *testing.T, name string, r *report.Report) {
 }
 
 // TestPageInBrowser renders the pages of a run of 8 ranks, of a saved run of 64, and of a report with hostile
-// words. With -update it runs 64 ranks and saves their report, and writes the pictures of docs/report.md.
+// words. With -update it runs 64 ranks and saves their report, and writes the pictures of
+// docs/how-to/read-a-report.md.
 func TestPageInBrowser(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Chromium)
 	o := load(t, "testdata/page/ranks8.yaml")

@@ -80,7 +80,7 @@ const testSilence = 3 * time.Second
 // rowsBusy is the share of the time in which tasks wait for a CPU where one row runs beside another.
 const rowsBusy = 0.2
 
-// surrounding is a row of the table in SURROUNDINGS.md: what is done to a run, and
+// surrounding is a row of the table in docs/explanation/surroundings.md: what is done to a run, and
 // what the run says.
 type surrounding struct {
 	what string
@@ -461,11 +461,11 @@ func supervisorOf(ctx context.Context, name string) (int, error) {
 	return state.PID, err
 }
 
-var update = flag.Bool("update", false, "rewrite the table in SURROUNDINGS.md")
+var update = flag.Bool("update", false, "rewrite the table in docs/explanation/surroundings.md")
 
-// SURROUNDINGS.md has the rows of this file, and names tests that exist.
+// docs/explanation/surroundings.md has the rows of this file, and names tests that exist.
 func TestSurroundingsShowsTheRows(t *testing.T) {
-	const page, begin, end = "../../SURROUNDINGS.md", "<!-- surroundings -->\n",
+	const page, begin, end = "../../docs/explanation/surroundings.md", "<!-- surroundings -->\n",
 		"<!-- end of surroundings -->"
 	var table strings.Builder
 	table.WriteString("| what | verdict | words | ends within | leaves |\n|---|---|---|---|---|\n")

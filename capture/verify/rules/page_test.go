@@ -8,9 +8,10 @@ import (
 	"railbed/plan/spec"
 )
 
-// TestPageShowsEveryKind parses and compiles the examples of docs/rules.md, which has each kind of rule.
+// TestPageShowsEveryKind parses and compiles the examples of docs/how-to/rules.md, which has each kind of
+// rule.
 func TestPageShowsEveryKind(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/rules.md")
+	text, err := os.ReadFile("../../../docs/how-to/rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
