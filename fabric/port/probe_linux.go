@@ -73,9 +73,9 @@ func probe(driver Driver, mtu int) (err error) {
 }
 
 // Default returns the driver for the switch's end of a veth with an MTU, and one line with the
-// reason, from BENCHMARKS.md. It tries the driver that it recommends. Rootless is true if the
-// caller is an ordinary user, whose locked memory is limited: later ports may then have to use
-// Packet (OpenBest).
+// reason, from docs/explanation/notes/soft-switch.md. It tries the driver that it recommends.
+// Rootless is true if the caller is an ordinary user, whose locked memory is limited: later ports
+// may then have to use Packet (OpenBest).
 func Default(mtu int, rootless bool) (Driver, string) {
 	if err := Probe(XDP, mtu); err != nil {
 		return Packet, fmt.Sprintf("packet: AF_XDP would be faster, but: %v", err)

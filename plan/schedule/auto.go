@@ -26,7 +26,8 @@ const (
 //   - An all-gather and a reduce-scatter use hierarchical if there are rails, else ring.
 //
 // The limits are the sizes at which measured times over TCP cross on two cores. From eight ranks on
-// they lie between that crossing and the crossing on links of 250 us (BENCHMARKS.md, All-reduce).
+// they lie between that crossing and the crossing on links of 250 us
+// (docs/explanation/notes/collectives.md, "The choice of auto").
 func Choose(k Kind, ranks int, bytes uint64, rails bool) string {
 	switch {
 	case k == AllReduce && (bytes*uint64(ranks) <= autoRounds || ranks == 2 && bytes <= autoPair):

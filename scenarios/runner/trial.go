@@ -26,7 +26,8 @@ type Trial struct {
 	CPUs float64 `json:"cpus"`
 }
 
-// calmLoad is the greatest load at which frames are sent when they are due, or soon after: see BENCHMARKS.md.
+// calmLoad is the greatest load at which frames are sent when they are due, or soon after: see
+// docs/explanation/notes/processor-time.md.
 const calmLoad = 0.6
 
 // Load is the ratio of the traffic at the links' rates to the traffic that the machine carried.

@@ -157,7 +157,8 @@ func (p *plannedRates) keepTo(e *rd.Endpoint, rates map[int]units.Rate) {
 
 // missSlots is for how many slots a grant is valid. A sender that is late by less than that sends
 // in the slots of others. A receiver's queue then grows by up to this many slots of each late
-// sender. With one slot, two busy cores missed too many slots (BENCHMARKS.md).
+// sender. With one slot, two busy cores missed too many slots
+// (docs/explanation/notes/rates.md).
 const missSlots = 2
 
 // leastMiss is the minimum time, in real time, for which a grant is valid. A host with shared cores

@@ -15,8 +15,8 @@ func modes() map[string]func(rate.NSCCOptions) rate.Controller {
 	}
 }
 
-// TestLearnedBesideNSCC holds what BENCHMARKS.md says of the trained policy, on
-// scenarios that training has not seen: which of both is better on which.
+// TestLearnedBesideNSCC holds what docs/explanation/notes/rates.md says of the
+// trained policy, on scenarios that training has not seen: which of both is better on which.
 func TestLearnedBesideNSCC(t *testing.T) {
 	const seeds = 5
 	wins := map[string]bool{"held-out-incast": true, "held-out-drops": true, "held-out-all-to-all": true}
