@@ -57,7 +57,7 @@ PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./cap
 
 .DEFAULT_GOAL := build
 .PHONY: build quickstart check flakes test test-root test-user interop setup-test bench \
-	bench-once lint prose generate ci clean help
+	bench-once lint prose docs generate ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
@@ -141,6 +141,10 @@ lint: bin/staticcheck ## gofmt, vet, staticcheck, prose, and golangci-lint where
 	GOOS=darwin CGO_ENABLED=0 $(GO) build $(PORTABLE)
 	@if command -v golangci-lint >/dev/null 2>&1; then golangci-lint run; \
 	else echo "golangci-lint is not installed"; fi
+
+docs: ## the manual as a site, in out/docs
+	@scripts/need mkdocs=mkdocs /usr/share/mkdocs/themes/material/mkdocs_theme.yml=mkdocs-material
+	@mkdocs build --quiet && echo "out/docs/index.html; with its search: python3 -m http.server -d out/docs"
 
 generate: ## write what is made from the code
 	$(GO) generate ./...

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -99,4 +100,67 @@ func TestScenariosStateTheirTime(t *testing.T) {
 	if err != nil || count < 60 {
 		t.Error(count, err)
 	}
+}
+
+// TestLinks follows the links of all pages to files of the repository and to headings.
+func TestLinks(t *testing.T) {
+	links := regexp.MustCompile(`\]\(([^)\s:#]*)(#[^)\s]+)?\)`)
+	checked := 0
+	for _, page := range markdown(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range links.FindAllStringSubmatch(withoutCode(string(text)), -1) {
+			target := page
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(page), link[1])
+			}
+			found, err := os.ReadFile(target)
+			checked++
+			switch {
+			case err != nil:
+				t.Errorf("%s: link to %s: %v; a link to a folder has no page", page, link[1], err)
+			case link[2] != "" && !slices.Contains(anchors(string(found)), link[2][1:]):
+				t.Errorf("%s: %s has no heading %s", page, target, link[2])
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("%d links were checked", checked)
+	}
+}
+
+// withoutCode is a page without its blocks and words of code.
+func withoutCode(page string) string {
+	return regexp.MustCompile("(?ms)^[ \t]*```.*?^[ \t]*```|`[^`\n]*`").ReplaceAllString(page, "")
+}
+
+// anchors are the names of a page's headings in links.
+func anchors(page string) (names []string) {
+	drop := regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		name := drop.ReplaceAllString(strings.ToLower(heading[1]), "")
+		names = append(names, strings.ReplaceAll(strings.TrimSpace(name), " ", "-"))
+	}
+	return names
+}
+
+// markdown are the pages of the repository.
+func markdown(t *testing.T) (pages []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		name := d.Name()
+		if d.IsDir() && (name == "testdata" || name == "out" || len(name) > 1 && name[0] == '.') {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) == ".md" {
+			pages = append(pages, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pages
 }
