@@ -64,7 +64,8 @@ func topOf(folder string) string {
 // testSupport are the packages for tests. The command has none of them.
 var testSupport = []string{
 	"capture/verify/verifytest", "fabric/port/porttest", "fabric/softswitch/calculustest",
-	"internal/hosttest", "internal/hosttest/dockertest", "internal/hosttest/vmtest",
+	"internal/hosttest", "internal/hosttest/browsertest", "internal/hosttest/dockertest",
+	"internal/hosttest/vmtest",
 	"internal/protocoltest", "nodes/nodestest", "plan/plantest", "transports/rd/privacy/privacytest",
 	"transports/transportstest",
 }
@@ -82,7 +83,7 @@ var fences = []fence{
 		"one place speaks netlink, and reads back what it set"},
 	{"github.com/google/nftables", source.isTest, "tests", "it makes no tables that end with their owner"},
 	{"github.com/cilium/", in("fabric/bpf"), "fabric/bpf", "one place makes programs for the kernel"},
-	{"github.com/chromedp/", source.isTest, "tests", "it drives a browser"},
+	{"github.com/chromedp/", source.isTestSupport, "tests", "it drives a browser"},
 	{"github.com/google/gopacket", inCaptureOrTest, "capture and tests",
 		"one decoder; the data path does not allocate layers"},
 	{"github.com/packetcap/", in("capture"), "capture", "filters are compiled where packets are captured"},

@@ -74,7 +74,9 @@ const (
 	Pyverbs Feature = "pyverbs"
 	// Chromium renders pages.
 	Chromium Feature = "chromium"
-	VM       Feature = "vm"
+	// Mkdocs is mkdocs with the theme of mkdocs-material, for the manual.
+	Mkdocs Feature = "mkdocs"
+	VM     Feature = "vm"
 	// Tap is the right to make a tap device in a network namespace that the test made.
 	Tap Feature = "tap"
 )
@@ -117,6 +119,7 @@ var probes = map[Feature]func() error{
 	Verbs:      installed("ibv_rc_pingpong"),
 	Pyverbs:    probePyverbs,
 	Chromium:   program("chromium", "--version"),
+	Mkdocs:     installed("/usr/share/mkdocs/themes/material/mkdocs_theme.yml"),
 	VM:         probeVM,
 	Tap:        probeTap,
 }
