@@ -99,8 +99,8 @@ func (b *Browser) Await(expression string) {
 	}
 }
 
-// Picture takes a screenshot in a width, height and colour scheme, and writes NAME.png into the folder. It fails
-// the test if the page is wider than the screen.
+// Picture takes a screenshot in a width, height and colour scheme, and writes NAME.png into the folder. It
+// fails the test if the page is wider than the screen.
 func (b *Browser) Picture(folder, name, scheme string, width, height int64) {
 	b.t.Helper()
 	b.Screen(scheme, width, height)
