@@ -36,8 +36,8 @@ func TestSite(t *testing.T) {
 				b.Text("localStorage.clear()") // else the page takes the scheme of the last visit
 				b.Screen(scheme, width, 900)
 				b.Do(chromedp.Navigate(server.URL + "/" + page + ".html"))
-				b.Picture(t.ArtifactDir(), fmt.Sprintf("%s-%d-%s", filepath.Base(page), width, scheme), scheme,
-					width, 900)
+				name := fmt.Sprintf("%s-%d-%s", filepath.Base(page), width, scheme)
+				b.Picture(t.ArtifactDir(), name, scheme, width, 900)
 				if got := b.Text("document.body.dataset.mdColorScheme"); got != want {
 					t.Errorf("%s: scheme %s on a %s screen, want %s", page, got, scheme, want)
 				}
