@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"railbed/plan/spec"
@@ -35,6 +36,49 @@ func (p *Plan) Link(name string) *Link {
 		}
 	}
 	return nil
+}
+
+// NodeOrNIC returns the node with a name, or the NIC that a name such as h1:eth0 has. For the name of a node
+// nic is nil. The error says which names there are.
+func (p *Plan) NodeOrNIC(name string) (node *Node, nic *Interface, err error) {
+	of, port, ofNIC := strings.Cut(name, ":")
+	node = p.Node(of)
+	if node == nil {
+		return nil, nil, fmt.Errorf("no node is named %q; %s", of,
+			suggest(of, names(p.Nodes, Node.named), "want a node such as "+p.Nodes[0].Name))
+	}
+	if !ofNIC {
+		return node, nil, nil
+	}
+	for i := range node.NICs {
+		if node.NICs[i].Name == port {
+			return node, &node.NICs[i], nil
+		}
+	}
+	return nil, nil, fmt.Errorf("node %s has no NIC %q; its NICs are %s", of, port,
+		few(names(node.NICs, func(i Interface) string { return i.Name })))
+}
+
+// AddrOf returns the address of a node or a NIC, named as in NodeOrNIC. The address of a node is the
+// address that its name has in the hosts file.
+func (p *Plan) AddrOf(name string, v6 bool) (netip.Addr, error) {
+	node, nic, err := p.NodeOrNIC(name)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if nic != nil {
+		for _, a := range nic.Addrs {
+			if a.Addr().Is6() == v6 {
+				return a.Addr(), nil
+			}
+		}
+	}
+	for _, h := range p.Hosts {
+		if nic == nil && h.Name == node.Name && h.Addr.Is6() == v6 {
+			return h.Addr, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%s has no address of the chosen IP version", name)
 }
 
 // LinkPlace is a link, or one of its directions.
