@@ -71,6 +71,17 @@ func nodeNames(p *plan.Plan) (names []string) {
 	return names
 }
 
+// nodesAndNICs returns the names of nodes, each followed by its NICs as NODE:NIC.
+func nodesAndNICs(p *plan.Plan) (names []string) {
+	for _, n := range p.Nodes {
+		names = append(names, n.Name)
+		for _, i := range n.NICs {
+			names = append(names, n.Name+":"+i.Name)
+		}
+	}
+	return names
+}
+
 // programNames returns the nodes in which programs run: nodes, and routers with daemons.
 func programNames(p *plan.Plan) []string {
 	names := nodeNames(p)
@@ -94,13 +105,7 @@ func faultPlaces(p *plan.Plan) []string { return append(linkNames(p), tapNames(p
 
 // tapNames returns the words that railbed capture accepts as taps, except globs.
 func tapNames(p *plan.Plan) []string {
-	names := []string{"all", "nics", "switches"}
-	for _, n := range p.Nodes {
-		names = append(names, n.Name)
-		for _, i := range n.NICs {
-			names = append(names, n.Name+":"+i.Name)
-		}
-	}
+	names := append([]string{"all", "nics", "switches"}, nodesAndNICs(p)...)
 	for _, s := range p.Switches {
 		names = append(names, s.Name)
 		for _, i := range s.Ports {

@@ -32,14 +32,16 @@ func newExecCommand(a *app) *cobra.Command {
 		Long: `Run a command in a node with this terminal's input and output, and exit with its
 exit code: 127 when the node has no such program, 128 plus the signal's number when
 a signal ended it. A node sees the host's programs and files, and has a network,
-a /tmp and processes of its own. In a container the command runs as the image's USER
-and in its WORKDIR.
+a /tmp and processes of its own. The railbed that runs the testbed is in its PATH, so
+scripts there can call railbed rdma or railbed rsh. In a container the command runs as
+the image's USER and in its WORKDIR.
 
 Ctrl-C and other signals go to the command; a second one ends it. When railbed exec
 ends, the command ends: it and its process group get SIGHUP and SIGTERM, and two
 seconds later SIGKILL. A program in a session of its own (setsid) stays until the
 testbed ends.`,
 		Example: `  railbed exec h0 -- ping -c1 h7
+  railbed exec h0 -- bash -c 'railbed rsh h1 hostname; railbed version'
   railbed exec h0 -e UCX_TLS=tcp -- ucx_perftest -t tag_bw`,
 		Args:              rangeArgs(2, -1),
 		ValidArgsFunction: inTurn(ofTestbed(&name, programNames), completeAnyFile),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +22,7 @@ func newLinkCommand(a *app) *cobra.Command {
 		Short: "Show and change the links of a running testbed",
 		Long: `Show and change the links of a running testbed. A link is named by its ends, as in
 leaf1--spine2 or h0--leaf1; its direction a-to-b leads from the first to the second.
+The ends may be in either order, and a glob such as 'leaf1--*' names several links.
 Railbed up with the testbed's file undoes the changes.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -47,7 +47,7 @@ func newLinkShowCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show [LINK]",
 		Short: "Show links, both directions, with live counters",
-		Long: `Show each direction of every link, or of one: -> is a-to-b, from the first end of
+		Long: `Show each direction of every link, or of those that LINK names: -> is a-to-b, from the first end of
 the link's name to the second.
 
 ASKED is the requested rate, BURST the bytes that the shaper lets pass at once, REACHED
@@ -68,11 +68,11 @@ count since the testbed came up, BACKLOG counts the bytes that wait now.`,
 				return err
 			}
 			if len(args) == 1 {
-				link := findLink(state.Links, args[0])
-				if link == nil {
-					return usage("no link %q; railbed link show lists them", args[0])
+				places, err := tb.LinksAt(args[0])
+				if err != nil {
+					return err
 				}
-				state.Links = []fabric.LinkState{*link}
+				state.Links = statesOf(state, places)
 			}
 			if a.output == "json" {
 				return a.printJSON(state.Links)
@@ -83,15 +83,6 @@ count since the testbed came up, BACKLOG counts the bytes that wait now.`,
 	}
 	testbedFlag(cmd, &name)
 	return cmd
-}
-
-func findLink(links []fabric.LinkState, name string) *fabric.LinkState {
-	for i := range links {
-		if links[i].Name == name {
-			return &links[i]
-		}
-	}
-	return nil
 }
 
 // printLinks prints a line per direction: the requested settings, the shaper's settings, and the
@@ -105,16 +96,12 @@ func (a *app) printLinks(s *supervisor.State) {
 			sender fabric.EndState
 			fabric.DirectionState
 		}{{"->", link.A, link.AToB}, {"<-", link.B, link.BToA}} {
-			state := "up"
-			if !d.Up {
-				state = "down"
-			}
 			burst := "" // empty if the kernel does not shape
 			if d.Burst > 0 {
 				burst = d.Burst.String()
 			}
-			t.AppendRow([]any{link.Name, d.arrow, state, d.Rate, burst, reached(d.DirectionState), d.Queue,
-				strings.Join(d.Effects(), ", "), units.Bytes(d.sender.Counters.TxBytes),
+			t.AppendRow([]any{link.Name, d.arrow, stateWord(d.Up), d.Rate, burst, reached(d.DirectionState),
+				d.Queue, strings.Join(d.Effects(), ", "), units.Bytes(d.sender.Counters.TxBytes),
 				d.sender.Counters.TxPackets, d.Shaper.Drops, units.Bytes(d.Shaper.BacklogBytes)})
 		}
 	}
@@ -140,20 +127,14 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			link, direction, err := linkWhere(args)
-			if err != nil {
-				return err
-			}
+			where := strings.Join(args, " ")
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			where := strings.TrimSpace(link + " " + direction)
-			if err := tb.ChangeLink(cmd.Context(),
-				supervisor.LinkRequest{Where: where, State: state}); err != nil {
-				return err
-			}
-			return a.printChanged(cmd.Context(), tb, link)
+			return a.changeLinks(cmd.Context(), tb, where, func() error {
+				return tb.SetLinkState(cmd.Context(), where, state)
+			})
 		},
 	}
 	testbedFlag(cmd, &name)
@@ -163,28 +144,15 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 // directions are the names of the directions, in the order of a link's ends.
 var directions = []string{"a-to-b", "b-to-a"}
 
-// linkWhere splits arguments into a link's name and a direction, which is empty for both
-// directions. As in files, the two may also be one argument.
-func linkWhere(args []string) (link, direction string, err error) {
-	words := strings.Fields(strings.Join(args, " "))
-	switch {
-	case len(words) == 1:
-		return words[0], "", nil
-	case len(words) == 2 && slices.Contains(directions, words[1]):
-		return words[0], words[1], nil
-	case len(words) == 2:
-		return "", "", usage("direction %q: want a-to-b or b-to-a", words[1])
-	}
-	return "", "", usage("link %q: want its name, and a-to-b or b-to-a for one direction", args)
-}
-
 func newLinkSetCommand(a *app) *cobra.Command {
 	var name, rate, queue, loss, duplicate, corrupt, words string
 	var delay, jitter time.Duration
 	cmd := &cobra.Command{
 		Use:   "set LINK [a-to-b|b-to-a]",
-		Short: "Change a link's rate, queue or impairments while it runs",
-		Long: `Change a link in both directions, or in one. Other settings stay unchanged, except
+		Short: "Change links' rate, queue or impairments while they run",
+		Long: `Change a link in both directions, or in one, and print each setting that changed. A glob
+such as 'leaf*--spine1' changes several links, and the ends may be in either order: a-to-b
+leads from the end that LINK has first. Other settings stay unchanged, except
 reorder-by, which follows the rate unless it was given. A value that a file must not
 have is refused, and nothing changes. Every setting of the kernel is read back. Delay,
 jitter, loss, duplicate and corrupt need netem (railbed doctor netem shows whether
@@ -195,14 +163,12 @@ delay, except for values in the file. If a switch's buffer has no room for it, n
 changes.`,
 		Example: `  railbed link set leaf1--spine2 --rate 100mbit
   railbed link set leaf1--spine2 a-to-b --loss 0.1%
+  railbed link set 'spine1--*' a-to-b --rate 100mbit    # all that leaves spine1
   railbed link set leaf1--spine2 --set '{drop-list: [5, 6], jitter: 2us, jitter-kind: normal}'`,
 		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			link, direction, err := linkWhere(args)
-			if err != nil {
-				return err
-			}
+			where := strings.Join(args, " ")
 			var sets []spec.Direction
 			if cmd.Flags().Changed("set") {
 				set, err := spec.ParseDirection("--set", words)
@@ -229,10 +195,9 @@ changes.`,
 			if err != nil {
 				return err
 			}
-			if err := setLink(cmd.Context(), tb, strings.TrimSpace(link+" "+direction), sets); err != nil {
-				return err
-			}
-			return a.printChanged(cmd.Context(), tb, link)
+			return a.changeLinks(cmd.Context(), tb, where, func() error {
+				return setLink(cmd.Context(), tb, where, sets)
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -247,18 +212,6 @@ changes.`,
 	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd
-}
-
-// printChanged prints the link after a change as JSON. In the table format it prints nothing.
-func (a *app) printChanged(ctx context.Context, tb *testbed.Testbed, name string) error {
-	if a.output != "json" {
-		return nil
-	}
-	state, err := tb.Inspect(ctx)
-	if err != nil {
-		return err
-	}
-	return a.printJSON(findLink(state.Links, name))
 }
 
 // parseSetting parses and checks the value of a flag like the value of that key in a file.

@@ -72,6 +72,57 @@ func linkDirection(t *testing.T, name, kind string) {
 	}
 }
 
+// TestLinkSetPrintsChanges changes several links with one command, which prints the changes in units for
+// people. A name that matches nothing, and a value that one of the links cannot have, change nothing.
+func TestLinkSetPrintsChanges(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-link-changes"
+	must(t, "up", writeFile(t, strings.Replace(twoHostsOn(name, "soft"), "}}\n",
+		"}, links: {default: {rate: 1gbit}, h1--leaf1: {delay: 100us}}}\n", 1)))
+	t.Cleanup(func() { must(t, "down", name) })
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"set", "leaf1--h0", "a-to-b", "--delay", "2ms", "--loss", "0.1%"}, 0,
+			"LINK DIRECTION SETTING WAS NOW; h0--leaf1 leaf1 -> h0 delay none 2 ms; " +
+				"h0--leaf1 leaf1 -> h0 loss none 0.1 %"},
+		{[]string{"set", "h*--leaf1", "--rate", "100mbit"}, 0,
+			"LINK DIRECTION SETTING WAS NOW; h0--leaf1 both rate 1 Gbit/s 100 Mbit/s; " +
+				"h1--leaf1 both rate 1 Gbit/s 100 Mbit/s"},
+		{[]string{"set", "h1--leaf1", "a-to-b", "--queue", "100KB", "-o", "json"}, 0,
+			`[ { "link": "h1--leaf1", "direction": "a-to-b", "from": "h1", "to": "leaf1", ` +
+				`"setting": "queue", "was": "256KiB", "now": "100KB" } ]`},
+		{[]string{"set", "h*--leaf1", "--rate", "100mbit"}, 0,
+			"nothing changed: h*--leaf1 was so already"},
+		{[]string{"down", "leaf1--h*"}, 0,
+			"LINK DIRECTION SETTING WAS NOW; h0--leaf1 both state up down; h1--leaf1 both state up down"},
+		{[]string{"up", "h0--leaf1"}, 0, "LINK DIRECTION SETTING WAS NOW; h0--leaf1 both state down up"},
+		{[]string{"up", "h0-leaf1"}, verdict.ExitUsage, `did you mean "h0--leaf1"?`},
+		{[]string{"set", "h0", "--rate", "1mbit"}, verdict.ExitUsage, "the links of h0 are h0--leaf1"},
+		{[]string{"set", "*--leaf1", "a-to-b", "--jitter", "50us"}, verdict.ExitUsage,
+			"h0--leaf1 a-to-b: jitter is 50us and delay 0s"},
+		{[]string{"set", "h1--leaf1", "a-to-b", "--rate", "100mbit", "-o", "json"}, 0, "[]"},
+	} {
+		got := do(t, append([]string{"link", "-t", name}, c.args...)...)
+		var lines []string
+		for line := range strings.Lines(got.stdout + got.stderr) {
+			lines = append(lines, strings.Join(strings.Fields(line), " "))
+		}
+		joined := strings.Join(lines, "; ")
+		if strings.HasPrefix(c.want, "[") {
+			joined = strings.Join(lines, " ")
+		}
+		if got.code != c.code || joined != c.want && (c.code == 0 || !strings.Contains(joined, c.want)) {
+			t.Errorf("%q: exit %d, %s, want %d, %s", c.args, got.code, joined, c.code, c.want)
+		}
+	}
+	if got := must(t, "link", "show", "leaf1--h1", "-t", name).stdout; strings.Contains(got, "jitter") {
+		t.Errorf("a refused change of several links changed h1--leaf1:\n%s", got)
+	}
+}
+
 // TestLinkSetIsCheckedAsFilesAre: what a file could not say of a link is refused
 // and changes nothing, and what the file does not say follows what it does.
 func TestLinkSetIsCheckedAsFilesAre(t *testing.T) {

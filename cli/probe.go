@@ -26,11 +26,16 @@ Times and queues are the model's, in the testbed's clock. Probes wait in
 queues as other packets of their priority do; with --flows they take the paths that
 as many flows would take.
 
+FROM and TO are nodes, or NICs as NODE:NIC. Probes leave by the NIC of FROM and go to
+the address of the NIC of TO. Without a NIC they go from any NIC to the address that
+the node's name has.
+
 The exit code is 1 when no probe arrived.`,
 		Example: `  railbed probe h0 h5
+  railbed probe h0:eth1 h5:eth1                     # over the second rail
   railbed probe h0 h5 --flows 8 --count 80 --dscp 26`,
 		Args:              exactArgs(2),
-		ValidArgsFunction: ofTestbed(&name, nodeNames),
+		ValidArgsFunction: ofTestbed(&name, nodesAndNICs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {

@@ -62,13 +62,17 @@ func TestProbe(t *testing.T) {
 			}
 		}
 	}
+	if got := must(t, "probe", "h0:eth0", "h1:eth0", "-t", name, "-c", "1").stdout; !strings.HasPrefix(got,
+		"h0:eth0 to h1:eth0: 1 probes sent, 1 arrived, by 1 path\n") {
+		t.Errorf("between NICs printed\n%s", got)
+	}
 	table := must(t, "probe", "h1", "h0", "-t", name).stdout
 	if !strings.HasPrefix(table, "h1 to h0: 10 probes sent, 10 arrived, by 1 path\n") ||
 		!strings.Contains(table, "  1  leaf2   p0") {
 		t.Errorf("printed\n%s", table)
 	}
 	if got := must(t, "inspect", name).stdout; !strings.Contains(got,
-		"telemetry: 222 hops written, link use over windows of 100µs; 0 blocks int-full") {
+		"telemetry: 225 hops written, link use over windows of 100µs; 0 blocks int-full") {
 		t.Errorf("inspect prints\n%s", got)
 	}
 	must(t, "link", "down", "h0--leaf1", "-t", name)
@@ -86,8 +90,9 @@ func TestProbeRefuses(t *testing.T) {
 	t.Cleanup(func() { must(t, "down", name) })
 	for want, args := range map[string][]string{
 		"add int: true to fabric.switch": {"h0", "h1"},
-		"node h7":                        {"h0", "h7"},
-		"pass no switch":                 {"h0", "h0"},
+		`no node is named "h7"`:          {"h0", "h7"},
+		`node h1 has no NIC "eth7"; its`: {"h0", "h1:eth7"},
+		"pass no switch":                 {"h0", "h0:eth0"},
 		"DSCP 64":                        {"h0", "h1", "--dscp", "64"},
 		"want 1 to 64":                   {"h0", "h1", "--flows", "65"},
 	} {

@@ -32,6 +32,12 @@ func TestRsh(t *testing.T) {
 	if got := in("__complete", "rsh", ""); !strings.HasPrefix(got.stdout, "h0\nh1\n") {
 		t.Errorf("completes %q, want the nodes", got.stdout)
 	}
+	// A program in the node finds the same railbed in its PATH.
+	if got := do(t, "exec", "h0", "-t", name, "--", "sh", "-c",
+		"command -v railbed && railbed rsh h1 hostname"); got !=
+		(outcome{0, "/run/.railbed/railbed\nh1\n", ""}) {
+		t.Errorf("railbed in the PATH of a node: %+v", got)
+	}
 	if got := do(t, "rsh", "h1", "true"); got.code != verdict.ExitUsage ||
 		!strings.Contains(got.stderr, "not in a node") {
 		t.Errorf("in no node: %+v", got)

@@ -43,9 +43,24 @@ func HostsFile(entries []plan.HostEntry) string {
 	return hosts.String()
 }
 
+// ProgramDir is the directory, in nodes that have a /run of their own, that holds this executable as railbed.
+const ProgramDir = "/run/.railbed"
+
+// LinkProgram makes ProgramDir in the node whose first process is the calling process. The link
+// resolves to the executable of that process, wherever its file is and even if the file has been
+// replaced. To follow the link, a program needs the rights of the first process (ptrace(2),
+// PTRACE_MODE_READ).
+func LinkProgram() error {
+	if err := os.Mkdir(ProgramDir, 0o755); err != nil {
+		return err
+	}
+	return os.Symlink("/proc/1/exe", filepath.Join(ProgramDir, "railbed"))
+}
+
 // Environment returns the environment of a command in the node, sorted. The file's entries override
-// the node's own, and the command's entries override both.
-func Environment(config Config, extra []string) []string {
+// the node's own, and the command's entries override both. PATH starts with the directory of this
+// executable in the node, unless programs is empty or the command has a PATH of its own.
+func Environment(config Config, programs string, extra []string) []string {
 	nics := make([]string, len(config.Node.NICs))
 	for i, nic := range config.Node.NICs {
 		nics[i] = nic.Name
@@ -66,6 +81,9 @@ func Environment(config Config, extra []string) []string {
 	for name, value := range config.Node.Env {
 		environment = set(environment, name, value)
 	}
+	if programs != "" {
+		environment = set(environment, "PATH", programs+":"+get(environment, "PATH"))
+	}
 	for _, entry := range extra {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			environment = set(environment, name, value)
@@ -73,6 +91,15 @@ func Environment(config Config, extra []string) []string {
 	}
 	slices.Sort(environment)
 	return environment
+}
+
+func get(environment []string, name string) string {
+	for _, entry := range environment {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 func set(environment []string, name, value string) []string {
@@ -94,12 +121,7 @@ func LookPath(name, dir string, environment []string) (string, error) {
 		}
 		return name, executable(name)
 	}
-	var path string
-	for _, entry := range environment {
-		if value, ok := strings.CutPrefix(entry, "PATH="); ok {
-			path = value
-		}
-	}
+	path := get(environment, "PATH")
 	for _, directory := range filepath.SplitList(path) {
 		candidate := filepath.Join("/", directory, name)
 		if executable(candidate) == nil {

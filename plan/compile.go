@@ -68,7 +68,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.checkSoftOnly, c.checkCNINodes},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
-		{c.addRouting},
+		{c.addRouting, c.nameNICs},
 		{c.addRDMA, c.addManagement, c.addRanks, c.addRequirements},
 		{c.addJobs, c.checkFaultRanks},
 		{c.checkInNetwork},

@@ -159,9 +159,16 @@ func checkInvariants(t testing.TB, p *Plan) {
 			t.Fatalf("rank %d is %+v", i, r)
 		}
 	}
+	named := map[string]bool{}
 	for _, h := range p.Hosts {
-		if owner, _, _ := strings.Cut(addrs[h.Addr], ":"); owner != h.Name {
+		owner, nic, _ := strings.Cut(addrs[h.Addr], ":")
+		if owner != h.Name && owner+"-"+nic != h.Name {
 			t.Fatalf("%s of %s is %q's", h.Addr, h.Name, addrs[h.Addr])
+		}
+		if key := fmt.Sprint(strings.ToLower(h.Name), h.Addr.Is4()); named[key] {
+			t.Fatalf("two lines of the hosts file name %s", h.Name)
+		} else {
+			named[key] = true
 		}
 	}
 }
@@ -308,7 +315,7 @@ func TestBridged(t *testing.T) {
 				t.Fatalf("%d hosts: %s has %d neighbours, want %d", hosts, n.Name, len(nic.Neighbors), want)
 			}
 		}
-		if len(subnets) != 2 || len(p.Hosts) != 2*hosts {
+		if len(subnets) != 2 || len(p.Hosts) != 4*hosts { // a node and its NIC
 			t.Errorf("%d hosts: subnets %v, %d names", hosts, subnets, len(p.Hosts))
 		}
 	}

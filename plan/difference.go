@@ -342,22 +342,41 @@ func flatten(into map[string]string, path string, v any) {
 	}
 }
 
+// SettingChange is a setting that has changed. An empty value means that it is not set.
+type SettingChange struct {
+	Setting string `json:"setting"`
+	Was     string `json:"was"`
+	Now     string `json:"now"`
+}
+
+// ChangesTo returns the settings in which a later state of a direction differs, in the words of files. It
+// leaves out a reorder-by that follows from other settings. mtu is the MTU of the link.
+func (d Direction) ChangesTo(now Direction, mtu int) []SettingChange {
+	return changedSettings(d.given(mtu), now.given(mtu))
+}
+
+func changedSettings(have, want map[string]string) (changed []SettingChange) {
+	all := map[string]string{}
+	maps.Copy(all, have)
+	maps.Copy(all, want)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if have[name] != want[name] {
+			changed = append(changed, SettingChange{name, have[name], want[name]})
+		}
+	}
+	return changed
+}
+
 // changesOf names the settings in which two elements differ, with the values of those that are
 // short. It shows no values of environment variables, because they may be secret.
 func changesOf(have, want map[string]string, between string) string {
 	const short = 60 // characters
-	all := map[string]string{}
-	maps.Copy(all, have)
-	maps.Copy(all, want)
 	var changed []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		was, now := have[name], want[name]
-		switch {
-		case was == now:
-		case len(was) > short || len(now) > short || strings.HasPrefix(name, "env."):
-			changed = append(changed, name+" differs")
-		default:
-			changed = append(changed, name+" "+cmp.Or(was, "none")+between+cmp.Or(now, "none"))
+	for _, c := range changedSettings(have, want) {
+		if len(c.Was) > short || len(c.Now) > short || strings.HasPrefix(c.Setting, "env.") {
+			changed = append(changed, c.Setting+" differs")
+		} else {
+			changed = append(changed, c.Setting+" "+cmp.Or(c.Was, "none")+between+cmp.Or(c.Now, "none"))
 		}
 	}
 	return strings.Join(changed, "; ")

@@ -64,15 +64,14 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 func (p *Plan) FaultTarget(f *spec.Fault) (End, error) {
 	switch {
 	case f.Mirror != nil:
-		node, nic, _ := strings.Cut(f.Mirror.To, ":")
-		for _, n := range p.Nodes {
-			for _, i := range n.NICs {
-				if n.Name == node && (nic == "" || nic == i.Name) {
-					return End{Node: node, Port: i.Name}, nil
-				}
-			}
+		node, nic, err := p.NodeOrNIC(f.Mirror.To)
+		switch {
+		case err != nil:
+			return End{}, err
+		case nic != nil:
+			return End{Node: node.Name, Port: nic.Name}, nil
 		}
-		return End{}, fmt.Errorf("%q is no NIC of a node; want one such as %s", f.Mirror.To, p.Nodes[0].Name)
+		return End{Node: node.Name, Port: node.NICs[0].Name}, nil
 	case f.Misroute != nil:
 		places := p.FaultPlaces(f)
 		if len(places) == 0 {

@@ -68,8 +68,9 @@ type Plan struct {
 	Links    []Link   `json:"links"`
 	// Ranks are numbered 0..n-1, by node and then by rank of the node.
 	Ranks []Rank `json:"ranks"`
-	// Hosts is the hosts file of every node. It maps names to loopback addresses or, in a shared
-	// subnet, to NIC addresses.
+	// Hosts is the hosts file of every node. It maps names of nodes and switches to loopback addresses
+	// or, in a shared subnet, to NIC addresses. Then it maps the names of NICs, such as h1-eth0, to
+	// their addresses.
 	Hosts []HostEntry `json:"hosts"`
 	// PacketMemory is the memory for all packets in soft switches, links and emulated NICs
 	// together. It is 0 if no switch is soft.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Tables and priorities of policy routing on nodes. NIC i has table firstTable+i, selected by a
@@ -138,6 +139,30 @@ func (c *compiler) addHost(name string, addrs []netip.Prefix) {
 	for _, a := range addrs {
 		c.plan.Hosts = append(c.plan.Hosts, HostEntry{a.Addr(), name})
 	}
+}
+
+// nameNICs adds the nodes' NICs to the hosts file, each as the node's name, a hyphen and the NIC's
+// name. They follow the nodes, so the address of a node in a shared subnet resolves to the node's
+// name first. Names of nodes and switches have precedence. If two NICs would have one name, as NIC c
+// of node a-b and NIC b-c of node a, neither has it. Hosts files ignore case.
+func (c *compiler) nameNICs() {
+	names := map[string]int{}
+	for _, h := range c.plan.Hosts {
+		names[h.Name]++
+	}
+	each := func(do func(name string, addrs []netip.Prefix)) {
+		for i := range c.plan.Nodes {
+			for _, nic := range c.plan.Nodes[i].NICs {
+				do(c.plan.Nodes[i].Name+"-"+nic.Name, nic.Addrs)
+			}
+		}
+	}
+	each(func(name string, _ []netip.Prefix) { names[strings.ToLower(name)]++ })
+	each(func(name string, addrs []netip.Prefix) {
+		if names[strings.ToLower(name)] == 1 {
+			c.addHost(name, addrs)
+		}
+	})
 }
 
 // orderRegions sorts the regions by pool and address, and numbers their distances. It returns the

@@ -26,7 +26,7 @@ func (c *compiler) checkSteps() {
 			c.checkEnds(path+".exec", step.Exec)
 		}
 		if step.Probe != nil {
-			c.checkProbe(w, path+".probe", step.Probe)
+			c.checkProbe(path+".probe", step.Probe)
 		}
 		if step.Workload != nil && step.Workload.Switch != "" {
 			w.name(path+".workload.switch", step.Workload.Switch, "switch", w.switches)

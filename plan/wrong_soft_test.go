@@ -88,10 +88,18 @@ var wrongSoftFiles = []wrongFile{
 		"  - fault: {where: leaf1, misroute: {to: leaf2--spine1}}",
 		"  - fault: {where: switches, misroute: {to: leaf1--spine1}}",
 		"  - fault: {where: h0, reboot: true, for: 1s}"), []string{
-		`f:7:40: "leaf2" is no NIC of a node; want one such as h0`,
+		`f:7:40: no node is named "leaf2"; want a node such as h0`,
 		`f:8:42: "leaf2--spine1" is no port and no link of the fault's switch; want a port such as leaf1:p0`,
 		`f:9:45: the fault acts at leaf1 and at leaf2; want ports of one switch as where`,
 		`f:10:32: h0 is a node, and switches reboot; want a switch or a glob of switches, such as leaf1`}},
+	{"ends of probes", softFile("int: true", "steps:", "  - probe: {name: p, from: h0:eth0, to: h1:eth9}",
+		"  - probe: {name: q, from: h9, to: 'h*'}"), []string{
+		`f:7:41: node h1 has no NIC "eth9"; its NICs are eth0`,
+		`f:8:28: no node is named "h9"; did you mean "h0"?`,
+		`f:8:36: no node is named "h*"; want a node such as h0`}},
+	{"probe to the node's other NIC", softFile("int: true", "steps:",
+		"  - probe: {name: p, from: h0:eth0, to: h0:eth1}"), []string{
+		`f:7:41: probes from h0 to itself; name another node`}},
 	{"fault at routers",
 		leafSpineFile("  switch: {kind: router}", "steps:", "  - fault: {where: all, drop: {}}",
 			"  - fault: {where: all, delay: {by: 1ms}}", "  - fault: {where: all, mark: {flows: 10%}}",

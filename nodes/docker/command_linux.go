@@ -29,7 +29,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 	asked := &startRequest{
 		Args:     command.Args,
 		Self:     command.Self,
-		Env:      nodes.Environment(config, command.Env),
+		Env:      nodes.Environment(config, c.runtime.program.dir, command.Env),
 		Dir:      command.Dir,
 		Home:     c.image.dir,
 		User:     c.image.user,

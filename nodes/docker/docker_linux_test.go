@@ -36,7 +36,7 @@ func TestDocker(t *testing.T) {
 	t.Run("Conformance", func(t *testing.T) {
 		nodestest.Run(t, func(t *testing.T, name string) nodes.Node {
 			return makeNode(t, r, name, base)
-		}, nodestest.Options{Few: true})
+		}, nodestest.Options{Few: true, NoProgram: r.program.dir == ""})
 	})
 	t.Run("Settings", func(t *testing.T) { settingsHold(t, r, base) })
 	t.Run("Dockerfile", func(t *testing.T) { builds(t, r, engine, base) })
@@ -65,7 +65,7 @@ func TestPodman(t *testing.T) {
 	base := spec.Container{RootFS: dockertest.Root(t, programs...)}
 	nodestest.Run(t, func(t *testing.T, name string) nodes.Node {
 		return makeNode(t, r, name, base)
-	}, nodestest.Options{Few: true})
+	}, nodestest.Options{Few: true, NoProgram: r.program.dir == ""})
 }
 
 // makeNode makes a node without NICs.

@@ -16,6 +16,9 @@ import (
 type program struct {
 	mounts     []mount.Mount
 	entrypoint []string
+	// dir holds the program as railbed, for the PATH of programs in the container. It is empty if the
+	// program needs the loader as its first argument.
+	dir string
 }
 
 // ownProgram returns the program. It is started under the name of its part, which selects its main
@@ -31,7 +34,9 @@ func ownProgram() (program, error) {
 		return program{}, err
 	}
 	if len(libraries) == 0 {
-		return program{[]mount.Mount{readOnly(self, part)}, []string{part}}, nil
+		dir := path.Join(ownDir, "bin")
+		return program{[]mount.Mount{readOnly(self, part), readOnly(self, path.Join(dir, "railbed"))},
+			[]string{part}, dir}, nil
 	}
 	p := program{
 		mounts: []mount.Mount{readOnly(self, reexec.Linked)},

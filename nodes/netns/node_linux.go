@@ -216,7 +216,7 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	if err := dropHostCapabilities(); err != nil {
 		return nil, err
 	}
-	environment := nodes.Environment(n.config, command.Env)
+	environment := nodes.Environment(n.config, nodes.ProgramDir, command.Env)
 	// Between clone and exec the child shares this process's memory. So /proc/self/exe in its PID
 	// namespace is this executable, wherever the file is.
 	path := reexec.Self

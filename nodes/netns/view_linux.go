@@ -53,6 +53,9 @@ func buildView(config initConfig) error {
 	if err := giveIdentity(config); err != nil {
 		return err
 	}
+	if err := nodes.LinkProgram(); err != nil {
+		return err
+	}
 	return maskKernel()
 }
 

@@ -144,9 +144,10 @@ func TestIdentitySurvivesARename(t *testing.T) {
 	if got := output(t, nodeA, "cat /etc/railbed-below/file"); got != "below" {
 		t.Errorf("a mount below /etc shows %q in the node, want its file", got)
 	}
-	if got := output(t, nodeA, "ls -A /run"); got != "" {
-		t.Errorf("/run of the node holds %q, want nothing that a program could take the identity away with",
-			got)
+	// The store of the identity files is not in reach of programs.
+	if got, want := output(t, nodeA, "ls -A /run "+nodes.ProgramDir), "/run:\n.railbed\n\n/run/.railbed:\n"+
+		"railbed"; got != want {
+		t.Errorf("/run of the node holds %q, want %q", got, want)
 	}
 	// What a node writes is the node's.
 	output(t, nodeA, "echo mine > /etc/hosts; echo mine > /etc/railbed-made")

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"railbed/internal/reexec"
 	"railbed/nodes"
 )
 
@@ -27,6 +29,8 @@ type Options struct {
 	OwnKernel bool
 	// Few is true if nodes are costly. Tests that do not need a fresh node then share a node.
 	Few bool
+	// NoProgram is true if the nodes have no railbed in their PATH.
+	NoProgram bool
 }
 
 // Run runs the suite.
@@ -52,6 +56,7 @@ func Run(t *testing.T, makeNode Make, o Options) {
 		{"InputAndChannel", suite.inputAndChannel},
 		{"EnvironmentAndDirectory", suite.environment},
 		{"Identity", suite.identity},
+		{"ProgramInPath", suite.program},
 		{"TwoNodesAreTwoHosts", suite.twoHosts},
 		{"SignalReachesTheGroup", suite.signal},
 		{"OrphansAreReaped", suite.orphans},
@@ -218,6 +223,24 @@ func (s *suite) environment(t *testing.T) {
 	}
 	if _, err := process.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// program finds railbed along the PATH of a command, and compares it with this executable.
+func (s *suite) program(t *testing.T) {
+	node := s.node(t, "a")
+	if s.options.NoProgram {
+		if got := shell(t, node, "command -v railbed || echo none"); got != "none" {
+			t.Errorf("the node has %s, want none", got)
+		}
+		return
+	}
+	own, err := os.Stat(reexec.Self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shell(t, node, `wc -c < "$(command -v railbed)"`); got != strconv.FormatInt(own.Size(), 10) {
+		t.Errorf("railbed in the node has %s bytes, want %d", got, own.Size())
 	}
 }
 

@@ -159,6 +159,9 @@ func (a *agent) configure(id identityOf) error {
 	if err := mountKernel(); err != nil {
 		return err
 	}
+	if err := nodes.LinkProgram(); err != nil {
+		return err
+	}
 	if err := unix.Sethostname([]byte(id.Node.Name)); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}

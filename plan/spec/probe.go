@@ -3,18 +3,19 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"railbed/internal/units"
 )
 
-// Probe sends telemetry probes from a node to a node and judges the telemetry that the soft switches on the
-// way wrote into them. Some switch needs int: true.
+// Probe sends telemetry probes from a node or NIC to another and judges the telemetry that the soft
+// switches on the way wrote into them. Some switch needs int: true.
 type Probe struct {
 	// Name is the name of the file with the telemetry, probes/NAME.json.
 	Name string `yaml:"name" json:"name"`
-	// From is the node that sends.
+	// From is the node that sends, or NODE:NIC, the NIC by which the probes leave.
 	From string `yaml:"from" json:"from"`
-	// To is the node that receives.
+	// To is the node that receives, or NODE:NIC, the NIC to whose address the probes are sent.
 	To string `yaml:"to" json:"to"`
 	// Count is the number of probes. Default 10.
 	Count int `yaml:"count,omitempty" json:"count,omitempty" jsonschema:"minimum=1,maximum=1000000"`
@@ -43,6 +44,13 @@ const maxProbeInterval = units.Duration(60e9)
 // Traits implements Action.
 func (p *Probe) Traits() Traits { return Traits{Name: p.Name, Timeout: p.Timeout} }
 
+// Nodes returns the names of the nodes that send and receive.
+func (p *Probe) Nodes() (from, to string) {
+	from, _, _ = strings.Cut(p.From, ":")
+	to, _, _ = strings.Cut(p.To, ":")
+	return from, to
+}
+
 func (p *Probe) setDefaults() {
 	p.Count = cmp.Or(p.Count, 10)
 	p.Interval = cmp.Or(p.Interval, units.Duration(10e6))
@@ -53,8 +61,8 @@ func (p *Probe) setDefaults() {
 
 func (p *Probe) check(c *checker, at string, _ int) {
 	c.unique(at+".name", p.Name)
-	if p.From != "" && p.From == p.To {
-		c.report(at+".to", fmt.Sprintf("probes from %s to itself", clipped(p.From)), "name another node")
+	if from, to := p.Nodes(); from != "" && from == to {
+		c.report(at+".to", fmt.Sprintf("probes from %s to itself", clipped(from)), "name another node")
 	}
 	if p.Interval > maxProbeInterval {
 		c.report(at+".interval", fmt.Sprintf("interval is %s", p.Interval),

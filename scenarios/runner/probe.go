@@ -23,7 +23,8 @@ type probeStep struct {
 func (p *probeStep) object() string { return p.Name }
 
 func (p *probeStep) do(ctx context.Context, s *session) error {
-	ctx, done := s.withPatience(ctx, []string{p.spec.From, p.spec.To})
+	from, to := p.spec.Nodes()
+	ctx, done := s.withPatience(ctx, []string{from, to})
 	defer done()
 	found, err := probe.Run(ctx, s.testbed, probe.Options{
 		From:     p.spec.From,

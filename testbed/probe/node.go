@@ -30,6 +30,7 @@ func Parts() reexec.Parts { return reexec.Parts{part: main} }
 
 // sendOrder is the request to a sender. Times are real times.
 type sendOrder struct {
+	From     netip.Addr // unspecified if the kernel chooses
 	To       netip.AddrPort
 	Count    int
 	Interval time.Duration
@@ -74,7 +75,7 @@ func send(text string) error {
 	var flows []*net.UDPConn
 	for i := range order.Flows {
 		conn, err := net.ListenUDP("udp",
-			&net.UDPAddr{Port: firstSource + i, IP: unspecified(order.To.Addr())})
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(order.From, uint16(firstSource+i))))
 		if err != nil {
 			return err
 		}
@@ -98,13 +99,6 @@ func send(text string) error {
 		}
 	}
 	return nil
-}
-
-func unspecified(like netip.Addr) net.IP {
-	if like.Is6() {
-		return net.IPv6unspecified
-	}
-	return net.IPv4zero
 }
 
 // mark sets the DSCP of the packets that a socket sends.

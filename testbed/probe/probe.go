@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,9 @@ const (
 
 // Options are the parameters of the probes.
 type Options struct {
-	From, To string        // nodes
+	// From and To are nodes, or their NICs as NODE:NIC. Probes leave by the NIC of From, and have the
+	// address of the NIC of To as their destination.
+	From, To string
 	Count    int           // number of probes; default 10
 	Interval time.Duration // between two probes, in the testbed's time; default 10ms
 	// Flows is the number of source ports that are used in turn, so that probes spread over paths
@@ -58,8 +61,6 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d flows: want 1 to %d", o.Flows, maxFlows)
 	case o.DSCP < 0 || o.DSCP > 63:
 		return fmt.Errorf("DSCP %d: want 0 to 63", o.DSCP)
-	case o.From == o.To:
-		return fmt.Errorf("probes from %s to itself pass no switch: name another node", o.From)
 	}
 	return nil
 }
@@ -80,25 +81,24 @@ func Run(ctx context.Context, tb *testbed.Testbed, o Options) (*Report, error) {
 		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
 	p := tb.Plan()
-	to, err := addresses(p, &o)
+	order, err := newOrder(p, &o)
 	if err != nil {
 		return nil, err
 	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	r := newReport(p, &o)
-	arrived, receiver, err := receive(ctx, tb, o.To, to)
+	arrived, receiver, err := receive(ctx, tb, node(o.To), order.To)
 	if err != nil {
 		return nil, err
 	}
 	virtual := time.Duration(p.Dilation)
-	order, err := json.Marshal(
-		sendOrder{To: to, Count: o.Count, Interval: o.Interval * virtual, Flows: o.Flows, DSCP: o.DSCP})
+	text, err := json.Marshal(order)
 	if err != nil {
 		return nil, err
 	}
 	sent := make(chan error, 1)
-	go func() { sent <- output(tb.Node(o.From).Part(ctx, part, "send", string(order)), io.Discard) }()
+	go func() { sent <- output(tb.Node(node(o.From)).Part(ctx, part, "send", string(text)), io.Discard) }()
 	last := time.NewTimer(time.Hour)
 	defer last.Stop()
 	for sent != nil || r.Arrived < o.Count {
@@ -123,29 +123,40 @@ func Run(ctx context.Context, tb *testbed.Testbed, o Options) (*Report, error) {
 	return r.finish(), nil
 }
 
-// addresses returns the destination of probes. It returns an error if no switch would write into
-// them.
-func addresses(p *plan.Plan, o *Options) (netip.AddrPort, error) {
-	var none netip.AddrPort
-	for _, name := range []string{o.From, o.To} {
-		if p.Node(name) == nil {
-			return none, fmt.Errorf("node %s: %w", name, testbed.ErrNoSuchObject)
-		}
+// node returns the node of a name of Options.
+func node(name string) string {
+	name, _, _ = strings.Cut(name, ":")
+	return name
+}
+
+// newOrder returns the order for the sender. It returns an error if no switch would write into probes.
+func newOrder(p *plan.Plan, o *Options) (*sendOrder, error) {
+	from, err := p.AddrOf(o.From, o.IPv6)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
-	writes := false
-	for i := range p.Switches {
-		writes = writes || p.Switches[i].Soft != nil && p.Switches[i].Soft.INT
+	to, err := p.AddrOf(o.To, o.IPv6)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOptions, err)
 	}
+	if node(o.From) == node(o.To) {
+		return nil, fmt.Errorf("%w: probes from %s to itself pass no switch: name another node", ErrOptions,
+			node(o.From))
+	}
+	writes := slices.ContainsFunc(p.Switches, func(s plan.Switch) bool { return s.Soft != nil && s.Soft.INT })
 	if !writes {
-		return none, fmt.Errorf("%w: no switch of testbed %s writes telemetry; add int: true to "+
+		return nil, fmt.Errorf("%w: no switch of testbed %s writes telemetry; add int: true to "+
 			"fabric.switch, with kind: soft", ErrOptions, p.Name)
 	}
-	for _, h := range p.Hosts {
-		if h.Name == o.To && h.Addr.Is6() == o.IPv6 {
-			return netip.AddrPortFrom(h.Addr, port), nil
+	order := &sendOrder{From: from, To: netip.AddrPortFrom(to, port), Count: o.Count,
+		Interval: o.Interval * time.Duration(p.Dilation), Flows: o.Flows, DSCP: o.DSCP}
+	if node(o.From) == o.From { // the kernel chooses, as for every program
+		order.From = netip.IPv4Unspecified()
+		if o.IPv6 {
+			order.From = netip.IPv6Unspecified()
 		}
 	}
-	return none, fmt.Errorf("%w: node %s has no address of the chosen IP version", ErrOptions, o.To)
+	return order, nil
 }
 
 // process is a part that runs in a node.

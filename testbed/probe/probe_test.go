@@ -108,6 +108,32 @@ func TestProbesAreOnTheWire(t *testing.T) {
 	}
 }
 
+// TestProbesOfNICs sends probes by one NIC and to one NIC. Each rail has one switch, so the switch of
+// the path is the NIC's. Some of the flows would take the other rail if the kernel chose.
+func TestProbesOfNICs(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	tb, err := testbed.Up(t.Context(), plantest.Compile(t, `
+name: probe-nics
+fabric: {topology: rail-optimized, params: {servers: 2, rails: 2, spines: 0}, switch: {kind: soft, int: true}}
+`), testbed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tb.Close()
+	for _, c := range []struct{ from, to, by string }{
+		{"h0:eth0", "h1:eth0", "leaf1"}, {"h0:eth1", "h1:eth1", "leaf2"}, {"h0:eth1", "h1", "leaf2"},
+		{"h1:eth0", "h0", "leaf1"}, {"h1", "h0:eth1", "leaf2"},
+	} {
+		for _, v6 := range []bool{false, true} {
+			r, err := Run(t.Context(), tb, Options{From: c.from, To: c.to, Count: 8, Flows: 8,
+				Interval: time.Millisecond, IPv6: v6})
+			if err != nil || r.Arrived != 8 || len(r.Paths) != 1 || r.Paths[0].Hops[0].Switch != c.by {
+				t.Errorf("%s to %s, IPv6 %t: %v, %+v, want 8 probes over %s", c.from, c.to, v6, err, r, c.by)
+			}
+		}
+	}
+}
+
 // TestReport counts a probe once, tells paths apart, and sums a hop up.
 func TestReport(t *testing.T) {
 	p := plantest.Compile(t, fabric)
