@@ -161,12 +161,13 @@ Bridges stay bridges, which must exist on the host before containerlab runs.
 
 Labels hold rates, delays and the like. containerlab ignores these labels, and
 "railbed import containerlab" reads them, so that the plan is the same again.
-Standard error lists each omission, as file:line:column with the reason.`,
+Standard error has a line for each kind of omission, as file:line:column with the
+number of its cases, two examples and the reason.`,
 		`  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
 	add("compose FILE", "Make a Compose file from a testbed file",
 		`Export prints a Compose file with the testbed's nodes as services, and networks that
 join nodes whose NICs reach each other: Compose has no switches and no links.
-Standard error lists each omission, as file:line:column with the reason.`,
+Standard error has a line for each kind of omission, as for containerlab.`,
 		`  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
 	return cmd
 }
