@@ -59,55 +59,72 @@ that route. With --runtime netns nodes run the host's programs and need no engin
 link between two nodes gets a switch of its own, without delay. Links have the default
 rate of testbeds, 1 Gbit/s, and the plan assigns their addresses.
 
+Nodes of FRRouting become routers with "routing: {daemon: frr}". Import reads their
+configuration for neighbours, timers and BFD. If the fabric routes, addresses that exec
+commands set lead nowhere. Import leaves these commands out, and writes names of nodes
+for the addresses in other commands. A command with an address that it cannot replace
+follows a step that tries the address, and fails.
+
 Paths in the topology are relative to its folder. Import rewrites the paths of binds for
 the folder of --out, or for the current folder, and reads the variables of env-files.
 Published ports and the healthcheck are taken over, too.
 
-Standard error lists each omission or change, as file:line:column with the reason. FILE
-may be - for standard input.`,
+Standard error lists the omissions and changes, as file:line:column with the reason.
+FILE may be - for standard input.`,
 		Example: `  railbed import containerlab lab.clab.yml > lab.yaml
   railbed import containerlab lab.clab.yml --strict --out lab.yaml
   railbed import containerlab lab.clab.yml | railbed graph - --format svg > lab.svg`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(_ *cobra.Command, args []string) error {
-			name, text, err := a.readText(args[0])
-			if err != nil {
-				return &exitError{Code: verdict.ExitUsage, Err: err}
-			}
-			if o.Runtime != spec.Docker && o.Runtime != spec.Netns {
-				return usage("runtime %q: want docker or netns", o.Runtime)
-			}
-			folder := "."
-			if args[0] != "-" {
-				folder = filepath.Dir(args[0])
-			}
-			if o.Folder, err = wayBetween(filepath.Dir(flags.out), folder); err != nil {
-				return err
-			}
-			o.ReadFile = func(path string) ([]byte, error) {
-				if !filepath.IsAbs(path) {
-					path = filepath.Join(folder, path)
-				}
-				return spec.ReadText(path)
-			}
-			testbed, left, err := convert.FromContainerlab(name, text, o)
-			if err != nil {
-				return &exitError{Code: verdict.ExitUsage, Err: err}
-			}
-			made, err := spec.Marshal(testbed)
-			if err != nil {
-				return err
-			}
-			header := fmt.Sprintf("# Made from %s by: railbed import containerlab\n", name)
-			return a.printConversion(append([]byte(header), made...), left, flags)
+			return a.importContainerlab(args[0], o, flags)
 		},
 	}
 	flags.add(cmd)
+	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the testbed (default: the topology's)")
 	cmd.Flags().StringVar(&o.Runtime, "runtime", spec.Docker,
 		"the `RUNTIME` of nodes with an image: docker, or netns, which leaves the image out")
 	completeFlag(cmd, "runtime", oneOf(spec.Docker, spec.Netns))
 	return cmd
+}
+
+// importContainerlab prints the testbed file for a topology.
+func (a *app) importContainerlab(file string, o convert.Options, flags conversionFlags) error {
+	name, text, err := a.readText(file)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if o.Name != "" {
+		if err := spec.CheckName(o.Name); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+	}
+	if o.Runtime != spec.Docker && o.Runtime != spec.Netns {
+		return usage("runtime %q: want docker or netns", o.Runtime)
+	}
+	folder := "."
+	if file != "-" {
+		folder = filepath.Dir(file)
+	}
+	if o.Folder, err = wayBetween(filepath.Dir(flags.out), folder); err != nil {
+		return err
+	}
+	o.ReadFile = func(path string) ([]byte, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(folder, path)
+		}
+		return spec.ReadText(path)
+	}
+	testbed, left, err := convert.FromContainerlab(name, text, o)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	made, err := spec.Marshal(testbed)
+	if err != nil {
+		return err
+	}
+	header := fmt.Sprintf("# Made from %s by: railbed import containerlab\n", name)
+	return a.printConversion(append([]byte(header), made...), left, flags)
 }
 
 // wayBetween returns the relative path from one folder to another.
@@ -161,12 +178,13 @@ Bridges stay bridges, which must exist on the host before containerlab runs.
 
 Labels hold rates, delays and the like. containerlab ignores these labels, and
 "railbed import containerlab" reads them, so that the plan is the same again.
-Standard error lists each omission, as file:line:column with the reason.`,
+Standard error has a line for each kind of omission, as file:line:column with the
+number of its cases, two examples and the reason.`,
 		`  railbed export containerlab cluster.yaml > cluster.clab.yml`, convert.ToContainerlab)
 	add("compose FILE", "Make a Compose file from a testbed file",
 		`Export prints a Compose file with the testbed's nodes as services, and networks that
 join nodes whose NICs reach each other: Compose has no switches and no links.
-Standard error lists each omission, as file:line:column with the reason.`,
+Standard error has a line for each kind of omission, as for containerlab.`,
 		`  railbed export compose cluster.yaml > compose.yaml`, convert.ToCompose)
 	return cmd
 }

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
 )
 
 var limits = regexp.MustCompile(`(?m)^ *(cpu|memory|ports): .*\n`)
@@ -59,5 +61,41 @@ func TestImportedLabRuns(t *testing.T) {
 		if first, second := must(t, "plan", file).stdout, must(t, "plan", again).stdout; first != second {
 			t.Errorf("%s: the plan was\n%s\nand is\n%s", test.lab, first, second)
 		}
+	}
+}
+
+// TestImportedRoutersRun runs a lab whose routers run FRRouting. Its command that needs another node's
+// address reaches the node by name. With an address that leads nowhere the run fails, although the
+// command itself would pass.
+func TestImportedRoutersRun(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Root, hosttest.FRR, hosttest.Ping)
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "plan", "convert", "testdata"))); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "interior.clab.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for command, passes := range map[string]bool{
+		"ping -c1 -W5 192.168.11.2":                true,
+		`sh -c "ping -c1 -W1 192.168.11.99; true"`: false,
+	} {
+		lab, file := filepath.Join(dir, "lab.clab.yml"), filepath.Join(dir, "lab.yaml")
+		changed := strings.ReplaceAll(string(text), "ping -c1 8.8.8.8", command)
+		if err := os.WriteFile(lab, []byte(changed), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("gen-clab-%d", os.Getpid())
+		must(t, "import", "containerlab", lab, "--runtime", "netns", "--name", name, "--out", file)
+		got := do(t, "run", file, "--out", filepath.Join(dir, "out"))
+		if (got.code == verdict.ExitPass) != passes || got.code == verdict.ExitUnsupported ||
+			strings.Contains(got.stdout, "exec address-") == passes {
+			t.Errorf("%s: exit code %d\n%s%s", command, got.code, got.stdout, got.stderr)
+		}
+	}
+	if got := do(t, "import", "containerlab", filepath.Join(dir, "interior.clab.yml"), "--name",
+		"A B"); got.code != verdict.ExitUsage || !strings.Contains(got.stderr, `name "A B"`) {
+		t.Errorf("--name: exit code %d, %s", got.code, got.stderr)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/internal/verdict"
-	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
 )
@@ -25,8 +24,7 @@ var exampleParams = map[string]map[string]int{
 }
 
 func newGenerateCommand(a *app) *cobra.Command {
-	var params []string
-	var name string
+	var o generateOptions
 	command := &cobra.Command{
 		Use:   "generate TOPOLOGY",
 		Short: "Print a testbed file to start from",
@@ -34,9 +32,13 @@ func newGenerateCommand(a *app) *cobra.Command {
 Parameters that are not given take small values, so every file comes up on a
 laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 
+--with adds worked examples to the file, which passes as it is:
+
+` + subjectHelp() + `
 ` + topologyHelp(),
 		Example: `  railbed generate leaf-spine > cluster.yaml
   railbed generate rail-optimized --param servers=16 --param rails=8 > rails.yaml
+  railbed generate rail-optimized -p servers=4 -p rails=2 --with roce,fault,checks > lossy.yaml
   railbed generate fat-tree --param k=4 | railbed graph - --format svg > fat-tree.svg`,
 		Args: exactArgs(1),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string,
@@ -52,7 +54,7 @@ laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 				cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := generate(args[0], name, params)
+			text, err := generate(args[0], o)
 			if err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
 			}
@@ -63,10 +65,13 @@ laptop. Edit it, or pipe it on. With -o json the file is the text in "file".
 			return err
 		},
 	}
-	command.Flags().StringArrayVarP(&params, "param", "p", nil,
+	command.Flags().StringArrayVarP(&o.params, "param", "p", nil,
 		"a parameter as `NAME=NUMBER`; may be repeated")
-	command.Flags().StringVar(&name, "name", "", "`NAME` of the testbed (default: the topology's)")
+	command.Flags().StringVar(&o.name, "name", "", "`NAME` of the testbed (default: the topology's)")
+	command.Flags().StringSliceVar(&o.with, "with", nil,
+		"add worked examples of these `SUBJECTS`: "+strings.Join(subjectNames(), ", "))
 	completeFlag(command, "param", completeParams)
+	completeFlag(command, "with", completeSubjects)
 	return command
 }
 
@@ -99,42 +104,6 @@ func completeParams(_ *cobra.Command, args []string, _ string) ([]string, cobra.
 		words = append(words, p.Name+"=\t"+p.Doc)
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
-}
-
-// generate makes the text of a file and checks that it compiles.
-func generate(name, testbed string, params []string) (string, error) {
-	if testbed == "" {
-		testbed = name
-	}
-	fabric := explicitFabric
-	if name == spec.Explicit && len(params) > 0 {
-		return "", fmt.Errorf("topology explicit has no parameters; edit hosts, switches and connect in " +
-			"the file")
-	}
-	if name != spec.Explicit {
-		given, err := parseParams(params)
-		if err != nil {
-			return "", err
-		}
-		if fabric, err = generatedFabric(name, given); err != nil {
-			return "", err
-		}
-	}
-	first := "h0"
-	if name == spec.Explicit {
-		first = "a"
-	}
-	draft := fmt.Sprintf(fileTemplate, name, testbed, fabric, first, carriedRates[0], 1)
-	decoded, err := spec.Decode("generated", []byte(draft))
-	if err != nil {
-		return "", err
-	}
-	compiled, err := plan.Compile(decoded)
-	if err != nil {
-		return "", err
-	}
-	ranks := len(compiled.Ranks)
-	return fmt.Sprintf(fileTemplate, name, testbed, fabric, first, carriedRate(ranks), ranks), nil
 }
 
 // carried is the rate that two cores can carry through soft switches and record, over all ranks, in
@@ -205,45 +174,4 @@ const explicitFabric = `  # Every node, switch and link is written out. A link w
     - c -- right
     - d -- right
     - left -- right
-`
-
-// fileTemplate takes the topology, the testbed's name, the fabric, its first node's name, the
-// links' rate in Mbit/s, and the number of ranks.
-const fileTemplate = `# yaml-language-server: $schema=railbed.schema.json
-# The line above completes and checks this file in editors, once you have run
-#   railbed schema > railbed.schema.json
-# Made by: railbed generate %[1]s
-name: %[2]s
-seed: 1 # feeds every hash and random draw: same file and seed, same testbed
-
-fabric:
-%[3]s  switch:
-    kind: soft # or router, or, where the links form a tree, bridge: the kernel's
-    buffer: 2MB # packet buffer that all ports of a switch share
-  links:
-    # At this rate two cores carry and record the traffic of %[6]d ranks. If the host
-    # cannot keep up, the verdict is OVERLOADED. With more cores, raise the rate.
-    default: {rate: %[5]dmbit, mtu: 9000}
-    # A class (host, fabric), a name or a pattern overrides it, both ways or one:
-    # fabric: {rate: 400mbit, delay: 10us}
-    # "%[4]s--*": {a-to-b: {rate: 10mbit}}
-
-nodes:
-  default:
-    ranks: 1 # of a workload; rank r of a node uses its NIC r modulo NICs
-    # cpu: 0.5 # cores
-    # memory: 64MiB
-  # A name or a pattern overrides it:
-  # "%[4]s": {ranks: 2}
-
-# What "railbed run" does, and what must hold afterwards:
-steps:
-  - capture: {at: [all], file: run.pcapng}
-  - workload: {name: ar, kind: all-reduce, size: 1MiB, iterations: 5}
-checks:
-  - workload: {name: ar, correct: true}
-  - packets: {bytes-per-rank: ar}
-  - packets: {rank-nic: ar}
-  - packets: {conservation: "*"}
-  - fidelity: degraded
 `

@@ -29,7 +29,8 @@ rank. The JSON form also has every route, rule and neighbour, and is what
 "railbed up" applies; nothing is decided later.
 
 The same file gives the same plan, byte for byte. Plan does not read the host. FILE
-may be - for standard input.
+may be - for standard input. Standard error has the warnings that validate prints about
+checks and rings.
 
 --load prints whether this machine can carry the traffic of the file's collectives. It
 brings the testbed up and runs each collective for about two seconds on links without
@@ -43,8 +44,7 @@ two peers. --rates also takes a step of the file with "control: offline". Its ra
 weighted by the bytes of each pair of ranks, if these are known: for a mixture of experts
 the bytes of dispatch or, with --back, of combine. Pairs of a messages step have equal rates.`,
 		Example: `  railbed plan scenarios/quickstart.yaml
-  railbed plan -o json scenarios/quickstart.yaml | jq '.switches[0].routes'
-  railbed generate hpn | railbed plan -
+  railbed generate hpn | railbed plan -o json - | jq '.switches[0].routes'
   railbed plan --load scenarios/quickstart.yaml
   railbed plan --rates all-to-all --method conflict-free FILE > rates.json
   railbed plan --rates demand --back scenarios/collectives/moe-rates.yaml`,
@@ -63,11 +63,9 @@ the bytes of dispatch or, with --back, of combine. Pairs of a messages step have
 				rates.chosen = cmd.Flags().Changed("method") || cmd.Flags().Changed("headroom")
 				return a.printRates(o, &rates)
 			}
-			if a.output == "json" {
-				return p.WriteJSON(a.stdout)
-			}
-			a.printPlan(p)
-			return nil
+			_, warnings := runner.Provable(o)
+			a.warn(warnings)
+			return a.printPlan(p)
 		},
 	}
 	a.settingsFlag(cmd)
@@ -132,7 +130,10 @@ func (a *app) printStepRates(o runner.Options, name string, back bool) error {
 	return file.Write(a.stdout)
 }
 
-func (a *app) printPlan(p *plan.Plan) {
+func (a *app) printPlan(p *plan.Plan) error {
+	if a.output == "json" {
+		return p.WriteJSON(a.stdout)
+	}
 	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
 		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"),
 		count(len(p.Ranks), "rank"))
@@ -152,6 +153,7 @@ func (a *app) printPlan(p *plan.Plan) {
 	for _, r := range p.Requires {
 		fmt.Fprintf(a.stdout, "\nneeds %s: %s (%s)\n", r.Feature, r.Reason, r.Where)
 	}
+	return nil
 }
 
 func (a *app) printPlanNodes(p *plan.Plan) {

@@ -66,7 +66,8 @@ func newValidateCommand(a *app) *cobra.Command {
 Validate reads and proves the algorithms, traces, matrices, sizes, requests and rates
 that steps name, as run does. A check that can never pass with this fabric and capture
 is a problem. A check that will probably not pass is a warning, printed in the same
-way. So is a missing archive or folder of a container. Warnings leave the exit code 0.
+way. So is a missing archive or folder of a container, and a ring that crosses rails
+where another order or algorithm would not. Warnings leave the exit code 0.
 Of a file with a matrix, each cell is validated. A problem names its cells, unless all
 cells have it.
 Validate changes nothing. FILE may be - for standard input; names are then relative
@@ -98,7 +99,7 @@ type validation struct {
 	Cells    int           `json:"cells,omitempty"`
 	Repeat   int           `json:"repeat,omitempty"`
 	Problems spec.Problems `json:"problems,omitempty"`
-	// Warnings list checks that will probably not pass.
+	// Warnings list checks that will probably not pass, and what may be missing or slow.
 	Warnings spec.Problems `json:"warnings,omitempty"`
 }
 
@@ -170,7 +171,7 @@ func validateCell(f *spec.File, cell *spec.Cell) (p *plan.Plan, warnings spec.Pr
 	return p, warnings, err
 }
 
-// warn prints warnings about checks that will probably not pass.
+// warn prints warnings.
 func (a *app) warn(warnings spec.Problems) {
 	for _, w := range warnings {
 		w.What = "warning: " + w.What

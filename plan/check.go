@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"railbed/plan/spec"
 )
 
 // address decides the addresses, neighbours, routes and the hosts file.
@@ -96,7 +98,7 @@ func (c *compiler) tooNarrow(l, from Link, reported map[string]bool) {
 }
 
 // checkReach reports a fabric in which a node cannot reach another node's loopback, and workloads
-// whose ring has NICs without a path between them.
+// whose ranks have NICs without a path between them.
 //
 // Some NICs are separate on purpose: rails without spines, and the planes of a dual-plane fabric.
 // Two nodes need one pair of NICs with a path.
@@ -165,7 +167,7 @@ func (c *compiler) checkRanks() {
 	}
 }
 
-// checkRings follows the ring of every workload. Each rank sends from its own NIC to the NIC of the next
+// checkRings follows the hops of every workload. A rank sends from its own NIC to the NIC of the other
 // rank, unless both are on one node.
 func (c *compiler) checkRings(parts []int) {
 	all := c.rankPlaces()
@@ -192,8 +194,8 @@ func (c *compiler) checkRings(parts []int) {
 			c.wrong(path+".root", fmt.Sprintf("want 0 to %d", len(ranks)-1), "root is rank %d of %s", root,
 				counted(len(ranks), "rank"))
 		}
-		for r, from := range ranks {
-			to := ranks[(r+1)%len(ranks)]
+		for _, hop := range c.hops(step.Workload, ranks) {
+			from, to := ranks[hop[0]], ranks[hop[1]]
 			if from.node == to.node ||
 				parts[c.attached[from.node][from.nic]] == parts[c.attached[to.node][to.nic]] {
 				continue
@@ -201,8 +203,24 @@ func (c *compiler) checkRings(parts []int) {
 			a, b := c.plan.Nodes[from.node], c.plan.Nodes[to.node]
 			c.wrong(path, "want a fabric that joins them (spines above rails), or one rank for each node",
 				"rank %d on %s:%s sends to rank %d on %s:%s, and no path joins these NICs",
-				r, a.Name, a.NICs[from.nic].Name, (r+1)%len(ranks), b.Name, b.NICs[to.nic].Name)
+				hop[0], a.Name, a.NICs[from.nic].Name, hop[1], b.Name, b.NICs[to.nic].Name)
 			break
 		}
 	}
+}
+
+// hops returns pairs of indexes of ranks, of which the first sends to the second.
+func (c *compiler) hops(w *spec.Workload, places []rankPlace) (hops [][2]int) {
+	ranks := make([]Rank, len(places))
+	for i, place := range places {
+		ranks[i] = Rank{Rank: i, Node: c.plan.Nodes[place.node].Name}
+	}
+	algorithm, largest := Algorithms(w, ranks)
+	if algorithm != largest {
+		algorithm = spec.Ring
+	}
+	for _, hop := range Hops(algorithm, ranks) {
+		hops = append(hops, [2]int{hop[0].Rank, hop[1].Rank})
+	}
+	return hops
 }

@@ -156,6 +156,13 @@ var wrongFiles = []wrongFile{
 		"name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  " +
 			"default: {ranks: 2}\nsteps:\n  - workload: {name: w, kind: all-reduce, size: 4KiB}\n", []string{
 			`f:8:5: rank 1 on h0:eth1 sends to rank 2 on h1:eth0, and no path joins these NICs; want a fabric that joins them (spines above rails), or one rank for each node`}},
+	{"auto, which is a ring for short buffers, over rails that are apart",
+		"name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  " +
+			"default: {ranks: 2}\nsteps:\n" +
+			"  - workload: {name: v, kind: all-reduce, algorithm: auto, size: 1MiB}\n" +
+			"  - workload: {name: w, kind: all-reduce, algorithm: auto, sizes: {from: 1KiB, to: 1MiB}}\n" +
+			"  - workload: {name: x, kind: all-gather, algorithm: hierarchical, size: 1KiB}\n", []string{
+			`f:9:5: rank 1 on h0:eth1 sends to rank 2 on h1:eth0, and no path joins these NICs; want a fabric that joins them (spines above rails), or one rank for each node`}},
 	{"ranks that there are not", "name: t\nfabric: {topology: single-switch, params: {hosts: 3}}\nsteps:\n" +
 		"  - workload: {name: w, kind: all-reduce, size: 4KiB, ranks: [0, 3]}\n" +
 		"  - training: {name: t, trace: good.cm, ranks: [0, 4]}\n" +

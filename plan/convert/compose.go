@@ -50,9 +50,7 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 		if made := e.testbed.NodeFor(n.Name); made.Management != nil {
 			joined = append(joined, beside)
 			if !made.Management.Internet {
-				e.note(fmt.Sprintf("nodes[%q]", n.Name),
-					"a Compose network that publishes ports is not isolated",
-					"node %s reaches all networks that the host reaches", n.Name)
+				e.note(fmt.Sprintf("nodes[%q]", n.Name), unisolated, "%s", n.Name)
 			}
 			managed = true
 		}
@@ -65,8 +63,8 @@ func ToCompose(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.Proble
 	if managed {
 		networks = append(networks, entry{beside, mapping{{"driver", "bridge"}}})
 	}
-	e.note("fabric", "Compose has networks, but no switches or links",
-		"the switches, and rates, delays and addresses of %d links, are left out", len(p.Links))
+	e.note("fabric", class{"the switches, and rates, delays and addresses of links, are left out", "",
+		"Compose has networks, but no switches or links"}, "%d links", len(p.Links))
 	e.leaveSteps(false)
 	text, err := write("Made by: railbed export compose",
 		mapping{{"name", t.Name}, {"services", services}, {"networks", networks}})

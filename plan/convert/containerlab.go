@@ -33,10 +33,11 @@ type text struct {
 // definition is the settings of a node, or of all nodes of a kind or group. The reader adds notes
 // about settings that testbeds do not have.
 type definition struct {
-	kind, group, image, entrypoint, cmd, cpu, memory, restart, pull text
-	exec, binds, capabilities, devices, envFiles, ports             []text
-	env, sysctls, labels                                            []setting
-	health                                                          *labHealth
+	kind, group, image, entrypoint, cmd, cpu, memory, restart, pull, startup text
+	exec, binds, capabilities, devices, envFiles, ports                      []text
+	frrDaemons                                                               []text // of kind frr
+	env, sysctls, labels                                                     []setting
+	health                                                                   *labHealth
 }
 
 // labHealth is a healthcheck, with times in seconds.
@@ -60,10 +61,11 @@ type labNode struct {
 
 // labLink is a link whose two ends are interfaces of nodes.
 type labLink struct {
-	at     place
-	ends   [2]labEnd
-	mtu    text
-	labels []setting
+	at        place
+	ends      [2]labEnd
+	addresses [2][]text // of each end
+	mtu       text
+	labels    []setting
 }
 
 type labEnd struct {
@@ -307,7 +309,6 @@ var without = map[string]string{
 	"credentials":             "",
 	"dns":                     "nodes have a hosts file, and management: {dns: [ADDRESS]} sets name servers",
 	"enforce-startup-config":  "",
-	"extras":                  "",
 	"hostname":                "a node's host name is its name",
 	"license":                 "",
 	"link-apply-mode":         "",
@@ -325,7 +326,6 @@ var without = map[string]string{
 	"security-opts":           "",
 	"shm-size":                "",
 	"stages":                  "all nodes start together, and steps run in order",
-	"startup-config":          "",
 	"startup-delay":           "all nodes start together, and steps can have times",
 	"suppress-startup-config": "",
 	"tmpfs":                   "",
@@ -339,7 +339,7 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 	var d definition
 	scalars := map[string]*text{"kind": &d.kind, "group": &d.group, "image": &d.image,
 		"entrypoint": &d.entrypoint, "cmd": &d.cmd, "cpu": &d.cpu, "memory": &d.memory,
-		"restart-policy": &d.restart, "image-pull-policy": &d.pull}
+		"restart-policy": &d.restart, "image-pull-policy": &d.pull, "startup-config": &d.startup}
 	lists := map[string]*[]text{"exec": &d.exec, "binds": &d.binds, "cap-add": &d.capabilities,
 		"devices": &d.devices, "env-files": &d.envFiles, "ports": &d.ports}
 	mappings := map[string]*[]setting{"env": &d.env, "sysctls": &d.sysctls, "labels": &d.labels}
@@ -353,6 +353,8 @@ func (r *reader) definition(n *yaml.Node, called string) definition {
 			*into = r.settings(value, at)
 		} else if key == "healthcheck" {
 			d.health = r.health(value, at, placeOf(keyNode))
+		} else if key == "extras" {
+			d.frrDaemons = r.extras(value, at)
 		} else if key == "network-mode" && resolved(value).Value == "none" {
 			// All nodes of testbeds have this value.
 		} else if why, is := without[key]; is {
@@ -406,6 +408,11 @@ func (r *reader) link(n *yaml.Node, l *lab) {
 			found.labels = r.settings(value, "labels of a link")
 		case "ipv4", "ipv6":
 			addresses = append(addresses, placeOf(keyNode))
+			for side, address := range r.texts(value, key+" of a link") {
+				if side < len(found.addresses) {
+					found.addresses[side] = append(found.addresses[side], address)
+				}
+			}
 		case "vars":
 			r.add(placeOf(keyNode), "", "vars of a link are left out")
 		case "endpoint", "host-interface", "mode", "remote", "vni", "udp-port", "dst-port", "src-port",

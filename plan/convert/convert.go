@@ -42,8 +42,9 @@ const defaultMTU = 9500
 
 // notes collects what a conversion leaves out or changes.
 type notes struct {
-	file string
-	all  spec.Problems
+	file    string
+	all     spec.Problems
+	classes map[class]*cases
 }
 
 func (n *notes) add(at place, want, what string, args ...any) {
@@ -53,7 +54,11 @@ func (n *notes) add(at place, want, what string, args ...any) {
 
 // sorted returns the notes by their position, without repetitions.
 func (n *notes) sorted() spec.Problems {
-	problems, _ := n.all.Err().(spec.Problems)
+	all := slices.Clone(n.all)
+	for _, c := range n.classes {
+		all = append(all, c.problem())
+	}
+	problems, _ := all.Err().(spec.Problems)
 	return problems
 }
 

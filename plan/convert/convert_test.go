@@ -161,10 +161,10 @@ checks:
 		t.Errorf("the first command is not in\n%s", text)
 	}
 	for _, want := range []string{
-		`t.yaml:5:11: delay, loss and other effects of link h0--leaf1 are kept in a label`,
-		`t.yaml:8:5: a step is left out`, `t.yaml:9:5: a step is left out`,
-		`t.yaml:11:5: a check is left out`,
-		`switch leaf1 becomes a kernel switch`,
+		`t.yaml:5:11: delay, loss and other effects of a link are kept in a label (h0--leaf1)`,
+		`t.yaml:8:5: 2 steps are left out (sleep, exec date); railbed run does the steps`,
+		`t.yaml:11:5: a check is left out (fidelity: degraded)`,
+		`a soft switch becomes a kernel switch, and a label keeps its buffer, queues and packet settings (leaf1)`,
 	} {
 		if !strings.Contains(left.Error(), want) {
 			t.Errorf("no %q in\n%v", want, left)
@@ -175,7 +175,8 @@ checks:
 	}
 	text, left, err = convert.ToCompose(made, p, "example/image")
 	if err != nil || !strings.Contains(string(text), "image: example/image") ||
-		!strings.Contains(left.Error(), "t.yaml:7:5: a step is left out") {
+		!strings.Contains(left.Error(),
+			"t.yaml:7:5: 3 steps are left out (exec echo it's, sleep and 1 more)") {
 		t.Errorf("%v\n%s\n%v", err, text, left)
 	}
 }
@@ -215,16 +216,15 @@ nodes:
 				"healthcheck:\n        test:\n        - CMD\n        - /ready\n        interval: 2\n       " +
 					" timeout: 2\n        retries: 5",
 				"type: veth\n    endpoints:\n    - node: h0\n      interface: eth0"},
-			[]string{"t.yaml:4:3: ulimits of node h0 are kept in a label",
-				"t.yaml:14:3: node h1 is a container of image example/image, in place of its build or " +
-					"rootfs"}},
+			[]string{"t.yaml:4:3: ulimits of a node are kept in a label (h0)",
+				"t.yaml:14:3: a node has the default image in place of its build or rootfs (h1)"}},
 		"compose": {convert.ToCompose,
 			[]string{"ports:\n    - 8080:80", "pull_policy: never",
 				"interval: 2s\n      timeout: 2s\n      retries: 5",
 				"nofile:\n        soft: '1024'\n        hard: '2048'", "- fabric0\n    - management",
 				"management:\n    driver: bridge", "build: ./here", "- echo $$SIZE", "- ./shared:/x",
 				"P: a$$b"},
-			[]string{"t.yaml:4:3: node h0 reaches all networks that the host reaches"}},
+			[]string{"t.yaml:4:3: a node reaches all networks that the host reaches (h0)"}},
 	} {
 		text, left, err := test.export(made, p, "example/image")
 		if err != nil {
@@ -238,6 +238,41 @@ nodes:
 		for _, want := range test.told {
 			if !strings.Contains(left.Error(), want) {
 				t.Errorf("%s: no %q in\n%v", name, want, left)
+			}
+		}
+	}
+}
+
+// TestExportIsShort exports large fabrics. There is one note for each class, and no line of commands
+// is long.
+func TestExportIsShort(t *testing.T) {
+	for file, notes := range map[string]int{
+		"name: t\nfabric: {topology: fat-tree, params: {k: 8}, links: {default: {delay: 10us}, fabric: " +
+			"{loss: 1%}}}\nsteps:\n- sleep: 1s\n- sleep: 2s\n- sleep: 3s\nchecks:\n- fidelity: degraded\n" +
+			"- fidelity: faithful\n": 5,
+		"name: t\nfabric: {topology: rail-optimized, params: {servers: 16, rails: 8, spines: 4}}\n": 2,
+		"name: t\nfabric: {topology: single-switch, params: {hosts: 99}, switch: {kind: bridge}}\n": 2,
+	} {
+		made, err := spec.Decode("t.yaml", []byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := plan.Compile(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, left, err := convert.ToContainerlab(made, p, convert.DefaultImage)
+		if err != nil || len(left) != notes {
+			t.Errorf("%d notes, %v; want %d:\n%v", len(left), err, notes, left)
+		}
+		for line := range strings.Lines(string(text)) {
+			if len(line) > 700 {
+				t.Errorf("a line of %d bytes:\n%s", len(line), line)
+			}
+		}
+		for _, note := range left {
+			if len(note.Error()) > 300 {
+				t.Errorf("a note of %d bytes: %v", len(note.Error()), note)
 			}
 		}
 	}

@@ -89,10 +89,35 @@ func newExporter(t *spec.Testbed, p *plan.Plan, image string) *exporter {
 	return e
 }
 
-// note adds a note about the value of a path of the testbed's file.
-func (e *exporter) note(path, want, what string, args ...any) {
-	e.all = append(e.all, e.testbed.Source.Problem(path, fmt.Sprintf(what, args...), want))
+// note adds a case of a class of notes, at the value of a path of the testbed's file.
+func (e *exporter) note(path string, c class, example string, args ...any) {
+	e.gather(c, e.testbed.Source.Problem(path, "", ""), example, args...)
 }
+
+// Classes of notes of an export.
+var (
+	leftSteps  = class{"a step is left out", "steps are left out", "railbed run does the steps"}
+	leftChecks = class{"a check is left out", "checks are left out", "railbed run judges the checks"}
+	softened   = class{"a soft switch becomes a kernel switch, and a label keeps its buffer, queues and " +
+		"packet settings",
+		"soft switches become kernel switches, and labels keep their buffers, queues and packet settings", ""}
+	bridges = class{"a bridge must exist on the host: containerlab does not create it",
+		"bridges must exist on the host: containerlab does not create them",
+		"create each of them first: ip link add NAME type bridge; ip link set NAME up"}
+	keptUlimits = class{"ulimits of a node are kept in a label", "nodes have ulimits, which labels keep", ""}
+	keptEffects = class{"delay, loss and other effects of a link are kept in a label",
+		"links have delay, loss and other effects, which labels keep",
+		"containerlab tools netem sets delay, jitter, loss and rate of a running lab's interface"}
+	keptRates  = class{"rates of links are kept in labels", "", ""}
+	otherBuild = class{"a node has the default image in place of its build or rootfs",
+		"nodes have the default image in place of their builds or rootfs", "--image sets the default image"}
+	otherRuntime = class{"a node is a container of the default image in place of its runtime",
+		"nodes are containers of the default image in place of their runtimes",
+		"--image sets the default image"}
+	unisolated = class{"a node reaches all networks that the host reaches",
+		"nodes reach all networks that the host reaches",
+		"a Compose network that publishes ports is not isolated"}
+)
 
 // labelled returns labels with one label that keeps a part of the testbed.
 func labelled[T any](key string, part T) (mapping, error) {
@@ -133,11 +158,18 @@ func ToContainerlab(t *spec.Testbed, p *plan.Plan, image string) ([]byte, spec.P
 func (e *exporter) leaveSteps(commands bool) {
 	for i := range e.testbed.Steps {
 		if commands = commands && e.isCommand(i); !commands {
-			e.note(fmt.Sprintf("steps[%d]", i), "railbed run does the steps", "a step is left out")
+			key, action := e.testbed.Steps[i].Action()
+			name := action.Traits().Name
+			if x := e.testbed.Steps[i].Exec; x != nil && name == "" {
+				name = strings.Join(x.Command, " ")
+			}
+			e.note(fmt.Sprintf("steps[%d]", i), leftSteps, "%s", strings.TrimSpace(key+" "+name))
 		}
 	}
 	for i := range e.testbed.Checks {
-		e.note(fmt.Sprintf("checks[%d]", i), "", "a check is left out")
+		text, _ := spec.FormatPart(e.testbed.Checks[i]) // an example may be empty
+		text = strings.TrimSuffix(strings.TrimPrefix(text, "{"), "}")
+		e.note(fmt.Sprintf("checks[%d]", i), leftChecks, "%s", text)
 	}
 }
 
@@ -219,7 +251,7 @@ func (e *exporter) nodes() (mapping, error) {
 			node = append(node, entry{"memory", fmt.Sprintf("%dB", n.Memory)})
 		}
 		setup := setupOf(n.Loopbacks, n.NICs, n.Routes, n.Rules)
-		node = append(node, entry{"exec", append([]string{setup}, e.commands(n.Name)...)},
+		node = append(node, entry{"exec", append(setup, e.commands(n.Name)...)},
 			entry{"labels", labels})
 		all = append(all, entry{n.Name, node})
 	}
@@ -232,12 +264,10 @@ func (e *exporter) nodes() (mapping, error) {
 		}
 		path := fmt.Sprintf("fabric.switches[%q]", sw.Name)
 		if sw.Kind == spec.Soft {
-			e.note(path, "", "switch %s becomes a kernel switch: its buffer, queues and packet settings "+
-				"are kept in a label", sw.Name)
+			e.note(path, softened, "%s", sw.Name)
 		}
 		if sw.Bridged() {
-			e.note(path, "create it first: ip link add NAME type bridge; ip link set NAME up",
-				"bridge %s must exist on the host: containerlab does not create it", sw.Name)
+			e.note(path, bridges, "%s", sw.Name)
 			all = append(all, entry{sw.Name, mapping{{"kind", kindBridge}, {"labels", labels}}})
 			continue
 		}
@@ -245,7 +275,7 @@ func (e *exporter) nodes() (mapping, error) {
 			{"kind", kindLinux}, {"image", e.image}, {"network-mode", "none"},
 			{"sysctls", mapping{{"net.ipv4.ip_forward", "1"}, {"net.ipv6.conf.all.forwarding", "1"},
 				{"net.ipv4.fib_multipath_hash_policy", "1"}}},
-			{"exec", []string{setupOf(sw.Loopbacks, sw.Ports, sw.Routes.List(), nil)}}, {"labels", labels},
+			{"exec", setupOf(sw.Loopbacks, sw.Ports, sw.Routes.List(), nil)}, {"labels", labels},
 		}})
 	}
 	return all, nil
@@ -293,7 +323,7 @@ func (e *exporter) container(made spec.Node, name string) mapping {
 				{"timeout", interval}, {"retries", retries}}})
 	}
 	if len(made.Ulimits) > 0 {
-		e.note(path, "", "ulimits of node %s are kept in a label", name)
+		e.note(path, keptUlimits, "%s", name)
 	}
 	return c
 }
@@ -304,11 +334,9 @@ func (e *exporter) standsIn(made spec.Node, name string) {
 	switch made.Runtime {
 	case spec.Netns:
 	case spec.Docker:
-		e.note(path, "", "node %s is a container of image %s, in place of its build or rootfs", name,
-			e.image)
+		e.note(path, otherBuild, "%s", name)
 	default:
-		e.note(path, "", "node %s is a container of image %s, in place of runtime: %s", name, e.image,
-			made.Runtime)
+		e.note(path, otherRuntime, "%s: %s", name, made.Runtime)
 	}
 }
 
@@ -321,10 +349,13 @@ func healthOf(h *spec.Health) (interval, retries int) {
 	return interval, max(1, int(patience/time.Second)/(2*interval))
 }
 
-// setupOf returns the command that gives a container the configuration of the plan's node or
+// maxCommand bounds the length in bytes of a command line that has several commands.
+const maxCommand = 400
+
+// setupOf returns the command lines that give a container the configuration of the plan's node or
 // router: addresses, routes and rules.
 func setupOf(loopbacks []netip.Prefix, ports []plan.Interface, routes []plan.Route,
-	rules []plan.Rule) string {
+	rules []plan.Rule) (commands []string) {
 	lines := []string{"ip link set lo up"}
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, addr := range loopbacks {
@@ -369,7 +400,13 @@ func setupOf(loopbacks []netip.Prefix, ports []plan.Interface, routes []plan.Rou
 		}
 		add("ip %s rule add pref %d from %s table %d", family, r.Priority, r.From, r.Table)
 	}
-	return "sh -c '" + ownCommands + " " + strings.Join(lines, "; ") + "'"
+	for part := ""; len(lines) > 0; part = "" {
+		for len(lines) > 0 && (part == "" || len(part)+len(lines[0]) < maxCommand) {
+			part, lines = part+" "+lines[0]+";", lines[1:]
+		}
+		commands = append(commands, "sh -c '"+ownCommands+strings.TrimSuffix(part, ";")+"'")
+	}
+	return commands
 }
 
 func (e *exporter) links() ([]mapping, error) {
@@ -380,10 +417,8 @@ func (e *exporter) links() ([]mapping, error) {
 		if err != nil {
 			return nil, err
 		}
-		if effects := l.AToB.Effects(); len(effects) > 0 || !l.BToA.Equal(l.AToB) {
-			e.note(fmt.Sprintf("fabric.links[%q]", l.Name),
-				"containerlab tools netem sets delay, jitter, loss and rate of a running lab's interface",
-				"delay, loss and other effects of link %s are kept in a label", l.Name)
+		if len(l.AToB.Effects())+len(l.BToA.Effects()) > 0 || l.AToB.Rate != l.BToA.Rate {
+			e.note(fmt.Sprintf("fabric.links[%q]", l.Name), keptEffects, "%s", l.Name)
 		}
 		all = append(all, mapping{
 			// The short form, with ends as texts, has no labels.
@@ -392,6 +427,6 @@ func (e *exporter) links() ([]mapping, error) {
 					{{"node", l.B.Node}, {"interface", l.B.Port}}}}, {"mtu", l.MTU}, {"labels", labels},
 		})
 	}
-	e.note("fabric.links", "", "rates of links are kept in labels")
+	e.note("fabric.links", keptRates, "")
 	return all, nil
 }

@@ -45,6 +45,8 @@ type importer struct {
 	names      names
 	nodes      map[string]definition // by containerlab's names, with inherited settings
 	roles      map[string]role
+	frr        map[string]*frrConfig // of routers
+	addresses  []labAddress
 }
 
 // Options of an import.
@@ -52,6 +54,8 @@ type Options struct {
 	// Runtime is the runtime of nodes with an image: spec.Docker, the default, or spec.Netns, which
 	// leaves the image out.
 	Runtime string
+	// Name is the name of the testbed. Default: the topology's.
+	Name string
 	// Folder is the path from the folder of the testbed file to the folder of the topology, to
 	// which paths in the topology are relative. Default: the same folder.
 	Folder string
@@ -81,7 +85,7 @@ func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spe
 // imported makes the testbed. With forwarding, servers with several links become switches that
 // route.
 func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
-	found.all = slices.Clone(found.all)
+	found.all, found.classes = slices.Clone(found.all), nil
 	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker),
 		forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
 		names: names{taken: map[string]bool{}, given: map[string]string{}}, testbed: &spec.Testbed{}}
@@ -161,6 +165,8 @@ func (d definition) with(over definition) definition {
 		memory:       first(over.memory, d.memory),
 		restart:      first(over.restart, d.restart),
 		pull:         first(over.pull, d.pull),
+		startup:      first(over.startup, d.startup),
+		frrDaemons:   slices.Concat(d.frrDaemons, over.frrDaemons),
 		capabilities: slices.Concat(d.capabilities, over.capabilities),
 		devices:      slices.Concat(d.devices, over.devices),
 		exec:         d.exec, binds: slices.Concat(d.binds, over.binds),
@@ -239,7 +245,7 @@ func (i *importer) roleOf(n labNode, links int) role {
 		return left
 	case kind == kindBridge || kind == kindOVSBridge:
 		return bridge
-	case kind == kindLinux && !isSwitch && (links < 2 || !i.forwarding):
+	case kind == kindLinux && !isSwitch && !isFRR(d) && (links < 2 || !i.forwarding):
 		return server
 	}
 	return router
@@ -253,13 +259,14 @@ func (i *importer) tell(n labNode, servers int) {
 	case r == left || own:
 	case d.kind.value == kindOVSBridge:
 		i.add(n.name.at, "", "bridge %s becomes a bridge of the kernel instead of Open vSwitch", n.name.value)
-	case r == router && d.kind.value == kindLinux:
+	case r == router && servers > 0 && isFRR(d): // addRouting notes it
+	case r == router && d.kind.value == kindLinux && !isFRR(d):
 		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software "+
 			"does not run", n.name.value)
 	case r == router && servers == 0:
 		i.roles[n.name.value] = server
-		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has no node of kind "+
-			"linux; its software does not run", n.name.value, d.kind.value)
+		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has no other "+
+			"node of kind linux; its software does not run", n.name.value, d.kind.value)
 	case r == router:
 		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run",
 			n.name.value, d.kind.value)
@@ -270,10 +277,7 @@ func (i *importer) tell(n labNode, servers int) {
 func (i *importer) addNodes() spec.Problems {
 	t, f := i.testbed, &i.testbed.Fabric
 	f.Topology = spec.Explicit
-	t.Name = plainName(i.lab.name.value)
-	if t.Name == "" {
-		t.Name = "lab"
-	}
+	t.Name = cmp.Or(i.options.Name, plainName(i.lab.name.value), "lab")
 	if text, found := label(i.lab.defaults.labels, labelTestbed); found {
 		base, err := spec.ParsePart[spec.Testbed](labelTestbed, text.value)
 		if err != nil {
@@ -281,7 +285,7 @@ func (i *importer) addNodes() spec.Problems {
 		}
 		base.Name, base.Fabric.Topology = t.Name, f.Topology
 		*t = base
-	} else if t.Name != i.lab.name.value {
+	} else if t.Name != i.lab.name.value && t.Name != i.options.Name {
 		i.add(i.lab.name.at, "", "the testbed is called %s", t.Name)
 	}
 	for _, n := range i.lab.nodes {
@@ -359,6 +363,7 @@ func (i *importer) chooseSwitches() {
 		}
 	}
 	f.Switch.Kind = spec.Soft
+	i.addRouting()
 	for _, name := range bridges {
 		i.add(i.at(name), "the switches of a testbed are of one kind, and bridges must join all nodes "+
 			"without loops", "bridge %s becomes a switch that routes", name)

@@ -63,6 +63,8 @@ func (i *importer) addLinks() spec.Problems {
 		return problems
 	}
 	problems = i.addLinkSettings(all)
+	i.readRouters()
+	i.findAddresses()
 	i.chooseSwitches()
 	return problems
 }

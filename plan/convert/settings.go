@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -41,7 +42,14 @@ func (i *importer) addSettings() spec.Problems {
 				sw, err = spec.ParsePart[spec.Switch](labelSwitch, l.value)
 				i.setSwitch(name, sw)
 			}
-			i.leaveOut(d)
+			if isFRR(d) {
+				i.leaveFRR(n.name.value, d)
+			} else {
+				i.leaveOut(d)
+			}
+		}
+		if startup := d.startup; startup.value != "" && i.frr[n.name.value] == nil {
+			i.add(startup.at, "", "left out: startup-config %q", startup.value)
 		}
 		if err != nil {
 			problems = append(problems, i.ofLabel(key, from, err)...)
@@ -169,7 +177,7 @@ func (i *importer) fillContainer(node *spec.Node, d definition) {
 		return // the label has the other settings
 	}
 	// Containerlab's handling of images of other kinds is not supported here.
-	if i.runtime != spec.Docker || d.image.value == "" || d.kind.value != kindLinux {
+	if i.runtime != spec.Docker || d.image.value == "" || d.kind.value != kindLinux || isFRR(d) {
 		const why = "a node of runtime netns runs the host's programs, with its files"
 		for _, at := range []text{d.image, d.entrypoint, d.cmd, d.restart, d.pull} {
 			if at.value != "" {
@@ -260,6 +268,7 @@ func isOwnCommand(command string) bool { return strings.Contains(command, ownCom
 // addSteps makes steps of the commands that containerlab runs when all nodes are up. Nodes with the
 // same command share a step.
 func (i *importer) addSteps() {
+	i.nameAddresses()
 	for _, n := range i.lab.nodes {
 		if i.roles[n.name.value] != server {
 			continue
@@ -269,10 +278,15 @@ func (i *importer) addSteps() {
 				continue
 			}
 			words := i.words(command)
-			if len(words) == 0 {
+			if len(words) == 0 || i.routes() && i.leaves(n.name.value, command, words) {
 				continue
 			}
 			name := i.names.given[n.name.value]
+			if i.routes() {
+				for _, address := range i.named(n.name.value, command.at, words) {
+					i.tryAddress(n.name.value, command.at, command.value, address)
+				}
+			}
 			if steps := i.testbed.Steps; len(steps) > 0 {
 				if last := steps[len(steps)-1].Exec; slices.Equal(last.Command, words) &&
 					!slices.Contains(last.Nodes, name) {
@@ -285,4 +299,32 @@ func (i *importer) addSteps() {
 		}
 	}
 	i.testbed.SetDefaults()
+}
+
+// nameAddresses replaces the lab's addresses in the programs and variables of nodes.
+func (i *importer) nameAddresses() {
+	for _, n := range i.lab.nodes {
+		for e := range i.testbed.Nodes {
+			entry := &i.testbed.Nodes[e]
+			if i.roles[n.name.value] != server || entry.Key != i.names.given[n.name.value] || !i.routes() {
+				continue
+			}
+			lists := [][]string{entry.Value.Entrypoint, entry.Value.Command}
+			if entry.Value.Health != nil {
+				lists = append(lists, entry.Value.Health.Command)
+			}
+			for _, list := range lists {
+				for _, address := range i.named(n.name.value, n.name.at, list) {
+					i.tryAddress(n.name.value, n.name.at, strings.Join(list, " "), address)
+				}
+			}
+			for _, key := range slices.Sorted(maps.Keys(entry.Value.Env)) {
+				value := []string{entry.Value.Env[key]}
+				for _, address := range i.named(n.name.value, n.name.at, value) {
+					i.tryAddress(n.name.value, n.name.at, key, address)
+				}
+				entry.Value.Env[key] = value[0]
+			}
+		}
+	}
 }

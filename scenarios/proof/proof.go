@@ -45,13 +45,14 @@ type prover struct {
 	problems, warnings spec.Problems
 }
 
-// Look returns problems for checks that can never pass, and warnings for checks that will probably
-// not pass.
+// Look returns problems for checks that can never pass. It returns warnings for checks that will
+// probably not pass, and for rings that are slow because they leave the rails of their ranks.
 func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l := &prover{file: file, plan: p}
 	l.faults = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Fault != nil })
 	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Traits().Programs })
 	l.congestion()
+	l.rails()
 	l.step = slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
 	checked := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Packets != nil })
 	if l.step >= 0 && checked {

@@ -289,3 +289,58 @@ func TestLibraryCanBeProved(t *testing.T) {
 		}
 	}
 }
+
+// TestRingsAcrossRails has a warning for each ring that leaves the rails of its ranks, and none for
+// any other.
+func TestRingsAcrossRails(t *testing.T) {
+	const rails = "{topology: rail-optimized, params: {servers: 3, rails: 2, spines: 1}}"
+	// Two servers with a NIC on each of two switches, and one with both NICs on the second.
+	const mixed = "{topology: explicit, hosts: [a, b, c], switches: {s: {}, t: {}, up: {}}, connect: " +
+		"[a -- s, a -- t, b -- s, b -- t, c -- t, c -- t, s -- up, t -- up]}"
+	const single = "{topology: single-switch, params: {hosts: 3}}"
+	const leaves = "{topology: leaf-spine, params: {leaves: 2, spines: 1, hosts-per-leaf: 2}}"
+	const apart = "{topology: rail-optimized, params: {servers: 3, rails: 2}}"
+	const hpn = "{topology: hpn, params: {segments: 2, servers: 2, rails: 2, aggs: 1}}"
+	const hierarchical = "; want algorithm: hierarchical, which stays on rails, or auto"
+	for name, c := range map[string]struct{ fabric, ranks, workload, want string }{
+		"default": {rails, "2", "kind: all-reduce, size: 1MiB",
+			"f:5:3: the ring of w crosses rails in 3 of 6 hops: rank 1 on h0:eth1 sends to rank 2 on " +
+				"h1:eth0, though rank 3 is on leaf2" + hierarchical},
+		"ring": {rails, "2", "kind: all-gather, algorithm: ring, size: 1MiB",
+			"f:5:52: the ring of w crosses rails in 3 of 6 hops"},
+		"broadcast": {rails, "2", "kind: broadcast, size: 1MiB", "f:5:3: the ring of w crosses rails in 3 " +
+			"of 6 hops: rank 1 on h0:eth1 sends to rank 2 on h1:eth0, though rank 3 is on leaf2; want " +
+			"ranks: in an order so that neighbours share a node or a switch"},
+		"auto of a broadcast": {rails, "2", "kind: broadcast, algorithm: auto, size: 1MiB",
+			"f:5:51: the ring"},
+		"auto of short broadcast": {rails, "2", "kind: broadcast, algorithm: auto, size: 1KiB", ""},
+		"auto with channels": {rails, "2", "kind: all-reduce, algorithm: auto, channels: 2, size: 1MiB",
+			"f:5:52: the ring of w crosses rails in 3 of 6 hops"},
+		"auto":                     {rails, "2", "kind: all-reduce, algorithm: auto, size: 1MiB", ""},
+		"hierarchical":             {rails, "2", "kind: all-reduce, algorithm: hierarchical, size: 1MiB", ""},
+		"direct":                   {rails, "2", "kind: all-to-all, size: 1MiB", ""},
+		"one rank for each server": {rails, "1", "kind: all-reduce, size: 1MiB", ""},
+		"one server":               {rails, "2", "kind: all-reduce, ranks: [0, 1], size: 1MiB", ""},
+		"one rail":                 {rails, "2", "kind: all-reduce, ranks: [0, 2, 4], size: 1MiB", ""},
+		// Along one rail, within the last server, back along the other rail, within the first.
+		"in order":             {rails, "2", "kind: all-reduce, ranks: [0, 2, 4, 5, 3, 1], size: 1MiB", ""},
+		"two ranks that cross": {rails, "2", "kind: all-reduce, ranks: [0, 3], size: 1MiB", ""},
+		"unequal": {rails, "2", "kind: all-reduce, ranks: [0, 1, 2, 3, 4], size: 1MiB",
+			"f:5:3: the ring of w crosses rails in 1 of 5 hops: rank 1 on h0:eth1 sends to rank 2 on " +
+				"h1:eth0, though rank 3 is on leaf2; want ranks: in an order"},
+		"rails that are apart": {apart, "2", "kind: all-reduce, algorithm: hierarchical, size: 1MiB", ""},
+		"sharing a switch":     {single, "2", "kind: all-reduce, size: 1MiB", ""},
+		"sharing a NIC":        {leaves, "2", "kind: all-reduce, size: 1MiB", ""},
+		"planes":               {hpn, "1", "kind: all-reduce, size: 1MiB", ""},
+		"three servers, of which one has one rail": {mixed, "2", "kind: all-reduce, size: 1MiB",
+			"f:5:3: the ring of w crosses rails in 2 of 6 hops: rank 1 on a:eth1 sends to rank 2 on " +
+				"b:eth0, though rank 3 is on t; want ranks: in an order"},
+	} {
+		text := "name: t\nfabric: " + c.fabric + "\nnodes: {default: {ranks: " + c.ranks + "}}\nsteps:\n" +
+			"- workload: {name: w, " + c.workload + "}\n"
+		never, hardly := look(t, text)
+		if never != "" || !strings.HasPrefix(hardly, c.want) || (hardly != "") != (c.want != "") {
+			t.Errorf("%s: %q, %q\nwant %q", name, never, hardly, c.want)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (p *preparation) algorithm(c *collectiveStep) (sends bool) {
 			at, err = "moe", w.MoE.Config(len(c.plan.Ranks), p.o.Plan.Seed).Check()
 		}
 	case spec.Hierarchical:
-		_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), worker.Rails(c.plan.Ranks))
+		_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), plan.Rails(c.plan.Ranks))
 	case spec.MSCCL:
 		at = "file"
 		c.schedule, err = readAlgorithm(p.o, w, c.plan.Ranks)

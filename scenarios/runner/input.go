@@ -46,7 +46,7 @@ func (f *findings) jobs(steps []step) {
 // Validate finds the problems of a scenario before it runs, as Run does. It checks the files that
 // the scenario names and the steps for its ranks. It also finds checks that can never pass. Its
 // error has every problem as spec.Problems. Warnings are about checks that will probably not pass,
-// and about sources of containers that do not exist yet.
+// slow rings, and sources of containers that do not exist yet.
 func Validate(o Options) (warnings spec.Problems, err error) {
 	found := &findings{o: &o}
 	_, err = prepare(&o)

@@ -79,7 +79,7 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 		of := schedule.Share{Num: ranks - 1, Den: ranks}
 		if j.Kind != AllToAll {
 			of = schedule.Sent(schedule.Kind(j.Kind),
-				algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
+				plan.AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
 		}
 		want := operations * of.Of(uint64(j.Size))
 		if mixture, is := j.Work.(MoE); is {

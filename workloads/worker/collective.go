@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"railbed/internal/element"
+	"railbed/plan"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
@@ -42,7 +43,7 @@ func (j *Job) checkAlgorithm(problem reporter) {
 			problem("%w", err)
 		}
 	case Hierarchical:
-		if _, err := schedule.Hierarchical(schedule.Kind(j.Kind), Rails(j.Ranks)); err != nil {
+		if _, err := schedule.Hierarchical(schedule.Kind(j.Kind), plan.Rails(j.Ranks)); err != nil {
 			problem("%w", err)
 		}
 	case MSCCL:
@@ -136,13 +137,13 @@ func (j Job) collective(i int) collectiveWork {
 		Skew: j.Skew, Seed: j.Seed}
 	switch j.Algorithm {
 	case Hierarchical:
-		w.Rails = Rails(j.Ranks)
+		w.Rails = plan.Rails(j.Ranks)
 	case MSCCL:
 		w.Schedule = j.Schedule
 	case Auto:
-		w.Rails = Rails(j.Ranks)
+		w.Rails = plan.Rails(j.Ranks)
 		for _, size := range j.sizes() {
-			w.Chosen = append(w.Chosen, algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
+			w.Chosen = append(w.Chosen, plan.AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
 		}
 	}
 	if j.Kind == AllToAll && j.Algorithm != MSCCL {

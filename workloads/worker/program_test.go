@@ -10,6 +10,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/plan"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/transports/rd/engine"
@@ -79,7 +80,8 @@ func checkScheduled(t *testing.T, j Job) {
 			len(result.Operations), operations)
 	}
 	for i, r := range result.PerRank {
-		share := schedule.Sent(schedule.Kind(j.Kind), algorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size),
+		share := schedule.Sent(schedule.Kind(j.Kind),
+			plan.AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, 0, j.Size),
 			int(n), i, j.Root)
 		// Chunks of slices differ by an element.
 		if want := operations * share.Of(uint64(j.Size)); j.Size > 8 &&

@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/units"
+	"railbed/plan"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/transports/rd/engine"
@@ -207,7 +208,7 @@ func (r *Result) addRow(job Job, rounds []rank.Round, size int) {
 		Type:      string(job.Type),
 		RedOp:     string(job.Op),
 		Root:      -1,
-		Algorithm: algorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
+		Algorithm: plan.AlgorithmFor(job.Kind, job.Algorithm, job.Ranks, job.channels(), bytes),
 	}
 	if !job.Work.measure(&job, &row) {
 		r.Rows = append(r.Rows, perf.Row{})

@@ -12,22 +12,6 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Rails returns the ranks of each node, in order. The first ranks of all nodes are on the same
-// rail, and so on.
-func Rails(ranks []plan.Rank) (rails schedule.Rails) {
-	node := map[string]int{}
-	for _, r := range ranks {
-		i, known := node[r.Node]
-		if !known {
-			i = len(rails)
-			node[r.Node] = i
-			rails = append(rails, nil)
-		}
-		rails[i] = append(rails[i], r.Rank)
-	}
-	return rails
-}
-
 // CheckSchedule returns an error if the job's schedule does not fit its kind, ranks and sizes.
 func (j Job) CheckSchedule() error {
 	s := j.Schedule
@@ -52,26 +36,6 @@ func (j Job) CheckSchedule() error {
 	return nil
 }
 
-// algorithmFor resolves algorithm auto for a kind, ranks, channel count and buffer size. It returns
-// any other algorithm unchanged.
-func algorithmFor(kind, algorithm string, ranks []plan.Rank, channels int, size units.Bytes) string {
-	if algorithm != Auto {
-		return algorithm
-	}
-	return schedule.Choose(schedule.Kind(kind), len(ranks), uint64(size), channels == 0 && hasRails(ranks))
-}
-
-// hasRails reports whether there are several nodes with the same number of ranks each, more than
-// one.
-func hasRails(ranks []plan.Rank) bool {
-	rails := Rails(ranks)
-	if len(rails) < 2 || len(rails[0]) < 2 {
-		return false
-	}
-	_, err := schedule.Hierarchical(schedule.AllReduce, rails)
-	return err == nil
-}
-
 // Chosen returns the algorithm for people to read. For auto it lists the algorithm of each range of
 // sizes.
 func (j Job) Chosen() string {
@@ -86,7 +50,7 @@ func (j Job) Chosen() string {
 		}
 	}
 	for _, size := range j.sizes() {
-		one := algorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size)
+		one := plan.AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size)
 		if one != last {
 			add()
 		}

@@ -107,10 +107,10 @@ func TestUnbound(t *testing.T) {
 			t.Errorf("rank %d at %s: unbound %v, want %v", i, c.NIC, c.Unbound, want)
 		}
 	}
-	if got := fmt.Sprint(Rails(j.Ranks)); got != "[[0 1] [2 3]]" {
+	if got := fmt.Sprint(plan.Rails(j.Ranks)); got != "[[0 1] [2 3]]" {
 		t.Errorf("rails %s", got)
 	}
-	if got := Rails([]plan.Rank{{Rank: 0, Node: "a"}, {Rank: 1, Node: "b"},
+	if got := plan.Rails([]plan.Rank{{Rank: 0, Node: "a"}, {Rank: 1, Node: "b"},
 		{Rank: 2, Node: "a"}}); fmt.Sprint(got) != "[[0 2] [1]]" {
 		t.Errorf("rails %v", got)
 	}
