@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"railbed/internal/plural"
 )
 
 // address decides the addresses, neighbours, routes and the hosts file.
@@ -159,7 +161,7 @@ func (c *compiler) checkRanks() {
 			if rank >= count {
 				c.wrong(fmt.Sprintf("steps[%d].%s.ranks[%d]", i, key, j),
 					fmt.Sprintf("want 0 to %d, or more ranks: of nodes", count-1),
-					"rank %d of a testbed with %s", rank, counted(count, "rank"))
+					"rank %d of a testbed with %s", rank, plural.Count(count, "ranks"))
 			}
 		}
 	}
@@ -185,12 +187,12 @@ func (c *compiler) checkRings(parts []int) {
 			if len(all) > 1 {
 				path, want, has = path+".ranks", "want at least 2", "workload"
 			}
-			c.wrong(path, want, "the %s has %s", has, counted(len(ranks), "rank"))
+			c.wrong(path, want, "the %s has %s", has, plural.Count(len(ranks), "ranks"))
 			continue
 		}
 		if root := step.Workload.Root; root >= len(ranks) {
 			c.wrong(path+".root", fmt.Sprintf("want 0 to %d", len(ranks)-1), "root is rank %d of %s", root,
-				counted(len(ranks), "rank"))
+				plural.Count(len(ranks), "ranks"))
 		}
 		for r, from := range ranks {
 			to := ranks[(r+1)%len(ranks)]
