@@ -106,7 +106,7 @@ steps:
 		t.Errorf("%s %q, nodes %+v", f.Verdict, f.Reasons, f.Nodes)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text, report.TextOptions{}); err != nil || !strings.Contains(text.String(),
+	if err := r.WriteText(&text, report.TextOptions{Verbose: true}); err != nil || !strings.Contains(text.String(),
 		"udp-receive-buffer ") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
