@@ -134,8 +134,8 @@ type resultTable struct {
 	rows  table.Writer
 }
 
-// results returns tables of what workloads, training jobs, messages and stacks measured, in as many lines as
-// there is room. A verbose report has tables of its own for all but collectives.
+// results returns tables with the results of workloads, training jobs, messages and stacks, in as many lines
+// as there is room. A verbose report has tables of its own for all but collectives.
 func (t *textWriter) results(r *Report, room int) (lines []string) {
 	tables := []resultTable{{"", collectives(r)}}
 	if t.o.Verbose {
@@ -159,7 +159,8 @@ func (t *textWriter) results(r *Report, room int) (lines []string) {
 	return lines
 }
 
-// render returns the table in at most as many lines, the last of them empty. It returns none if no row has room.
+// render returns the table in at most as many lines, the last of them empty. It returns none if there is no
+// room for a row.
 func (r *resultTable) render(room int) []string {
 	lines := append(strings.Split(r.rows.Render(), "\n"), "")
 	if r.title != "" {

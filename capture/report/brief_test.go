@@ -39,9 +39,9 @@ func printed(t *testing.T, r *Report, o TextOptions) string {
 	return text.String()
 }
 
-// TestPassFitsAScreen: the report of a run that passed fits 25 rows of a terminal of 100 columns. The verdict is
-// first, and results come before all else. A longer report says how much it leaves out. The verbose one leaves
-// nothing out.
+// TestPassFitsAScreen: the report of a run that passed fits 25 rows of a terminal of 100 columns. The verdict
+// is first, and results come before all else. A longer report says how much it leaves out. The verbose one
+// leaves nothing out.
 func TestPassFitsAScreen(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 4, 8, 19} {
 		r := passed(n)
@@ -50,11 +50,12 @@ func TestPassFitsAScreen(t *testing.T) {
 		if height(lines) > briefLines {
 			t.Errorf("%d of everything: %d lines, want at most %d\n%s", n, height(lines), briefLines, text)
 		}
-		if !strings.HasPrefix(lines[0], "PASS: ring: ") || n > 0 && !strings.HasPrefix(lines[2], "workload ") {
+		if !strings.HasPrefix(lines[0], "PASS: ring: ") ||
+			n > 0 && !strings.HasPrefix(lines[2], "workload ") {
 			t.Errorf("%d of everything: want the verdict, then a table of workloads:\n%s", n, text)
 		}
-		if n > 5 && (!strings.Contains(text, " more with -v)") || !strings.Contains(text, "within 10 % of its "+
-			"bound: workload ar: busbw: 21.3 Mbit/s, want >= 20 Mbit/s")) {
+		near := "within 10 % of its bound: workload ar: busbw: 21.3 Mbit/s, want >= 20 Mbit/s"
+		if n > 5 && (!strings.Contains(text, " more with -v)") || !strings.Contains(text, near)) {
 			t.Errorf("%d of everything: no number near its bound, or nothing is left out:\n%s", n, text)
 		}
 		all := printed(t, r, TextOptions{Dir: "out", Verbose: true})

@@ -186,7 +186,8 @@ func (t *textWriter) pace(name string, p Pace) {
 		return
 	}
 	t.printf("%s: %d packets were paced; they left late by %s in the median, %s in the 99th percentile, %s "+
-		"at most (the worst rank for each figure)\n\n", name, p.Packets, Took(p.P50), Took(p.P99), Took(p.Most))
+		"at most (the worst rank for each figure)\n\n", name, p.Packets, Took(p.P50), Took(p.P99),
+		Took(p.Most))
 }
 
 // ncclTable returns the table in nccl-tests' format of a workload with several sizes.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// counted finds a verb for an integer, the noun in the plural that it counts, perhaps behind an attribute, and
-// a verb that follows. Words that end in ss, such as "less", are no plurals.
+// counted finds a verb for an integer, the noun in the plural that it counts, perhaps behind an attribute,
+// and a verb that follows. Words that end in ss, such as "less", are no plurals.
 var counted = regexp.MustCompile(`(%%)|%(?:d|[^%a-zA-Z]*[a-zA-Z])` +
 	`(?: (?:` + attributes + `))?( [A-Za-z]*[^\WsS_]s\b)?( (?:are|were|have)\b)?`)
 
@@ -21,10 +21,10 @@ var singular = map[string]string{
 	"its": "its", "this": "this", "series": "series", "ns": "ns", "us": "us", "ms": "ms",
 }
 
-// Text is fmt.Sprintf, except that a noun which follows %d directly must be in the plural, and becomes the
-// singular if the number is 1: "%d packets of %d ranks were lost". The same applies to the verbs are, were
-// and have behind the noun, or behind %d. One of a few attributes may stand before the noun, as in "%d more
-// packets". Operands are not changed. The format has no explicit indexes of operands.
+// Text is fmt.Sprintf, except that a noun directly behind %d becomes the singular if the number is 1. The
+// format has the plural: "%d packets of %d ranks". The same applies to the verbs are, were and have behind the
+// noun, or behind %d. One of a few attributes may stand before the noun, as in "%d more packets". Operands are
+// not changed. The format has no explicit indexes of operands.
 func Text(format string, operands ...any) string {
 	if false {
 		_ = fmt.Sprintf(format, operands...) // so that go vet checks the calls
