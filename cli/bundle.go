@@ -62,7 +62,7 @@ func (a *app) bundle(ctx context.Context, dir, out string) error {
 	if a.output == "json" {
 		return a.printJSON(bundleReport{out, written})
 	}
-	a.show("%s: %s, %d MiB before compression", out, count(len(written.Files), "file"), written.Bytes>>20)
+	a.show("%s: %d files, %d MiB before compression", out, len(written.Files), written.Bytes>>20)
 	for _, name := range written.LeftOut {
 		a.show("left out: %s", name)
 	}

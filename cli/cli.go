@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/reexec"
 	"railbed/internal/verdict"
@@ -39,6 +40,8 @@ type app struct {
 	output string
 	// trace prints each host change as the ip or tc line that it equals (global flag -x).
 	trace bool
+	// verbose prints all tables of a report (flag -v of run and report).
+	verbose bool
 	// set are the values of --set.
 	set []string
 }
@@ -123,15 +126,15 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 // say prints a line to stderr. It marks further lines, which occur in an error of several problems
 // or of a program's output.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintln(a.stderr, printable.Text(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.stderr, printable.Text(plural.Text(format, args...)))
 }
 
 // complain prints an error to stderr, after the name of its origin.
 func (a *app) complain(who string, err error) { fmt.Fprintln(a.stderr, who+printable.Error(err)) }
 
-// show prints a line to stdout.
+// show prints a line to stdout. It formats as plural.Text.
 func (a *app) show(format string, args ...any) {
-	fmt.Fprintln(a.stdout, printable.Line(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.stdout, printable.Line(plural.Text(format, args...)))
 }
 
 // checkedWriter records the first failed write to standard output. Most printing code ignores write

@@ -67,8 +67,8 @@ func TestReportCompares(t *testing.T) {
 	args := append(append([]string{"report"}, old...), append([]string{"--"}, new...)...)
 	_, out, _ = railbed("", args...)
 	for _, want := range []string{"time  less    102us ± ∞  52us ± ∞  -50us (-49.3%) better  p=0.029 n=4",
-		"1 of 1 tests find a difference (p <= 0.05)",
-		"\nplans are not compared; verdict PASS; of 1 tested numbers 1 are better, 0 worse, 0 differ, 0 " +
+		"1 of 1 test found a difference (p <= 0.05)",
+		"\nplans are not compared; verdict PASS; of 1 tested numbers 1 is better, 0 worse, 0 differ, 0 " +
 			"perhaps\n",
 		"± ∞: need >= 6 samples"} {
 		if !strings.Contains(out, want) {

@@ -7,6 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -120,7 +121,7 @@ func seen(flows []runner.Sees) string {
 		}
 		word := s.Flow
 		if s.Paths < s.Of {
-			word += fmt.Sprintf(" (%d of %d paths)", s.Paths, s.Of)
+			word += plural.Text(" (%d of %d paths)", s.Paths, s.Of)
 		}
 		words = append(words, word)
 	}
@@ -129,17 +130,17 @@ func seen(flows []runner.Sees) string {
 
 // quality returns how good a choice is, in words.
 func quality(c *runner.Coverage, limit int) string {
-	points, sees := count(len(c.Points), "point"), "see"
+	points, sees := plural.Count(len(c.Points), "points"), "see"
 	if len(c.Points) == 1 {
 		sees = "sees"
 	}
-	text := fmt.Sprintf("%s %s %d of %s", points, sees, c.Flows-len(c.NotSeen), count(c.Flows, "flow"))
+	text := plural.Text("%s %s %d of %d flows", points, sees, c.Flows-len(c.NotSeen), c.Flows)
 	if len(c.NotSeen) == 0 {
-		text = fmt.Sprintf("%s %s all %s", points, sees, count(c.Flows, "flow"))
+		text = plural.Text("%s %s all %d flows", points, sees, c.Flows)
 	}
 	switch {
 	case len(c.NotSeen) > 0 && c.Optimal:
-		return fmt.Sprintf("%s; no other choice of %d sees more", text, limit)
+		return plural.Text("%s; no other choice of %d sees more", text, limit)
 	case len(c.NotSeen) > 0:
 		return text + "; other choices may see more: --exact searches longer"
 	case c.AtLeast < len(c.Points):

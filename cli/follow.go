@@ -14,6 +14,7 @@ import (
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/internal/input"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 )
 
@@ -104,7 +105,8 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 	}
 	if flags.asked("message") {
 		if flags.message < 1 || flags.message > len(r.Messages) {
-			return usage("--message %d: %s has %s", flags.message, name, count(len(r.Messages), "message"))
+			return usage("--message %d: %s has %s", flags.message, name,
+				plural.Count(len(r.Messages), "messages"))
 		}
 		if flags.svg != "" {
 			err := writeDiagram(r, flags.message-1, flags.svg)
@@ -267,7 +269,7 @@ func parts(account follow.Account) string {
 func (a *app) printMessage(m *follow.MessageLife) {
 	a.show("message %d: %s from %s to %s, %d bytes in %s, id %d", m.Message, m.Protocol,
 		end(m.From, m.FromRank, m.Source), end(m.To, m.ToRank, m.Destination), m.Bytes,
-		count(m.Packets, "packet"), m.ID)
+		plural.Count(m.Packets, "packets"), m.ID)
 	took := "did not arrive"
 	if m.Took > 0 {
 		took = "took " + report.Took(m.Took)

@@ -12,6 +12,7 @@ import (
 
 	"railbed/capture"
 	"railbed/capture/keep"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
@@ -112,7 +113,7 @@ func (a *app) printKeptPackets(kept keep.Kept, stats capture.Stats, o keep.Optio
 		}
 	} else {
 		fmt.Fprintf(a.stderr, "%d packets kept in %s, %d left out, %d dropped\n", kept.Packets,
-			count(kept.Files, "file"), kept.LeftOut, stats.Dropped())
+			plural.Count(kept.Files, "files"), kept.LeftOut, stats.Dropped())
 	}
 	switch {
 	case o.Start != nil && !kept.Started:

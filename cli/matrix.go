@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/scenarios/suite"
 )
@@ -43,12 +44,12 @@ func (a *app) printMatrix(m *suite.Matrix, dir string) {
 		a.show("%s", text)
 	}
 	if m.Left > 0 {
-		a.show("%s between cells that are not in this suite", count(m.Left, "more check"))
+		a.show("%s between cells that are not in this suite", plural.Count(m.Left, "more checks"))
 	}
 	at := filepath.Join(dir, filepath.FromSlash(m.Name))
 	words := []string{filepath.Join(at, suite.MatrixFile), filepath.Join(at, suite.CSVFile)}
 	if more > 0 {
-		words = append(words, fmt.Sprintf("with %s that differ between runs", count(more, "more number")))
+		words = append(words, plural.Text("with %d more numbers that differ between runs", more))
 	}
 	a.show("numbers: %s", strings.Join(words, ", "))
 }

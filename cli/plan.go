@@ -10,6 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -134,9 +135,8 @@ func (a *app) printPlan(p *plan.Plan) error {
 	if a.output == "json" {
 		return p.WriteJSON(a.stdout)
 	}
-	fmt.Fprintf(a.stdout, "testbed %s, seed %d, plan %.12s: %s, %s, %s, %s\n\n", p.Name, p.Seed, p.Hash(),
-		count(len(p.Nodes), "node"), count(len(p.Switches), "switch"), count(len(p.Links), "link"),
-		count(len(p.Ranks), "rank"))
+	fmt.Fprint(a.stdout, plural.Text("testbed %s, seed %d, plan %.12s: %d nodes, %d switches, %d links, "+
+		"%d ranks\n\n", p.Name, p.Seed, p.Hash(), len(p.Nodes), len(p.Switches), len(p.Links), len(p.Ranks)))
 	a.printPlanNodes(p)
 	a.printGuests(p.Guests())
 	a.printRDMA(p.RDMADevices())
@@ -216,7 +216,7 @@ func (a *app) printPlanAggregation(p *plan.Plan) {
 	all, _ := p.AggregationFor(p.Ranks, "")
 	rows := a.newTable("in-network all-reduce of", "tree", "busiest link", "links crossed")
 	for _, job := range jobs {
-		ranks, cost := count(len(job.Workers), "rank"), p.AggregationCost(job)
+		ranks, cost := plural.Count(len(job.Workers), "ranks"), p.AggregationCost(job)
 		if job == all {
 			ranks = "all ranks"
 		}

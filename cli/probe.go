@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/testbed/probe"
 )
@@ -72,7 +73,7 @@ func (a *app) printProbed(r *probe.Report) error {
 		return a.printJSON(r)
 	}
 	fmt.Fprintf(a.stdout, "%s to %s: %d probes sent, %d arrived, by %s\n", r.From, r.To, r.Sent, r.Arrived,
-		count(len(r.Paths), "path"))
+		plural.Count(len(r.Paths), "paths"))
 	if r.Doubled > 0 {
 		fmt.Fprintf(a.stdout, "%d probes arrived twice\n", r.Doubled)
 	}
@@ -81,7 +82,7 @@ func (a *app) printProbed(r *probe.Report) error {
 	}
 	for i := range r.Paths {
 		path := &r.Paths[i]
-		fmt.Fprintf(a.stdout, "\npath %d: %s\n", i+1, count(len(path.Probes), "probe"))
+		fmt.Fprintf(a.stdout, "\npath %d: %s\n", i+1, plural.Count(len(path.Probes), "probes"))
 		t := a.newTable("HOP", "SWITCH", "IN", "OUT", "PRIORITY", "QUEUE MEDIAN", "WORST", "LINK USE",
 			"SINCE LAST HOP MEDIAN", "WORST")
 		for n, hop := range path.Hops {

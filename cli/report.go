@@ -24,8 +24,8 @@ func newReportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report DIR | BASE NEW | BASE... -- NEW...",
 		Short: "Print the report of an earlier run again, or compare runs",
-		Long: `Report prints the tables of a run from the report.json in its directory of
-results, and exits with the code of that run. DIR may also be the directory kept of a
+		Long: `Report prints the report of a run again, from the report.json in its directory of
+results, and exits with the code of that run. -v adds all tables. DIR may also be the directory kept of a
 dead testbed, which railbed ls lists.
 
 With two runs, or with base runs and new runs on both sides of --, it compares
@@ -49,6 +49,7 @@ runs, so that a slow hour of the machine affects both. The messages of one run a
 not independent of each other. So their quantiles describe runs, and the test
 takes a quantile as one value of a run.`,
 		Example: `  railbed report quickstart-results
+  railbed report -v quickstart-results
   railbed report before after
   for i in 1 2 3 4 5 6 7 8; do
     railbed run old.yaml --out old-$i; railbed run new.yaml --out new-$i
@@ -59,22 +60,7 @@ takes a quantile as one value of a run.`,
 		Args:              rangeArgs(1, -1),
 		ValidArgsFunction: filesOf("zip"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !(flags.Alpha > 0 && flags.Alpha < 1) {
-				return usage("--alpha %v: want a number between 0 and 1, such as 0.01", flags.Alpha)
-			}
-			if dash := cmd.ArgsLenAtDash(); len(args) > 1 || dash > 0 {
-				base, changed, err := sidesOf(args, dash)
-				if err != nil {
-					return err
-				}
-				return a.compareRuns(cmd.Context(), base, changed, flags.page, flags.Options)
-			}
-			for _, flag := range []string{"html", "alpha", "no-recordings"} {
-				if cmd.Flags().Changed(flag) {
-					return usage("--%s: want two runs to compare", flag)
-				}
-			}
-			return a.printAgain(args[0])
+			return a.report(cmd, args, flags)
 		},
 	}
 	cmd.Flags().StringVar(&flags.page, "html", "",
@@ -84,7 +70,30 @@ takes a quantile as one value of a run.`,
 	cmd.Flags().BoolVar(&flags.NoRecordings, "no-recordings", false,
 		"do not read recordings (one is read at a time, with some 80 bytes of memory for each record)")
 	completeFlag(cmd, "html", filesOf("html"))
+	a.verboseFlag(cmd)
 	return cmd
+}
+
+func (a *app) report(cmd *cobra.Command, args []string, flags reportFlags) error {
+	if !(flags.Alpha > 0 && flags.Alpha < 1) {
+		return usage("--alpha %v: want a number between 0 and 1, such as 0.01", flags.Alpha)
+	}
+	if dash := cmd.ArgsLenAtDash(); len(args) > 1 || dash > 0 {
+		if a.verbose {
+			return usage("--verbose: a comparison has no longer form; want one run")
+		}
+		base, changed, err := sidesOf(args, dash)
+		if err != nil {
+			return err
+		}
+		return a.compareRuns(cmd.Context(), base, changed, flags.page, flags.Options)
+	}
+	for _, flag := range []string{"html", "alpha", "no-recordings"} {
+		if cmd.Flags().Changed(flag) {
+			return usage("--%s: want two runs to compare", flag)
+		}
+	}
+	return a.printAgain(args[0])
 }
 
 // printAgain prints the report of a run.

@@ -31,6 +31,10 @@ fails ends the run; recordings up to then are still judged. A file with steps an
 checks passes when its steps do; a file with neither is INCONCLUSIVE. Of a file with a
 matrix, --set chooses the cell to run; "railbed test" runs all of them.
 
+It prints the verdict and what was measured, what failed, and numbers within 10 % of
+their bounds: at most 25 lines if the run passed. -v adds tables of steps, checks, links
+and all else, as report.html has them.
+
 The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
 the captures, and under logs/NODE/ what programs printed, of each log the first 16 MiB
 and the last 64 KiB. DIR is created; an existing DIR must be empty or hold an earlier
@@ -59,6 +63,7 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 		},
 	}
 	a.settingsFlag(cmd)
+	a.verboseFlag(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "directory `DIR` for the results (default NAME-results)")
 	cmd.Flags().StringVar(&name, "name", "", "run it under this `NAME` instead of the file's")
 	cmd.Flags().Uint64Var(&seed, "seed", 0, "the `NUMBER` to run it with as its seed instead of the file's")
@@ -171,12 +176,18 @@ func (a *app) run(ctx context.Context, o runner.Options) error {
 	return ended(made)
 }
 
-// printReport prints a report as tables or as JSON. dir is the folder of its files.
+// verboseFlag adds the flag that makes printReport print all tables.
+func (a *app) verboseFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&a.verbose, "verbose", "v", false, "print all tables of the report")
+}
+
+// printReport prints a report as text or as JSON. dir is the folder of its files.
 func (a *app) printReport(r *report.Report, dir string) error {
 	if a.output == "json" {
 		return r.WriteJSON(a.stdout)
 	}
-	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, Color: isTerminal(a.rawStdout)})
+	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, Color: isTerminal(a.rawStdout),
+		Verbose: a.verbose})
 }
 
 // ended converts a verdict to the exit code.

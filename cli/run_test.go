@@ -43,7 +43,7 @@ func TestRunExitCodes(t *testing.T) {
 	cases := []struct {
 		name, text string
 		code       int
-		last       string // of stdout, or in stderr for code 2
+		says       string // at the begin of stdout, or in stderr for code 2
 	}{
 		{"pass", "steps:\n  - exec: {nodes: [h0], command: ['true']}\n", verdict.ExitPass, "PASS"},
 		{"fail", "steps:\n  - exec: {nodes: [h0], command: ['false']}\n", verdict.ExitFail,
@@ -56,7 +56,7 @@ func TestRunExitCodes(t *testing.T) {
 		cases = append(cases, struct {
 			name, text string
 			code       int
-			last       string
+			says       string
 		}{"unsupported", "requires: [netem]\n", verdict.ExitUnsupported, "remedy: "})
 	}
 	for _, c := range cases {
@@ -64,13 +64,12 @@ func TestRunExitCodes(t *testing.T) {
 			path, _ := scenario(t, c.text)
 			out := filepath.Join(t.TempDir(), "out")
 			stdout, stderr, code := railbedCommand(t, "run", path, "--out", out)
-			lines := strings.Split(strings.TrimSpace(stdout), "\n")
-			text := lines[len(lines)-1]
+			text, _, _ := strings.Cut(stdout, "\n\n")
 			if c.code == verdict.ExitUsage {
 				text = stderr
 			}
-			if code != c.code || !strings.Contains(text, c.last) {
-				t.Errorf("exit code %d, want %d and %q in\n%s\n%s", code, c.code, c.last, stdout, stderr)
+			if code != c.code || !strings.Contains(text, c.says) {
+				t.Errorf("exit code %d, want %d and %q in\n%s\n%s", code, c.code, c.says, stdout, stderr)
 			}
 			if strings.Contains(stdout+stderr, "\x1b") {
 				t.Error("escape codes on what is no terminal")

@@ -182,7 +182,7 @@ func TestResultsOnAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := inMounts(onAFullDisk, "DIR="+dir, "SELF="+self, "FILE="+file, "SIZE="+test.size)
-			if got.code != test.code || !strings.Contains(got.stdout, "\n"+test.verdict) ||
+			if got.code != test.code || !strings.HasPrefix(got.stdout, test.verdict+": ") ||
 				!strings.Contains(got.stdout+got.stderr, test.says) {
 				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", got.code,
 					test.code, test.verdict, test.says, got.stdout, got.stderr)
@@ -201,7 +201,7 @@ func inMounts(text string, env ...string) (got outcome) {
 		script.Stdout, script.Stderr = &stdout, &stderr
 		_ = script.Run() // the code and the outputs are judged
 		got = outcome{script.ProcessState.ExitCode(), stdout.String(), stderr.String()}
-		if !strings.Contains(got.stdout, "\nOVERLOADED") {
+		if !strings.HasPrefix(got.stdout, "OVERLOADED: ") {
 			break
 		}
 	}
@@ -252,7 +252,7 @@ func TestCalibrationOnAFullDisk(t *testing.T) {
 			}
 			said := inMounts(withCalibrations, "DIR="+dir, "SELF="+self, "FILE="+file,
 				"PREPARE="+test.prepare).stdout
-			if strings.Contains(said, "exit code") || strings.Count(said, "\nPASS") != 2 ||
+			if strings.Contains(said, "exit code") || strings.Count(said, "PASS: ") != 2 ||
 				strings.Count(said, "warning: ") != test.warnings ||
 				strings.Count(said, test.warning) < test.warnings || !strings.HasSuffix(said, test.leaves) ||
 				strings.Contains(said, "\n.calibration") {

@@ -19,6 +19,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/trace"
 	"railbed/internal/input"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 )
 
@@ -93,7 +94,8 @@ func (a *app) traceRun(ctx context.Context, name string, flags traceFlags) error
 	}
 	if flags.message != 0 {
 		if flags.message < 1 || flags.message > len(r.Messages) {
-			return usage("--message %d: %s has %s", flags.message, name, count(len(r.Messages), "message"))
+			return usage("--message %d: %s has %s", flags.message, name,
+				plural.Count(len(r.Messages), "messages"))
 		}
 		asked := o.Packet
 		o.Packet = func(packet int) bool {
@@ -122,8 +124,7 @@ func (a *app) writeTrace(r *follow.Recording, name string, o trace.Options) erro
 	if a.output == "json" {
 		return a.printJSON(traceReport{name, written})
 	}
-	a.show("%s: %s, %s and %s", name, count(written.Packets, "packet"), count(written.Slices, "slice"),
-		count(written.Events, "event"))
+	a.show("%s: %d packets, %d slices and %d events", name, written.Packets, written.Slices, written.Events)
 	return nil
 }
 

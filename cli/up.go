@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -128,8 +129,8 @@ func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supe
 		return a.printJSON(document)
 	}
 	fmt.Fprintf(a.stdout, "%s: %s in %s: %s, %s, %s\n", p.Name, state,
-		report.Took(took), count(len(p.Nodes), "node"), count(len(p.Switches), "switch"),
-		count(len(p.Links), "link"))
+		report.Took(took), plural.Count(len(p.Nodes), "nodes"), plural.Count(len(p.Switches), "switches"),
+		plural.Count(len(p.Links), "links"))
 	if done != nil {
 		for _, change := range done.Changed {
 			a.show("changed: %s", change.What)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -187,22 +188,10 @@ func (a *app) printValidation(v validation) {
 	}
 	cells := ""
 	if v.Cells > 0 {
-		cells = ", " + count(v.Cells, "cell")
+		cells = ", " + plural.Count(v.Cells, "cells")
 		if v.Repeat > 1 {
-			cells += fmt.Sprintf(" with %d runs each", v.Repeat)
+			cells += plural.Text(" with %d runs each", v.Repeat)
 		}
 	}
-	a.show("%s: ok, %s, %s, %s%s", v.File, count(v.Nodes, "node"), count(v.Switches, "switch"),
-		count(v.Links, "link"), cells)
-}
-
-// count returns text such as "1 node", "2 nodes" or "2 switches".
-func count(n int, noun string) string {
-	switch {
-	case n == 1:
-		return "1 " + noun
-	case noun == "switch":
-		return fmt.Sprintf("%d switches", n)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	a.show("%s: ok, %d nodes, %d switches, %d links%s", v.File, v.Nodes, v.Switches, v.Links, cells)
 }

@@ -16,6 +16,7 @@ import (
 	"railbed/capture/verify/fabric"
 	"railbed/capture/verify/ranks"
 	"railbed/internal/input"
+	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
@@ -338,8 +339,8 @@ func hasEqualCost(p *plan.Plan) bool {
 }
 
 func (a *app) printVerify(name string, r verifyReport) {
-	fmt.Fprintf(a.stdout, "%s: %s of %s in %s", printable.Line(name), count(int(r.Capture.Packets), "packet"),
-		count(len(r.Capture.Taps), "tap"), report.Took(r.Capture.Duration))
+	fmt.Fprint(a.stdout, plural.Text("%s: %d packets of %d taps in %s", printable.Line(name),
+		r.Capture.Packets, len(r.Capture.Taps), report.Took(r.Capture.Duration)))
 	if r.Capture.Lost > 0 {
 		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
 	}

@@ -73,14 +73,14 @@ func TestVerify(t *testing.T) {
 		code int
 		says string
 	}{
-		"no frame too long": {[]string{short, "--mtu", "1500"}, 0, "0 of 1 packets were longer"},
-		"a frame too long":  {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packets over the MTU of 1500"},
+		"no frame too long": {[]string{short, "--mtu", "1500"}, 0, "0 of 1 packet was longer"},
+		"a frame too long":  {[]string{long, "--mtu", "1500"}, 1, "h0:eth0: 1 packet over the MTU of 1500"},
 		"by the testbed": {[]string{long, "--testbed-file", testbed}, 1,
-			"h0:eth0: 1 packets over the MTU of 1500"},
+			"h0:eth0: 1 packet over the MTU of 1500"},
 		"nothing to judge": {[]string{short}, 5,
 			"without --testbed-file or --plan the cluster is not known"},
 		"keys": {[]string{short, "--mtu", "1500", "--keys", keys}, 0,
-			"0 of 1 packets were longer"},
+			"0 of 1 packet was longer"},
 		"no keys": {[]string{short, "--mtu", "1500", "--keys", testbed}, 2,
 			"no keys, want a line RD_SECRET"},
 		"keys not there": {[]string{short, "--mtu", "1500", "--keys", testbed + "s"}, 2, "no such file"},
@@ -196,7 +196,7 @@ func TestVerifyNamedChecks(t *testing.T) {
 		"one dropped": {[]string{dropped, "--check", none}, verdict.ExitFail,
 			"packets dropped: 1, want == 0"},
 		"as was wanted": {[]string{dropped, "--check", some}, verdict.ExitPass,
-			"1 packets were dropped for reason tail"},
+			"1 packet was dropped for reason tail"},
 		"as time was": {[]string{marked, "--check", `marks: {count: ">= 1"}`}, verdict.ExitPass,
 			"note: marks rest on time"},
 		"two of them": {[]string{dropped, "--check", some, "--check", none}, verdict.ExitFail,

@@ -27,9 +27,9 @@ func TestVerifyNamesTaps(t *testing.T) {
 		says string
 	}{
 		"a name": {[]string{one, "--tap", "eth0=h0:eth0"}, verdict.ExitFail,
-			"h0:eth0: 1 packets over the MTU of 1500"},
+			"h0:eth0: 1 packet over the MTU of 1500"},
 		"a number": {[]string{two, "--tap", "0=h0:eth0", "--tap", "eth1=h1:eth0"},
-			verdict.ExitFail, "h0:eth0: 1 packets over the MTU of 1500"},
+			verdict.ExitFail, "h0:eth0: 1 packet over the MTU of 1500"},
 		"a pcap file": {[]string{pcap, "--tap", "0=h1:eth0", "--mtu", "1500"},
 			verdict.ExitInconclusive, "1 tap in"},
 		"no names": {[]string{pcap}, verdict.ExitUsage,

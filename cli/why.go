@@ -11,6 +11,7 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/plan/topology"
 )
 
@@ -128,10 +129,10 @@ func (a *app) printWhy(name string, told *whyReport) {
 		if n.Lost() == 0 {
 			continue
 		}
-		a.show("%s: its kernel dropped %s: %s", n.Node, count(int(n.Dropped()), "packet"), n.Reasons())
+		a.show("%s: its kernel dropped %s: %s", n.Node, plural.Count(n.Dropped(), "packets"), n.Reasons())
 	}
 	if told.Lost > 0 {
-		a.show("The capture lost %s: messages may seem unfinished.", count(int(told.Lost), "packet"))
+		a.show("The capture lost %s: messages may seem unfinished.", plural.Count(told.Lost, "packets"))
 	}
 	if len(told.Answers) == 0 {
 		a.show("no such message was recorded")
@@ -149,7 +150,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 	if answer.Workload != "" {
 		of = answer.Workload + ", " + of
 	}
-	a.show("%s: %s; the fastest tenth took up to %s, the slowest %s", of, count(answer.Messages, "message"),
+	a.show("%s: %d messages; the fastest tenth took up to %s, the slowest %s", of, answer.Messages,
 		report.Took(answer.Fast), report.Took(answer.Most))
 	if answer.Unfinished > 0 {
 		text := "%d did not arrive"
@@ -159,7 +160,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 		a.show(text, answer.Unfinished)
 	}
 	if answer.Again > 0 {
-		a.show("%s sent again, of which %d had arrived before", count(answer.Again, "packet"),
+		a.show("%s sent again, of which %d had arrived before", plural.Count(answer.Again, "packets"),
 			answer.Needless)
 	}
 	if len(answer.Causes) == 0 {
@@ -167,10 +168,10 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 	}
 	for i := range answer.Causes {
 		c := &answer.Causes[i]
-		effect := fmt.Sprintf("%.0f%% of the time beyond the fastest, in %s", c.Share*100, count(c.Messages,
-			"message"))
+		effect := plural.Text("%.0f%% of the time beyond the fastest, in %d messages", c.Share*100,
+			c.Messages)
 		if c.Unfinished > 0 {
-			effect = count(c.Unfinished, "message") + " did not arrive"
+			effect = plural.Count(c.Unfinished, "messages") + " did not arrive"
 		}
 		a.show("%3d. %s: %s", i+1, shortened(c.Where), c.What)
 		a.show("     %s; started between %s and %s", effect, report.Took(c.From), report.Took(c.To))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan/spec"
 )
@@ -44,7 +45,7 @@ func (a *Aggregation) members() string {
 	if total == 0 {
 		return ""
 	}
-	return " for " + counted(total, "rank")
+	return " for " + plural.Count(total, "ranks")
 }
 
 // AggregationJob is a set of ranks and switches that add up together. Workers send from the address

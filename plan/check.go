@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -161,7 +162,7 @@ func (c *compiler) checkRanks() {
 			if rank >= count {
 				c.wrong(fmt.Sprintf("steps[%d].%s.ranks[%d]", i, key, j),
 					fmt.Sprintf("want 0 to %d, or more ranks: of nodes", count-1),
-					"rank %d of a testbed with %s", rank, counted(count, "rank"))
+					"rank %d of a testbed with %s", rank, plural.Count(count, "ranks"))
 			}
 		}
 	}
@@ -187,12 +188,12 @@ func (c *compiler) checkRings(parts []int) {
 			if len(all) > 1 {
 				path, want, has = path+".ranks", "want at least 2", "workload"
 			}
-			c.wrong(path, want, "the %s has %s", has, counted(len(ranks), "rank"))
+			c.wrong(path, want, "the %s has %s", has, plural.Count(len(ranks), "ranks"))
 			continue
 		}
 		if root := step.Workload.Root; root >= len(ranks) {
 			c.wrong(path+".root", fmt.Sprintf("want 0 to %d", len(ranks)-1), "root is rank %d of %s", root,
-				counted(len(ranks), "rank"))
+				plural.Count(len(ranks), "ranks"))
 		}
 		for _, hop := range c.hops(step.Workload, ranks) {
 			from, to := ranks[hop[0]], ranks[hop[1]]

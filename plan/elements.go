@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
 )
@@ -22,8 +23,8 @@ func (c *compiler) addNodes() {
 			if c.t.Fabric.Topology == spec.Explicit {
 				want += ", or more entries of fabric.connect"
 			}
-			c.wrong(path, want, "node %s has %s and %s", host.Name, counted(settings.NICs, "NIC"),
-				counted(len(host.Ports), "link"))
+			c.wrong(path, want, "node %s has %s and %s", host.Name, plural.Count(settings.NICs, "NICs"),
+				plural.Count(len(host.Ports), "links"))
 		}
 		if len(host.Ports) == 0 {
 			c.wrong(fmt.Sprintf("fabric.hosts[%d]", i),
@@ -55,14 +56,6 @@ func (c *compiler) addNodes() {
 		}
 		c.plan.Nodes = append(c.plan.Nodes, node)
 	}
-}
-
-// counted returns text such as "1 link" or "2 links".
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 func (c *compiler) addSwitches() {

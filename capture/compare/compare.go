@@ -33,6 +33,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan"
 )
@@ -182,7 +183,7 @@ func few(changes []string) string {
 	if len(changes) == 1 {
 		return changes[0]
 	}
-	return fmt.Sprintf("%s, and %d more changes", changes[0], len(changes)-1)
+	return plural.Text("%s, and %d more changes", changes[0], len(changes)-1)
 }
 
 func compare(sides [2]*side, o Options) *Comparison {
@@ -239,7 +240,7 @@ func (c *Comparison) note(sides [2]*side) {
 			"sample (base has %d, new has %d)", needs, len(c.Base), len(c.New)))
 	} else if few > 0 {
 		c.Notes = append(c.Notes,
-			fmt.Sprintf("%d numbers are in too few runs for a test: %s", few, needs))
+			plural.Text("%d numbers are in too few runs for a test: %s", few, needs))
 	}
 	if c.Tests > 0 {
 		c.noteTests()
@@ -265,7 +266,7 @@ func (c *Comparison) note(sides [2]*side) {
 
 // noteTests adds a note on the significance of the tests.
 func (c *Comparison) noteTests() {
-	c.Notes = append(c.Notes, fmt.Sprintf("%d of %d tests find a difference (p <= %.3g), where chance alone "+
+	c.Notes = append(c.Notes, plural.Text("%d of %d tests found a difference (p <= %.3g), where chance alone "+
 		"gives up to %.0f on average. The tests assume that runs are independent of each other",
 		c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
 	if c.Tests == 1 || c.Significant == 0 {

@@ -96,7 +96,7 @@ func change(v reflect.Value, leaf *int, path string) string {
 // notCompared are the fields of reports that may differ unseen, with the reason.
 var notCompared = []struct{ paths, reason string }{
 	{`Format|Description|Repeat|PlanHash|Started|Finished`, "of the document, or told by others"},
-	{`Reason|Unsupported\..*|.*\.Where|.*\.Error|.*\.Summary|.*\.Details|.*\.Excerpt|.*\.Logs|.*\.Reasons`,
+	{`Reason|Unsupported\..*|.*\.Where|.*\.Error|.*\.Summary|.*\.Details|.*\.Near|.*\.Excerpt|.*\.Logs|.*\.Reasons`,
 		"sentences and places, behind a verdict that is compared"},
 	{`Charts\..*`, "data of the page's charts"},
 	{`Checks\.Commands`, "command lines that show evidence"},

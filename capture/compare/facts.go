@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
+	"railbed/internal/plural"
 )
 
 // Fact is a property of runs whose value is a word, such as a version or the verdict of a check.
@@ -132,7 +133,7 @@ func inputsOfSteps(r *report.Report, add func(of, what string, word any)) {
 			add(of, fmt.Sprintf("algorithm, %d B", row.Size), row.Algorithm)
 		}
 		if m := w.Mixture; m != nil {
-			add(of, "experts", fmt.Sprintf("%d, %d tokens of %d values at each rank, each to %d %s",
+			add(of, "experts", plural.Text("%d, %d tokens of %d values at each rank, each to %d %s",
 				m.Experts, m.Tokens, m.Hidden, m.TopK, m.Skew))
 		}
 	}

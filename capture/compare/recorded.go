@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
+	"railbed/internal/plural"
 )
 
 // messages are the messages of a workload and protocol in a run's recording.
@@ -109,7 +110,7 @@ func readMessages(ctx context.Context, run *bundle.Run, name string) (all []mess
 		warning = fmt.Sprintf("is not complete (%s): messages may seem unfinished",
 			strings.Join(r.Missing, "; "))
 	case r.Lost > 0:
-		warning = fmt.Sprintf("lost %d packets: messages may seem unfinished", r.Lost)
+		warning = plural.Text("lost %d packets: messages may seem unfinished", r.Lost)
 	case r.Truncated:
 		warning = "is cut off: messages may seem unfinished"
 	}

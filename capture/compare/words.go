@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/internal/plural"
 )
 
 // Text formats a value with its unit in a few characters.
@@ -142,7 +143,7 @@ func (c *Comparison) Summary() string {
 	for i := range c.Numbers {
 		outcomes[c.Numbers[i].Outcome]++
 	}
-	return fmt.Sprintf("%s; %s; of %d tested numbers %d are better, %d worse, %d differ, %d perhaps", plan,
+	return plural.Text("%s; %s; of %d tested numbers %d are better, %d worse, %d differ, %d perhaps", plan,
 		verdict,
 		c.Tests, outcomes[Better], outcomes[Worse], outcomes[Differs], outcomes[Perhaps])
 }

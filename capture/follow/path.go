@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/plan/topology"
 )
 
@@ -112,7 +113,7 @@ func (w *why) disordered(m *Message, hops []Hop) (at cause, found bool) {
 		port := hops[i].From.Tap
 		if o := w.disorder(port); o.counts() {
 			return cause{part: Recover, tap: port,
-				what: fmt.Sprintf("packets overtook each other on the link to %s (%d of %d were overtaken)",
+				what: plural.Text("packets overtook each other on the link to %s (%d of %d were overtaken)",
 					w.r.Taps[w.r.lanes[port].far].Name(), o.packets, o.of) + again}, true
 		}
 	}

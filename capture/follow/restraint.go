@@ -11,6 +11,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/internal/wire"
 )
 
@@ -158,7 +159,7 @@ func (r *Recording) restraint(senders []string) string {
 		if m.count*10 < all[taps[0]].count {
 			break
 		}
-		text += fmt.Sprintf("%s %s marked %d packets with %s in its queue",
+		text += plural.Text("%s %s marked %d packets with %s in its queue",
 			map[bool]string{true: ":", false: ","}[i == 0], r.Taps[tap].Name(), m.count,
 			between(m.least, m.most))
 	}

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"math"
+
+	"railbed/internal/plural"
 )
 
 // bars is the chart of a lateness histogram. It has a bar for each bucket from the first to the
@@ -42,10 +44,10 @@ func newBars(l Lateness) bars {
 	for _, bucket := range l.Buckets {
 		place := bucket.place() - first
 		height := max(barsLeast, float64(bucket.Frames)/float64(most)*barsHeight)
-		text := fmt.Sprintf("%s or more: %s", Micros(bucket.From), count(bucket.Frames, "frame"))
+		text := fmt.Sprintf("%s or more: %s", Micros(bucket.From), plural.Count(bucket.Frames, "frames"))
 		if bucket.To > 0 {
 			text = fmt.Sprintf("%s to %s: %s", Micros(bucket.From), Micros(bucket.To),
-				count(bucket.Frames, "frame"))
+				plural.Count(bucket.Frames, "frames"))
 		}
 		b.Bars = append(b.Bars, latenessBar{X: float64(place) * barsPitch, Y: barsHeight - height,
 			Height: height, Text: text})

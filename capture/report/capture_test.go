@@ -27,7 +27,7 @@ func TestFilesOfARecording(t *testing.T) {
 		if err := r.WriteText(&text, TextOptions{Dir: "out"}); err != nil {
 			t.Fatal(err)
 		}
-		told := fmt.Sprintf("packets: out/run.pcapng and %d more files (", files-1)
+		told := fmt.Sprintf("packets:  out/run.pcapng and %d more files (", files-1)
 		if strings.Contains(text.String(), told) != (files > 0) {
 			t.Errorf("%d files: %s", files, text.String())
 		}

@@ -61,10 +61,15 @@ func (t *textWriter) faults(faults []Fault) {
 	if len(faults) == 0 {
 		return
 	}
-	rows := newRows("fault", "at", "does", "late", "matched", "hit", "where")
+	var late []float64
+	for _, f := range faults {
+		late = append(late, f.Late)
+	}
+	in := durations.of(late...)
+	rows := newRows("fault", "at", "does", in.head("late"), "matched", "hit", "where")
 	rightAligned(rows, 4, 5, 6)
 	for _, f := range faults {
-		rows.AppendRow([]any{f.Name, f.Where, f.Does, seconds(f.Late), f.Matched, f.Hit, f.At()})
+		rows.AppendRow([]any{f.Name, f.Where, f.Does, in.text(f.Late), f.Matched, f.Hit, f.At()})
 	}
 	t.table(rows)
 }

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"slices"
+
+	"railbed/internal/plural"
 )
 
 // gantt is the chart of a training job's last iteration. It has a band for each rank. A band has a
@@ -224,14 +226,14 @@ func (s *Span) text() string {
 	what := "message"
 	switch {
 	case s.Count > 1:
-		what = count(s.Count, what)
+		what = plural.Count(s.Count, what+"s")
 	case s.Message > 0:
 		what = fmt.Sprintf("message %d", s.Message)
 	}
 	text := fmt.Sprintf("%s to %s, %s: %s to %s", what, s.To, byteCount(s.Bytes), seconds(s.Start),
 		seconds(s.End))
 	if s.Again > 0 {
-		text += ", " + count(s.Again, "packet") + " sent again"
+		text += ", " + plural.Count(s.Again, "packets") + " sent again"
 	}
 	return text
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"railbed/internal/plural"
 )
 
 // stepsTitled is the greatest number of steps in a chart that have elements and titles of their own. Among
@@ -33,11 +35,11 @@ func (a *Activity) stepsNote() string {
 	}
 	var notes []string
 	if each > 1 {
-		notes = append(notes, fmt.Sprintf("Up to %d steps in succession are drawn as one.", each))
+		notes = append(notes, plural.Text("Up to %d steps in succession are drawn as one.", each))
 	}
 	if leftOut > 0 {
 		notes = append(notes, fmt.Sprintf("A rank has up to %s of the algorithm whose steps are not shown.",
-			count(leftOut, "more part")))
+			plural.Count(leftOut, "more parts")))
 	}
 	return strings.Join(notes, " ")
 }
@@ -105,5 +107,5 @@ func (s *RankSteps) longest() string {
 		return cmp.Compare(a.End-a.Start, b.End-b.Start)
 	})
 	return fmt.Sprintf("the longest is %s (%s); %s", longest.Name, fromTo(longest.Start, longest.End),
-		count(s.Count, "step"))
+		plural.Count(s.Count, "steps"))
 }

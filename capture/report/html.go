@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"railbed/internal/verdict"
+	"railbed/plan/perf"
 )
 
 //go:embed *.html
@@ -25,11 +26,12 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"shell":     ShellLine,
 	"class":     Class,
 	"mark":      mark,
-	"nccltime":  ncclNumber,
+	"nccltime":  perf.Time,
+	"ncclrate":  perf.Bandwidth,
 	"nccltable": ncclTable,
 	"bytes":     byteCount,
 	"clock":     func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
-	"fixed":     func(v float64) string { return fmt.Sprintf("%.4f", v) },
+	"digits":    digits,
 	"sizes":     Testbed.Sizes,
 	"holds":     Capture.holds,
 	"did":       LinkRate.did,

@@ -67,7 +67,13 @@ const nodesShown = 8
 
 // kernels prints the nodes whose kernels lost packets. report.json and the page have all nodes.
 func (t *textWriter) kernels(nodes []NodeKernel) {
-	rows := newRows("node", "packets in", "dropped by its kernel", "programs ran", "waited", "denied")
+	var times []float64
+	for _, n := range nodes {
+		times = append(times, n.Ran, n.Waited)
+	}
+	in := durations.of(times...)
+	rows := newRows("node", "packets in", "dropped by its kernel", in.head("programs ran"), in.head("waited"),
+		"denied")
 	rightAligned(rows, 2, 4, 5, 6)
 	lost := 0
 	for _, n := range nodes {
@@ -75,7 +81,7 @@ func (t *textWriter) kernels(nodes []NodeKernel) {
 			continue
 		}
 		if lost++; lost <= nodesShown {
-			rows.AppendRow([]any{n.Node, n.Received, n.Reasons(), seconds(n.Ran), seconds(n.Waited),
+			rows.AppendRow([]any{n.Node, n.Received, n.Reasons(), in.text(n.Ran), in.text(n.Waited),
 				percent(n.Denied())})
 		}
 	}

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"fmt"
-
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
@@ -34,4 +32,4 @@ func (t *textWriter) learned(workloads []Workload) {
 	}
 }
 
-func loss(nats float64) string { return fmt.Sprintf("%.4f", nats) }
+func loss(nats float64) string { return digits(nats) }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"railbed/internal/plural"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
@@ -94,7 +96,7 @@ func (m *Messages) Told() string {
 }
 
 func (s *Serving) told(attained *float64) string {
-	text := fmt.Sprintf("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks "+
+	text := plural.Text("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks "+
 		"computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, percent(s.PrefillBusy))
 	if attained == nil {
 		return text
@@ -131,27 +133,30 @@ func (t *textWriter) messages(all []Messages) {
 	if len(all) == 0 {
 		return
 	}
-	rows := newRows("messages", "over", "of", "count", "per\nsecond", "p50", "p95", "p99", "p99.9", "most",
-		"wrong\nbytes")
+	var times []float64
+	for i := range all {
+		times = append(times, all[i].Times.P50, all[i].Times.P99)
+	}
+	in := durations.of(times...)
+	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.head("p50"), in.head("p95"),
+		in.head("p99"), in.head("p99.9"), in.head("most"), "wrong\nbytes")
 	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10, 11)
 	slow := newRows("slowdown", "size up to\n(B)", "count", "p50", "p95", "p99", "p99.9", "most")
 	rightAligned(slow, 2, 3, 4, 5, 6, 7, 8)
 	for i := range all {
-		m, p := &all[i], &all[i].Times
-		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, fmt.Sprintf("%.0f", m.PerSecond),
-			seconds(p.P50), seconds(p.P95), seconds(p.P99), seconds(p.P999), seconds(p.Most), m.Wrong})
+		m := &all[i]
+		row := table.Row{m.Name, m.Transport, m.What, m.Times.Count, digits(m.PerSecond)}
+		rows.AppendRow(append(append(row, m.Times.cells(in)...), m.Wrong))
 		for _, part := range m.Parts {
-			p := &part.Times
 			rate := ""
 			if part.PerSecond > 0 {
-				rate = fmt.Sprintf("%.0f", part.PerSecond)
+				rate = digits(part.PerSecond)
 			}
-			rows.AppendRow(table.Row{"", "", part.What, p.Count, rate, seconds(p.P50), seconds(p.P95),
-				seconds(p.P99), seconds(p.P999), seconds(p.Most), ""})
+			row := table.Row{"", "", part.What, part.Times.Count, rate}
+			rows.AppendRow(append(row, part.Times.cells(in)...))
 		}
 		for _, s := range m.Slowdowns {
-			slow.AppendRow(table.Row{m.Name, s.AtMost, s.Count, fixed2(s.P50), fixed2(s.P95), fixed2(s.P99),
-				fixed2(s.P999), fixed2(s.Most)})
+			slow.AppendRow(append(table.Row{m.Name, s.AtMost, s.Count}, s.cells(unit{scale: 1})...))
 		}
 	}
 	t.table(rows)
@@ -159,15 +164,14 @@ func (t *textWriter) messages(all []Messages) {
 		t.table(slow)
 	}
 	for i := range all {
-		if all[i].Slow != nil {
-			t.printf("%s: %v\n\n", all[i].Name, all[i].Slow)
-		}
-		if told := all[i].Told(); told != "" {
-			t.printf("%s: %s\n\n", all[i].Name, told)
-		}
-		t.leftOut(all[i].Name, all[i].LeftOut)
-		t.conduct(all[i].Name, &all[i].Conduct)
+		t.pace(all[i].Name, all[i].Pace)
 	}
 }
 
-func fixed2(v float64) string { return fmt.Sprintf("%.2f", v) }
+// cells returns the percentiles in a unit.
+func (p *Percentiles) cells(in unit) (row table.Row) {
+	for _, v := range []float64{p.P50, p.P95, p.P99, p.P999, p.Most} {
+		row = append(row, in.text(v))
+	}
+	return row
+}

@@ -10,7 +10,7 @@ import (
 func said(t *testing.T, r *Report) map[string]string {
 	t.Helper()
 	var text, page bytes.Buffer
-	if err := r.WriteText(&text, TextOptions{}); err != nil {
+	if err := r.WriteText(&text, TextOptions{Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.WriteHTML(&page, HTMLOptions{}); err != nil {

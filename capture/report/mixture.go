@@ -1,8 +1,6 @@
 package report
 
 import (
-	"fmt"
-
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
@@ -41,9 +39,9 @@ func (t *textWriter) mixtures(workloads []Workload) {
 	for _, w := range workloads {
 		if m := w.Mixture; m != nil {
 			rows.AppendRow(table.Row{
-				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, fmt.Sprintf("%.0f", m.Dispatch),
-				fmt.Sprintf("%.0f", m.Combine), fmt.Sprintf("%.0f", m.TokensPerSecond),
-				m.DispatchBytes, m.CombineBytes, m.Load, fixed2(m.Times), percent(m.Error),
+				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, digits(m.Dispatch),
+				digits(m.Combine), digits(m.TokensPerSecond),
+				m.DispatchBytes, m.CombineBytes, m.Load, digits(m.Times), percent(m.Error),
 			})
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"railbed/internal/plural"
 )
 
 // Repeats are the retransmissions of reliable datagrams, over all ranks. The counts by cause are packets.
@@ -48,7 +50,7 @@ func (r Repeats) Note() string {
 	var words []string
 	for _, c := range causes {
 		if c.packets > 0 {
-			words = append(words, count(c.packets, "packet")+" "+c.why)
+			words = append(words, plural.Count(c.packets, "packets")+" "+c.why)
 		}
 	}
 	return fmt.Sprintf("rd sent %.0f%% of the payload again: %s", 100*r.Share(), strings.Join(words, ", "))

@@ -227,6 +227,8 @@ type Check struct {
 	Summary string          `json:"summary"`
 	// Details are further lines for people: the ranks, ports or packets that violate the check.
 	Details []string `json:"details,omitempty"`
+	// Near are the numbers, with their bounds, that satisfy a bound but are at most 10 % away from it.
+	Near []string `json:"near,omitempty"`
 	// Values are the numbers on which the verdict is based.
 	Values []Value `json:"values,omitempty"`
 	// Excerpt is a path, below the report's directory, of a capture. It has packets that break the check, and

@@ -89,8 +89,8 @@ func sample() *Report {
 				Details:  []string{"at 1.2s: 10.0.0.3 > 10.0.0.4 <tcp>"}},
 			{Name: "packets conservation spine*", Where: "ring.yaml:33:5", Verdict: verdict.Inconclusive,
 				Summary: "taps lost 12 packets"},
-			{Name: "fidelity faithful", Where: "ring.yaml:34:5", Verdict: verdict.Overloaded,
-				Summary: "degraded"},
+			{Name: "fidelity", Where: "ring.yaml:34:5", Verdict: verdict.Overloaded,
+				Summary: "the emulation was degraded, want faithful"},
 			{Name: "packets path-spread leaf0", Where: "ring.yaml:35:5", Verdict: verdict.Unsupported,
 				Summary: "one uplink"},
 		},
@@ -244,7 +244,7 @@ func TestJUnit(t *testing.T) {
 		"4 exec probe: failure", "5 exec serve: error", "6 sleep 1s: skipped",
 		"1 workload ar: ok", "2 packets bytes-per-rank ar: ok", "3 packets rank-nic ar: failure",
 		"4 packets conservation spine*: error",
-		"5 fidelity faithful: error", "6 packets path-spread leaf0: skipped",
+		"5 fidelity: error", "6 packets path-spread leaf0: skipped",
 	}
 	if diff := cmp.Diff(want, ends); diff != "" {
 		t.Error(diff)
@@ -327,23 +327,27 @@ func TestWritersTakeAnEmptyReport(t *testing.T) {
 	}
 }
 
+// TestTextGolden compares the report with testdata/text.golden, and the one with all tables with
+// testdata/verbose.golden.
 func TestTextGolden(t *testing.T) {
-	var text bytes.Buffer
-	if err := sample().WriteText(&text, TextOptions{Dir: "ring-results"}); err != nil {
-		t.Fatal(err)
-	}
-	const golden = "testdata/text.golden"
-	if *update {
-		if err := os.WriteFile(golden, text.Bytes(), 0o644); err != nil {
+	for _, verbose := range []bool{false, true} {
+		var text bytes.Buffer
+		if err := sample().WriteText(&text, TextOptions{Dir: "ring-results", Verbose: verbose}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text.String()); diff != "" {
-		t.Errorf("-update writes it:\n%s", diff)
+		golden := map[bool]string{false: "testdata/text.golden", true: "testdata/verbose.golden"}[verbose]
+		if *update {
+			if err := os.WriteFile(golden, text.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), text.String()); diff != "" {
+			t.Errorf("-update writes it:\n%s", diff)
+		}
 	}
 }
 

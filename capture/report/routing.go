@@ -50,16 +50,28 @@ func (e DaemonEnd) String() string {
 
 // Head returns the column heads of the table of reactions.
 func (r *Routing) Head() []string {
-	return []string{"routers follow", "at", "routes changed", "in routers", "first after", "converged after"}
+	in := r.unit().name
+	return []string{"routers follow", "at (" + in + ")", "routes changed", "in routers",
+		"first after (" + in + ")", "converged after (" + in + ")"}
+}
+
+// unit returns the unit of the table of reactions.
+func (r *Routing) unit() unit {
+	var times []float64
+	for _, one := range r.Reactions {
+		times = append(times, one.At, one.First, one.Last)
+	}
+	return durations.of(times...)
 }
 
 // Rows returns the cells of the table of reactions.
 func (r *Routing) Rows() (rows [][]string) {
+	in := r.unit()
 	for _, one := range r.Reactions {
-		row := []string{strings.Join(one.To, ", "), seconds(one.At), "0", "0", "-", "-"}
+		row := []string{strings.Join(one.To, ", "), in.text(one.At), "0", "0", "-", "-"}
 		if one.Routes > 0 {
-			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), seconds(one.First),
-				seconds(one.Last))
+			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), in.text(one.First),
+				in.text(one.Last))
 		}
 		rows = append(rows, row)
 	}
@@ -71,11 +83,7 @@ func (t *textWriter) routing(r *Routing) {
 	if r == nil {
 		return
 	}
-	t.printf("routers found all routes in %s of the bring-up\n", seconds(r.Converged))
-	for _, end := range r.Ended {
-		t.printf("%v\n", end)
-	}
-	t.printf("\n")
+	t.printf("routers found all routes in %s of the bring-up\n\n", seconds(r.Converged))
 	if len(r.Reactions) == 0 {
 		return
 	}

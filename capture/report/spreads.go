@@ -5,6 +5,8 @@ import (
 	"html/template"
 	"slices"
 	"strings"
+
+	"railbed/internal/plural"
 )
 
 // Spread is the values of a number in several runs.
@@ -69,7 +71,7 @@ func DrawSpreads(label string, all []Spread, text func(float64) string) (templat
 			row.From, row.To = x.place(one.Values[0]), x.place(one.Values[len(one.Values)-1])
 			row.Box, row.At = x.place(one.P25), x.place(one.Median)
 			row.BoxWidth = x.place(one.P75) - row.Box
-			row.Title = fmt.Sprintf("%s: median %s of %d runs, %s to %s", one.Name, text(one.Median),
+			row.Title = plural.Text("%s: median %s of %d runs, %s to %s", one.Name, text(one.Median),
 				len(one.Values), text(one.Values[0]), text(one.Values[len(one.Values)-1]))
 			for _, v := range one.Values {
 				row.Points = append(row.Points, x.place(v))

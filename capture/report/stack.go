@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"railbed/internal/plural"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
@@ -55,7 +57,7 @@ type HeldRank struct {
 // String returns the rank and how it was held up, for people.
 func (h HeldRank) String() string {
 	if h.Stopped > 0 {
-		return fmt.Sprintf("rank %d (%s) was held up: it was stopped in %d of %d samples", h.Rank, h.Node,
+		return plural.Text("rank %d (%s) was held up: it was stopped in %d of %d samples", h.Rank, h.Node,
 			h.Stopped, h.Looks)
 	}
 	return fmt.Sprintf("rank %d (%s) was held up: it ran for %.0f%% of the time in which it was runnable, "+
@@ -186,7 +188,7 @@ func (s Stack) Title() string {
 	if s.Test != "" {
 		words = append(words, s.Test)
 	}
-	return strings.Join(append(words, "of", count(s.Ranks, "rank")), " ")
+	return strings.Join(append(words, "of", plural.Count(s.Ranks, "ranks")), " ")
 }
 
 // Head returns the column heads, with one more column if there is a run to compare with.
@@ -212,36 +214,35 @@ func (s Stack) Cells(row StackRow) []string {
 func (t *textWriter) stacks(stacks []Stack) {
 	for _, s := range stacks {
 		t.printf("%s\n", s.Title())
-		if s.Held != nil {
-			t.printf("%v\n", s.Held)
-		}
-		if s.Slow != nil {
-			t.printf("%v\n", s.Slow)
-		}
 		if len(s.Columns) == 0 {
 			t.printf("\n")
 			continue
 		}
-		rows := newRows(cells(s.Head())...)
-		var numbers []int
-		for i := range s.Head()[1:] {
-			numbers = append(numbers, i+2)
-		}
-		rightAligned(rows, numbers...)
-		for _, row := range s.Rows {
-			rows.AppendRow(table.Row(cells(s.Cells(row))))
-		}
-		t.table(rows)
+		t.table(s.rows())
 		if len(s.Costs) == 0 {
 			continue
 		}
-		rows = newRows(cells(s.CostHead())...)
+		rows := newRows(cells(s.CostHead())...)
 		rightAligned(rows, 3, 4, 5)
 		for _, cost := range s.Costs {
 			rows.AppendRow(table.Row(cells(cost.Cells())))
 		}
 		t.table(rows)
 	}
+}
+
+// rows returns the table of the program, without lines if it prints none.
+func (s Stack) rows() table.Writer {
+	rows := newRows(cells(s.Head())...)
+	var numbers []int
+	for i := 1; i < len(s.Head()); i++ {
+		numbers = append(numbers, i+1)
+	}
+	rightAligned(rows, numbers...)
+	for _, row := range s.Rows {
+		rows.AppendRow(table.Row(cells(s.Cells(row))))
+	}
+	return rows
 }
 
 func cells(words []string) []any {

@@ -43,7 +43,8 @@ slow: openmpi 4.1 all-reduce of 2 ranks
 SET      7               25%
 `
 	var text, page bytes.Buffer
-	if err := r.WriteText(&text, TextOptions{}); err != nil || !strings.Contains(text.String(), want) {
+	err := r.WriteText(&text, TextOptions{Verbose: true})
+	if err != nil || !strings.Contains(text.String(), want) {
 		t.Errorf("got %v\n%s\nwant\n%s", err, &text, want)
 	}
 	if err := r.WriteHTML(&page, HTMLOptions{}); err != nil ||

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
 	"railbed/plan/perf"
@@ -24,6 +24,8 @@ type TextOptions struct {
 	Dir string
 	// Color marks verdicts with ANSI colours, for terminals.
 	Color bool
+	// Verbose adds the tables that the report leaves out for its length.
+	Verbose bool
 }
 
 const (
@@ -43,12 +45,25 @@ type textWriter struct {
 	err error
 }
 
-// WriteText writes the tables of the terminal.
+// WriteText writes the report for a terminal. Without Verbose, the report of a run that passed has at most 25
+// lines.
 func (r *Report) WriteText(w io.Writer, o TextOptions) error {
-	r = r.printable()
 	o.Dir = printable.Line(o.Dir)
 	t := &textWriter{w: w, o: o}
-	t.head(r)
+	t.brief(r.printable())
+	if t.err != nil {
+		return fmt.Errorf("print report: %w", t.err)
+	}
+	return nil
+}
+
+// tables prints what the brief report leaves out.
+func (t *textWriter) tables(r *Report) {
+	t.printf("%s\n", r.File)
+	if r.Testbed.Nodes > 0 {
+		t.printf("%s; up in %s\n", r.Testbed.Sizes(), seconds(r.Testbed.BringUp))
+	}
+	t.printf("\n")
 	t.steps(r.Steps)
 	t.workloads(r.Workloads)
 	t.learned(r.Workloads)
@@ -56,35 +71,15 @@ func (r *Report) WriteText(w io.Writer, o TextOptions) error {
 	t.trainings(r.Trainings)
 	t.messages(r.Messages)
 	t.stacks(r.Stacks)
-	t.containers(r.Containers)
-	if r.EventsDropped > 0 {
-		t.printf("%d events of the testbed were not kept; railbed events --follow has all\n\n",
-			r.EventsDropped)
-	}
 	t.routing(r.Routing)
 	t.faults(r.Faults)
 	t.checks(r.Checks)
 	t.fidelity(r.Fidelity)
-	t.files(r)
-	t.tail(r)
-	if t.err != nil {
-		return fmt.Errorf("print report: %w", t.err)
-	}
-	return nil
 }
 
 func (t *textWriter) printf(format string, args ...any) {
 	if t.err == nil {
-		_, t.err = fmt.Fprintf(t.w, format, args...)
-	}
-}
-
-func (t *textWriter) containers(lines []string) {
-	for _, line := range lines {
-		t.printf("container %s\n", line)
-	}
-	if len(lines) > 0 {
-		t.printf("\n")
+		_, t.err = io.WriteString(t.w, plural.Text(format, args...))
 	}
 }
 
@@ -127,23 +122,16 @@ func (t *textWriter) paint(word string) string {
 	return "\x1b[" + color + "m" + word + "\x1b[0m"
 }
 
-func (t *textWriter) head(r *Report) {
-	t.printf("%s: %s\n", r.Name, r.File)
-	if r.Testbed.Nodes > 0 {
-		t.printf("%s; up in %s\n", r.Testbed.Sizes(), seconds(r.Testbed.BringUp))
-		if r.Dilation > 1 {
-			t.printf("times and rates are of the testbed's time, %d times slower than real time\n",
-				r.Dilation)
-		}
-	}
-	t.printf("\n")
-}
-
 func (t *textWriter) steps(steps []Step) {
 	if len(steps) == 0 {
 		return
 	}
-	rows := newRows("step", "start", "time", "state")
+	var times []float64
+	for _, s := range steps {
+		times = append(times, s.Start, s.End-s.Start)
+	}
+	in := durations.of(times...)
+	rows := newRows("step", in.head("start"), in.head("time"), "state")
 	rightAligned(rows, 2, 3)
 	for _, s := range steps {
 		if s.State == Skipped {
@@ -152,19 +140,14 @@ func (t *textWriter) steps(steps []Step) {
 		}
 		state := t.paint(string(s.State))
 		if s.Times > 0 {
-			state += fmt.Sprintf(", done %d times", s.Times)
+			state += plural.Text(", done %d times", s.Times)
 		}
-		rows.AppendRow(table.Row{s.Name, seconds(s.Start), seconds(s.End - s.Start), state})
+		rows.AppendRow(table.Row{s.Name, in.text(s.Start), in.text(s.End - s.Start), state})
 	}
 	t.table(rows)
-	for _, s := range steps {
-		if s.State == Failed {
-			t.printf("%s: step %s: %s\n\n", s.Where, s.Name, s.Error)
-		}
-	}
 }
 
-// workloads prints the columns of nccl-tests (all_reduce_perf), with the name first.
+// workloads prints the columns and number formats of nccl-tests (all_reduce_perf), with the name first.
 func (t *textWriter) workloads(workloads []Workload) {
 	if len(workloads) == 0 {
 		return
@@ -173,8 +156,8 @@ func (t *textWriter) workloads(workloads []Workload) {
 		"algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong")
 	rightAligned(rows, 2, 3, 6, 7, 8, 9)
 	for _, w := range workloads {
-		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, ncclNumber(w.Time),
-			fmt.Sprintf("%.4f", w.AlgBW), fmt.Sprintf("%.4f", w.BusBW), w.Wrong})
+		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, perf.Time(w.Time),
+			perf.Bandwidth(w.AlgBW), perf.Bandwidth(w.BusBW), w.Wrong})
 	}
 	t.table(rows)
 	for _, w := range workloads {
@@ -184,7 +167,7 @@ func (t *textWriter) workloads(workloads []Workload) {
 		} else if strings.HasPrefix(w.Algorithm, schedule.Auto) {
 			t.printf("%s: %s by %s\n\n", w.Name, w.Kind, w.Algorithm)
 		}
-		t.conduct(w.Name, &w.Conduct)
+		t.pace(w.Name, w.Pace)
 	}
 }
 
@@ -194,25 +177,17 @@ func (l LeftOut) Lost() string {
 	if l.MayMiss == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d bytes were lost and left out; up to %d may be", l.Missing, l.MayMiss)
+	return plural.Text("%d bytes were lost and left out; up to %d may be", l.Missing, l.MayMiss)
 }
 
-// leftOut prints Lost if it is not empty.
-func (t *textWriter) leftOut(name string, l LeftOut) {
-	if lost := l.Lost(); lost != "" {
-		t.printf("%s: %s\n\n", name, lost)
+// pace prints the lateness of paced packets.
+func (t *textWriter) pace(name string, p Pace) {
+	if p.Packets == 0 {
+		return
 	}
-}
-
-func (t *textWriter) conduct(name string, c *Conduct) {
-	for _, note := range c.Notes() {
-		t.printf("%s: %s\n\n", name, note)
-	}
-	if p := c.Pace; p.Packets > 0 {
-		t.printf("%s: %d packets were paced; they left late by %v in the median, %v in the 99th "+
-			"percentile, %v at most (the worst rank for each figure)\n\n",
-			name, p.Packets, p.P50, p.P99, p.Most.Round(time.Microsecond))
-	}
+	t.printf("%s: %d packets were paced; they left late by %s in the median, %s in the 99th percentile, %s "+
+		"at most (the worst rank for each figure)\n\n", name, p.Packets, Took(p.P50), Took(p.P99),
+		Took(p.Most))
 }
 
 // ncclTable returns the table in nccl-tests' format of a workload with several sizes.
@@ -227,17 +202,6 @@ func ncclTable(w Workload) string {
 	return text.String()
 }
 
-// ncclNumber formats a time as nccl-tests does, with as many digits as fit.
-func ncclNumber(us float64) string {
-	switch {
-	case us >= 10000:
-		return strconv.FormatFloat(us, 'f', 0, 64)
-	case us >= 100:
-		return strconv.FormatFloat(us, 'f', 1, 64)
-	}
-	return strconv.FormatFloat(us, 'f', 2, 64)
-}
-
 func (t *textWriter) checks(checks []Check) {
 	if len(checks) == 0 {
 		return
@@ -249,18 +213,6 @@ func (t *textWriter) checks(checks []Check) {
 		rows.AppendRow(table.Row{c.Name, t.paint(string(c.Verdict)), c.Summary})
 	}
 	t.table(rows)
-	for _, c := range checks {
-		if c.Verdict != verdict.Pass {
-			t.printf("%s: check %s: %s\n", c.Where, c.Name, c.Verdict)
-			for _, detail := range c.Details {
-				t.printf("  %s\n", detail)
-			}
-			if c.Excerpt != "" {
-				t.printf("  these packets and their neighbours: %s\n", c.Excerpt)
-			}
-			t.printf("\n")
-		}
-	}
 	for _, c := range checks {
 		t.values(c)
 	}
@@ -302,8 +254,8 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	if f == nil {
 		return
 	}
-	t.printf("fidelity: %s; cpu pressure %s (%s), %s lost by captures\n", t.paint(f.Verdict),
-		percent(f.Pressure), f.PressureSource, count(f.Dropped, "packet"))
+	t.printf("fidelity: %s; cpu pressure %s (%s), %d packets lost by captures\n", t.paint(f.Verdict),
+		percent(f.Pressure), f.PressureSource, f.Dropped)
 	for _, reason := range f.Reasons {
 		t.printf("  %s\n", reason)
 	}
@@ -318,18 +270,34 @@ func (t *textWriter) fidelity(f *Fidelity) {
 	if len(f.Links) == 0 {
 		return
 	}
-	rows := newRows("link", "asked", "achieved", "peak", "busy", "packets", "dropped")
+	t.links(f.Links)
+	t.reasons(f.Links[:min(len(f.Links), linksShown)])
+}
+
+// links prints the rates of the busiest links.
+func (t *textWriter) links(links []LinkRate) {
+	var bits, busy []float64
+	for _, l := range links[:min(len(links), linksShown)] {
+		bits = append(bits, float64(l.Asked), float64(l.Achieved), float64(l.Peak))
+		busy = append(busy, l.Busy)
+	}
+	at, in := rates.of(bits...), durations.of(busy...)
+	rows := newRows("link", at.head("asked"), at.head("achieved"), at.head("peak"), in.head("busy"),
+		"packets", "dropped")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7)
-	for i, l := range f.Links {
+	for i, l := range links {
 		if i == linksShown {
-			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(f.Links)-i)})
+			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(links)-i)})
 			break
 		}
-		rows.AppendRow(table.Row{l.From + " > " + l.To, Bits(float64(l.Asked)), achieved(l),
-			Bits(float64(l.Peak)), seconds(l.Busy), l.Packets, l.Dropped})
+		achieved := "-"
+		if l.Busy > 0 {
+			achieved = at.text(float64(l.Achieved))
+		}
+		rows.AppendRow(table.Row{l.From + " > " + l.To, at.text(float64(l.Asked)), achieved,
+			at.text(float64(l.Peak)), in.text(l.Busy), l.Packets, l.Dropped})
 	}
 	t.table(rows)
-	t.reasons(f.Links[:min(len(f.Links), linksShown)])
 }
 
 // reasons prints the drops, marks and trims of soft switches' ports, if there were any.
@@ -351,11 +319,9 @@ func (t *textWriter) timing(m *Timing) {
 	if m == nil || m.Arrivals.Frames == 0 {
 		return
 	}
-	t.printf("  lateness of %s watched%s: p50 %s, p99 %s, worst %s; smallest time of the links in use %s; "+
-		"late in %d of %s\n",
-		count(m.Arrivals.Frames, "frame"), unmatched(m), Micros(m.Arrivals.P50), Micros(m.Arrivals.P99),
-		Micros(m.Arrivals.Worst),
-		m.unit(), m.Late, count(m.Windows, "window"))
+	t.printf("  lateness of %d frames watched%s: p50 %s, p99 %s, worst %s; smallest time of the links in "+
+		"use %s; late in %d of %d windows\n", m.Arrivals.Frames, unmatched(m), Micros(m.Arrivals.P50),
+		Micros(m.Arrivals.P99), Micros(m.Arrivals.Worst), m.unit(), m.Late, m.Windows)
 	t.printf("  timing thread: on a CPU %s, waited for a CPU %s, %s; p99 of releases %s late\n",
 		percent(m.Ran), percent(max(0, m.Waited)), rank(m), Micros(m.Released.P99))
 }
@@ -378,40 +344,6 @@ func rank(m *Timing) string {
 // Micros formats microseconds in a few characters.
 func Micros(us float64) string { return seconds(us / 1e6) }
 
-func achieved(l LinkRate) string {
-	if l.Busy == 0 {
-		return "-"
-	}
-	return Bits(float64(l.Achieved))
-}
-
-func (t *textWriter) files(r *Report) {
-	for _, c := range r.Captures {
-		files := ""
-		if c.Files > 1 {
-			files = " and " + count(c.Files-1, "more file")
-		}
-		t.printf("packets: %s%s (%s)\n", filepath.Join(t.o.Dir, c.File), files, c.holds())
-	}
-	if t.o.Dir != "" {
-		t.printf("report:  %s\n", filepath.Join(t.o.Dir, HTMLFile))
-	}
-	if len(r.Repeat) > 0 && r.Verdict != verdict.Pass {
-		t.printf("repeat:  %s\n", ShellLine(r.Repeat))
-	}
-}
-
-func (t *textWriter) tail(r *Report) {
-	if r.Reason == "" {
-		t.printf("%s\n", t.paint(string(r.Verdict)))
-		return
-	}
-	t.printf("%s: %s\n", t.paint(string(r.Verdict)), r.Reason)
-	if u := r.Unsupported; u != nil && u.Remedy != "" {
-		t.printf("remedy: %s\n", u.Remedy)
-	}
-}
-
 // Bits formats a rate with four significant digits and its unit.
 func Bits(bitsPerSecond float64) string {
 	for _, unit := range []struct {
@@ -425,28 +357,14 @@ func Bits(bitsPerSecond float64) string {
 	return strconv.FormatFloat(bitsPerSecond, 'g', 4, 64) + " bit/s"
 }
 
-// count returns "1 node", "2 nodes", "2 switches".
-func count[N int | uint64](n N, of string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(of, "ch"):
-		of += "es"
-	default:
-		of += "s"
-	}
-	return fmt.Sprintf("%d %s", n, of)
-}
-
 // Sizes returns "8 nodes, 4 switches, 12 links, 8 ranks".
 func (t Testbed) Sizes() string {
-	return strings.Join([]string{count(t.Nodes, "node"), count(t.Switches, "switch"), count(t.Links, "link"),
-		count(t.Ranks, "rank")}, ", ")
+	return plural.Text("%d nodes, %d switches, %d links, %d ranks", t.Nodes, t.Switches, t.Links, t.Ranks)
 }
 
 // holds describes the contents and losses of a recording.
 func (c Capture) holds() string {
-	text := fmt.Sprintf("%s at %s, %d lost", count(c.Packets(), "packet"), count(len(c.Taps), "tap"),
-		c.Dropped())
+	text := plural.Text("%d packets at %d taps, %d lost", c.Packets(), len(c.Taps), c.Dropped())
 	var limited uint64
 	for _, tap := range c.Taps {
 		limited += tap.Limited

@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"slices"
+
+	"railbed/internal/plural"
 )
 
 // timeline is the chart of the steps, with the time lines of links below them.
@@ -298,7 +300,7 @@ func (s *Series) Legend() string {
 	}
 	text += fmt.Sprintf(" %s, each %s.", from, seconds(s.Interval))
 	if s.LeftOut > 0 {
-		text += fmt.Sprintf(" %s left out.", count(s.LeftOut, "other direction"))
+		text += fmt.Sprintf(" %s left out.", plural.Count(s.LeftOut, "other directions"))
 	}
 	return text
 }

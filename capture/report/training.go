@@ -124,16 +124,21 @@ func (t *Training) volumes() (all []trainingVolume) {
 }
 
 // trainings prints a line for each job, each rank and each group.
-func (t *textWriter) trainings(jobs []Training) {
-	if len(jobs) == 0 {
+func (t *textWriter) trainings(all []Training) {
+	if len(all) == 0 {
 		return
 	}
-	rows := newRows("training", "ranks", "iteration\n(median)", "without\nnetwork", "utilisation",
-		"exposed\ncommunication", "idle", "#wrong")
+	var times []float64
+	for i := range all {
+		times = append(times, all[i].Median(), all[i].Ideal)
+	}
+	in := durations.of(times...)
+	rows := newRows("training", "ranks", "iteration\n(median, "+in.name+")", "without\nnetwork ("+in.name+")",
+		"utilisation", "exposed\ncommunication", "idle", "#wrong")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
-	for i := range jobs {
-		j, mean := &jobs[i], jobs[i].Mean()
-		rows.AppendRow(table.Row{j.Name, j.Ranks, seconds(j.Median()), seconds(j.Ideal),
+	for i := range all {
+		j, mean := &all[i], all[i].Mean()
+		rows.AppendRow(table.Row{j.Name, j.Ranks, in.text(j.Median()), in.text(j.Ideal),
 			percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle), j.Wrong})
 		for _, r := range j.PerRank[:min(len(j.PerRank), rowsShown)] {
 			rows.AppendRow(table.Row{fmt.Sprintf("  rank %d (%s:%s)", r.Rank, r.Node, r.NIC), "", "", "",
@@ -144,22 +149,17 @@ func (t *textWriter) trainings(jobs []Training) {
 	rows = newRows("training", "group", "ranks", "exposed\ncommunication", "bytes of a rank\nin an iteration",
 		"ranks' counts")
 	rightAligned(rows, 3, 4, 5)
-	for i := range jobs {
-		for _, v := range jobs[i].volumes() {
+	for i := range all {
+		for _, v := range all[i].volumes() {
 			bytes := fmt.Sprint(v.Least)
 			if v.Most > v.Least {
 				bytes = fmt.Sprintf("%d to %d", v.Least, v.Most)
 			}
-			rows.AppendRow(table.Row{jobs[i].Name, v.Group, v.Ranks, percent(v.Exposed), bytes, v.Sent})
+			rows.AppendRow(table.Row{all[i].Name, v.Group, v.Ranks, percent(v.Exposed), bytes, v.Sent})
 		}
 	}
 	t.table(rows)
-	for i := range jobs {
-		if jobs[i].OtherClocks {
-			t.printf("%s: ranks have other clocks than this host, so its times are meaningless\n\n",
-				jobs[i].Name)
-		}
-		t.leftOut(jobs[i].Name, jobs[i].LeftOut)
-		t.conduct(jobs[i].Name, &jobs[i].Conduct)
+	for i := range all {
+		t.pace(all[i].Name, all[i].Pace)
 	}
 }

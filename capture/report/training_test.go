@@ -36,14 +36,16 @@ func TestTrainingTable(t *testing.T) {
 		t.Error("a median of none")
 	}
 	var text strings.Builder
-	w := &textWriter{w: &text}
-	w.trainings([]Training{trained()})
+	r := Report{Trainings: []Training{trained()}}
+	if err := r.WriteText(&text, TextOptions{Verbose: true}); err != nil {
+		t.Fatal(err)
+	}
 	var found []string
 	for line := range strings.Lines(text.String()) {
 		found = append(found, strings.Join(strings.Fields(line), " "))
 	}
 	for _, want := range []string{
-		"job 2 200ms 100ms 55.0% 35.0% 10.0% 3", "rank 0 (h0:eth0) 50.0% 30.0% 20.0%",
+		"job 2 200.0 100.0 55.0% 35.0% 10.0% 3", "rank 0 (h0:eth0) 50.0% 30.0% 20.0%",
 		"rank 1 (h1:eth0) 60.0% 40.0% 0.0%",
 		"job dp 2 25.0% 100 to 200 rank 1 sent 801 in all, want 800", "job tp 1 10.0% 10 as expected",
 		"job: 12 bytes were lost and left out; up to 30 may be",

@@ -47,19 +47,19 @@ var mutations = []struct {
 		id := s.Packet("h1:eth0", true)
 		at := s.Of(id, "leaf1:p1", false).Time
 		s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
-	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "leaf1: 1 packets entered and never left"},
+	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "leaf1: 1 packet entered and never left"},
 	{"a packet leaves a leaf twice", func(s *verifytest.Scene) {
 		id := s.Packet("h0:eth0", true)
 		again := s.Of(id, "leaf1:p1", true)
 		again.Time += 5000
 		s.Insert(again)
-	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "entered 1 times and left 2 times"},
+	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass}, "entered 1 time and left 2 times"},
 	{"a spine makes a packet up", func(s *verifytest.Scene) {
 		k := s.Of(s.Packet("h1:eth0", true), "h1:eth0", true)
 		k.Tap, k.ID, k.Time = "spine1:p1", 1<<40, s.Now-s.Step*500
 		s.Insert(k)
 	}, [6]verdict.Verdict{pass, pass, fail, pass, pass, pass},
-		"spine1: 1 packets left without having entered"},
+		"spine1: 1 packet left without having entered"},
 	{"a packet ends by its TTL", func(s *verifytest.Scene) {
 		s.IDs++
 		s.Send("h0", "eth0", verifytest.TCP{Src: netip.MustParseAddrPort("10.9.9.9:1"),
@@ -142,7 +142,7 @@ var mutations = []struct {
 		for _, port := range s.Plan.Switch("leaf1").Ports {
 			s.Drops["leaf1:"+port.Name] = 1
 		}
-	}, [6]verdict.Verdict{pass, pass, unclear, unclear, fail, unclear}, "lost 1 packets"},
+	}, [6]verdict.Verdict{pass, pass, unclear, unclear, fail, unclear}, "lost 1 packet"},
 	{"the limit is reached", func(s *verifytest.Scene) { s.Limited["h1:eth0"] = 100 },
 		[6]verdict.Verdict{unclear, unclear, pass, pass, fail, unclear}, "tap h1:eth0 lost 100 packets"},
 	{"nobody sends", func(s *verifytest.Scene) { s.Sightings = nil },

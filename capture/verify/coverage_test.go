@@ -75,7 +75,7 @@ func TestDropsOfEqualPackets(t *testing.T) {
 	}{
 		{"recorded", true, []int{5, 50, 77, 90, 120}, 0, fail, pass,
 			"200 packets left: 195 arrived, 5 were lost"},
-		{"recorded at last", true, []int{199}, 0, fail, pass, "200 packets left: 199 arrived, 1 were lost"},
+		{"recorded at last", true, []int{199}, 0, fail, pass, "200 packets left: 199 arrived, 1 was lost"},
 		{"without a record", false, []int{5, 50}, 1_000_000_000, fail, fail,
 			"200 packets left: 198 arrived, 2 were lost"},
 		{"without a record, at the end", false, []int{5, 50}, 0, unclear, fail,
@@ -116,7 +116,7 @@ func TestCopiesOfEqualPackets(t *testing.T) {
 		again.ID, again.Time = s.IDs, drop.Time+after
 		s.Insert(drop, again)
 		verifytest.Judge(t, s, fabric.NewLossless(&spec.LosslessCheck{}), fail,
-			"40 packets left: 39 arrived, 1 were lost, 0 found no room in the emulated NIC, 0 were refused "+
+			"40 packets left: 39 arrived, 1 was lost, 0 found no room in the emulated NIC, 0 were refused "+
 				"by their node, 0 were under way at the end; 1 arrived that had not left")
 	}
 }
@@ -192,10 +192,10 @@ func TestArrivals(t *testing.T) {
 		want  verdict.Verdict
 		says  string
 	}{
-		{"astray", at("h1:eth0"), lossless, fail, "1 packets came to a NIC that they were not addressed to"},
+		{"astray", at("h1:eth0"), lossless, fail, "1 packet came to a NIC that they were not addressed to"},
 		{"doubled", again("h2:eth0"), lossless, fail,
-			"1 packets arrived that had not left, or had arrived before"},
-		{"doubled astray", again("h3:eth0"), lossless, pass, "1 packets came to a NIC"},
+			"1 packet arrived that had not left, or had arrived before"},
+		{"doubled astray", again("h3:eth0"), lossless, pass, "1 packet came to a NIC"},
 		{"astray", at("h1:eth0"), reordering, pass, "0 of 399 packets"},
 		{"doubled", again("h2:eth0"), reordering, pass, "0 of 400 packets"},
 	} {
@@ -218,7 +218,7 @@ func TestRecordedDropsExcuseOnce(t *testing.T) {
 	s.Lose("railbed verdict=drop reason=tail depth=40320")
 	s.Lose("")
 	s.Queues["leaf1:p0"], s.Queues["leaf1:p2"] = 1, 1
-	verifytest.Judge(t, s, fabric.NewConservation("*"), fail, "leaf1: 1 packets entered and never left")
+	verifytest.Judge(t, s, fabric.NewConservation("*"), fail, "leaf1: 1 packet entered and never left")
 }
 
 // Queues of kernel switches count drops and record none.
@@ -267,7 +267,7 @@ func TestKernelSwitches(t *testing.T) {
 	verifytest.Judge(t, gone, fabric.NewConservation("*"), unclear,
 		"how many its queues dropped is not known")
 	gone.Queues = none
-	verifytest.Judge(t, gone, fabric.NewConservation("*"), fail, "1 packets entered and never left")
+	verifytest.Judge(t, gone, fabric.NewConservation("*"), fail, "1 packet entered and never left")
 	gone.Queues = map[string]uint64{"leaf1:p1": 1}
 	verifytest.Judge(t, gone, fabric.NewConservation("*"), pass,
 		"queues of kernel switches counted 1 of the missing as dropped")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 )
 
@@ -158,7 +159,7 @@ func (k *Fidelity) host(against func(value, degraded, overloaded float64, line s
 	share := float64(lost) / max(1, float64(lost+k.capture.Packets))
 	measured["lost"] = float64(lost)
 	against(share, LostDegraded, LostOverloaded,
-		fmt.Sprintf("the capture lost %d of %d packets", lost, lost+k.capture.Packets))
+		plural.Text("the capture lost %d of %d packets", lost, lost+k.capture.Packets))
 	if k.load.Pressure >= 0 {
 		measured["pressure"] = k.load.Pressure
 		against(k.load.Pressure, PressureDegraded, 2,

@@ -106,7 +106,7 @@ func TestUnorderedCaptureAccusesNobody(t *testing.T) {
 		if sound {
 			verifytest.Wants(t, results[0], fail, "acknowledged")
 		} else {
-			verifytest.Wants(t, results[0], pass, "1 packets stood behind later ones and were sorted")
+			verifytest.Wants(t, results[0], pass, "1 packet stood behind later ones and were sorted")
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"railbed/internal/clock"
@@ -139,7 +140,7 @@ func (t *Table) Row(row *Row) error {
 		if !m.Unchecked {
 			wrong = fmt.Sprintf("%6g", float64(m.Wrong))
 		}
-		fmt.Fprintf(t.out, "  %7s  %6s  %6s  %s", fit(m.Time, 7), fit(m.AlgBW, 6), fit(m.BusBW, 6), wrong)
+		fmt.Fprintf(t.out, "  %7s  %6s  %6s  %s", Time(m.Time), Bandwidth(m.AlgBW), Bandwidth(m.BusBW), wrong)
 		t.bandwidth += m.BusBW
 		t.measures++
 		t.wrong += m.Wrong
@@ -167,8 +168,23 @@ func (t *Table) Close(program string) error {
 	return t.out.Flush()
 }
 
-// fit formats a number with as many decimals as fit into a column of the given width, at most two.
+// Time formats microseconds as the column time.
+func Time(us float64) string { return fit(us, 7) }
+
+// Bandwidth formats 10^9 bytes per second as the columns algbw and busbw.
+func Bandwidth(gigabytes float64) string { return fit(gigabytes, 6) }
+
+// fit formats a number as getFloatStr of nccl-tests 2.19 (src/util.cu) does: with as many decimals as fit
+// into a column of the given width, at most two. One case differs. nccl-tests also prints two decimals of a
+// number below 1, so 0.0044 GB/s, 35 Mbit/s, is 0.00 there. Here such a number has all decimals that the
+// column has room for, and an exponent if they are all 0. Programs that read nccl-tests' table read both.
 func fit(value float64, width int) string {
+	if small := value > 0 && value < 1; small {
+		if text := strconv.FormatFloat(value, 'f', width-2, 64); strings.Trim(text, "0.") != "" {
+			return text
+		}
+		return strconv.FormatFloat(value, 'e', 0, 64)
+	}
 	for decimals := 2; decimals >= 0; decimals-- {
 		if text := strconv.FormatFloat(value, 'f', decimals, 64); len(text) <= width {
 			return text

@@ -2,6 +2,7 @@ package perf
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,5 +99,24 @@ func TestTableWithTimes(t *testing.T) {
 	}
 	if got.String() != want {
 		t.Errorf("table:\n%swant:\n%s", got.String(), want)
+	}
+}
+
+// TestSmallNumbers: nccl-tests prints 0.00 or 0.01 for the bandwidths of slow links. Here they have the
+// digits that the column has room for, and stay numbers for programs. Numbers from 1 on are formatted as in
+// nccl-tests.
+func TestSmallNumbers(t *testing.T) {
+	for value, want := range map[float64]string{
+		0: "0.00", 0.0044: "0.0044", 0.01234: "0.0123", 0.999: "0.9990", 0.00006: "0.0001",
+		0.00002: "2e-05", 1: "1.00", 12.345: "12.35", 123.45: "123.45", 1234.5: "1234.5", 123456: "123456",
+		1234567: "1e+06",
+	} {
+		got := Bandwidth(value)
+		if back, err := strconv.ParseFloat(got, 64); got != want || err != nil || len(got) > 6 {
+			t.Errorf("Bandwidth(%v) = %q, %v; want %q", value, got, back, want)
+		}
+	}
+	if got := Time(0.25); got != "0.25000" {
+		t.Errorf("Time(0.25) = %q", got)
 	}
 }

@@ -57,6 +57,9 @@ func (c Comparison) Holds(rate units.Rate) bool {
 	}
 }
 
+// Bound returns the comparison as a bound on bits per second.
+func (c Comparison) Bound() Bound { return Bound{Op: c.Op, Limit: float64(c.Rate), text: c.String()} }
+
 // String returns the comparison in the form that ParseComparison reads.
 func (c Comparison) String() string {
 	for _, unit := range []struct {

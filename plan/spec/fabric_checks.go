@@ -246,6 +246,15 @@ func (b Bound) Holds(v float64) bool {
 // cannot turn a violation into a pass.
 func (b Bound) Upper() bool { return b.Op == "<=" || b.Op == "<" || b.Op == "==" && b.Limit == 0 }
 
+// nearShare is the share of a limit within which a number that satisfies a bound is near the limit.
+const nearShare = 0.1
+
+// Near reports whether a number satisfies the bound and is at most 10 % of the limit away from it. No
+// number is near a limit of 0, or a limit that it has to equal.
+func (b Bound) Near(v float64) bool {
+	return b.Op != "==" && b.Limit > 0 && b.Holds(v) && math.Abs(v-b.Limit) <= nearShare*b.Limit
+}
+
 // String returns the bound as it was written.
 func (b Bound) String() string { return b.text }
 

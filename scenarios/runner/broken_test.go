@@ -267,8 +267,8 @@ func TestOverloadOverrulesFailures(t *testing.T) {
 		{"a step", report.Overloaded, failing, step, verdict.Overloaded, verdict.ExitOverloaded,
 			"a link was slow; the failed step proves nothing"},
 		{"a check of fidelity", report.Degraded,
-			append(failing, report.Check{Name: "fidelity faithful", Verdict: verdict.Overloaded}), nil,
-			verdict.Overloaded, verdict.ExitOverloaded, "fidelity faithful"},
+			append(failing, report.Check{Name: "fidelity", Verdict: verdict.Overloaded}), nil,
+			verdict.Overloaded, verdict.ExitOverloaded, "fidelity"},
 		{"an interrupt", report.Overloaded, failing, errRunEnded, verdict.Aborted, verdict.ExitFail, ""},
 	} {
 		r := &run{Options: Options{File: &spec.Testbed{Steps: []spec.Step{{}}}}, report: &report.Report{

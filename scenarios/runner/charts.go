@@ -11,6 +11,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan"
 	"railbed/plan/picture"
 	"railbed/plan/spec"
@@ -47,11 +48,11 @@ func (f *finished) chart(job *worker.Job, r *worker.Result) {
 	case len(times) == 1:
 		f.spans = []timedSpans{{"the operation", true, *r.Last}}
 	case r.Last == r.Slowest:
-		f.spans = []timedSpans{{fmt.Sprintf("the last of %d operations, which was the slowest", len(times)),
+		f.spans = []timedSpans{{plural.Text("the last of %d operations, which was the slowest", len(times)),
 			true, *r.Last}}
 	default:
-		f.spans = []timedSpans{{fmt.Sprintf("the slowest of %d operations", len(times)), true, *r.Slowest},
-			{fmt.Sprintf("the last of %d operations", len(times)), false, *r.Last}}
+		f.spans = []timedSpans{{plural.Text("the slowest of %d operations", len(times)), true, *r.Slowest},
+			{plural.Text("the last of %d operations", len(times)), false, *r.Last}}
 	}
 }
 
@@ -84,7 +85,7 @@ func (e *evidence) chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
 		c.file = recorded.File
 		switch whole := file.Steps[0].Capture != nil; {
 		case recorded.Dropped() > 0:
-			c.file += fmt.Sprintf(", which lost %d packets", recorded.Dropped())
+			c.file += plural.Text(", which lost %d packets", recorded.Dropped())
 		case whole:
 			c.series(r.Series)
 		}
@@ -159,7 +160,7 @@ func (c *charter) operation(step string, of *timedSpans) report.Activity {
 	a := report.Activity{Step: step, What: of.what, Source: report.RanksSource, Began: of.Start,
 		Slowest: of.slowest}
 	if of.Count > 1 {
-		a.What = fmt.Sprintf("%d operations in succession", of.Count)
+		a.What = plural.Text("%d operations in succession", of.Count)
 	}
 	by := clock.Dilation(c.clock.Dilation())
 	begin := of.Start.UnixNano()

@@ -13,6 +13,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -166,7 +167,7 @@ func checkName(check spec.Check) string {
 	case check.Workload != nil:
 		return "workload " + check.Workload.Name
 	case check.Packets == nil:
-		return "fidelity " + check.Fidelity
+		return "fidelity"
 	}
 	return verify.Title(check.Packets)
 }
@@ -225,7 +226,7 @@ func (e *evidence) trafficOf(file *spec.Testbed, done *finished) verify.Workload
 
 // takeResult copies the result of a packet check into the report.
 func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Result) {
-	c.Verdict, c.Summary, c.Details = r.Verdict, r.Summary, r.Details
+	c.Verdict, c.Summary, c.Details, c.Near = r.Verdict, r.Summary, r.Details, r.Near
 	if b := p.BytesPerRank; b != nil {
 		for _, rank := range e.workload(b.Workload).traffic.Ranks {
 			sent, counted := r.Measured[rank.Measured("bytes")]
@@ -267,10 +268,10 @@ const pauseSpurious = 0.01
 func judgeLeftOut(c *report.Check, done *finished, words correctness) string {
 	if done.Missing > done.MayMiss {
 		c.Verdict = verdict.Fail
-		return fmt.Sprintf("%d bytes of %s are missing, and at most %d may be", done.Missing, words.parts,
+		return plural.Text("%d bytes of %s are missing, and at most %d may be", done.Missing, words.parts,
 			done.MayMiss)
 	}
-	return fmt.Sprintf("%s%s %d bytes of %s, which the receivers know are missing (at most %d may be)",
+	return plural.Text("%s%s %d bytes of %s, which the receivers know are missing (at most %d may be)",
 		words.right, words.without, done.Missing, words.parts, done.MayMiss)
 }
 
@@ -314,6 +315,7 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 		bits := report.Workload{BusBW: figure}.BusBWBits()
 		c.Values = append(c.Values, report.Value{Name: "busbw", Value: bits / 1e6, Unit: "Mbit/s",
 			Want: bound.String()})
+		addNear(c, "busbw", bound.Bound(), bits, report.Bits(bits))
 		holds, is := bound.Holds(units.Rate(bits)), "is"
 		if !holds {
 			is = "is not"
@@ -358,6 +360,7 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 			shown /= 1e6
 		}
 		c.Values = append(c.Values, report.Value{Name: k.Name, Value: shown, Unit: k.Unit, Want: want})
+		addNear(c, k.Name, bound, value, fmt.Sprintf("%.4g %s", shown, k.Unit))
 		holds, is := bound.Holds(value), "is"
 		if !holds {
 			is = "is not"
@@ -371,6 +374,13 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 			judgeTimed(c, holds, bound.Upper() == (k.Name == "utilisation"), judged)))
 	}
 	return found
+}
+
+// addNear keeps a figure that satisfies its bound but is near it.
+func addNear(c *report.Check, name string, bound spec.Bound, value float64, shown string) {
+	if bound.Near(value) {
+		c.Near = append(c.Near, fmt.Sprintf("%s: %s, want %s", name, shown, bound))
+	}
 }
 
 // judgeTimed judges whether a bound on a timed figure holds, and returns text to add if the host
@@ -426,6 +436,7 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	part := own / others
 	c.Values = append(c.Values, report.Value{Name: name + " beside " + beside, Value: part * 100, Unit: "%",
 		Want: want})
+	addNear(c, name+" beside "+beside, bound, part, fmt.Sprintf("%.4g%%", part*100))
 	holds, is := bound.Holds(part), "is"
 	if !holds {
 		is = "is not"
@@ -442,10 +453,14 @@ func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 		c.Verdict, c.Summary = verdict.Inconclusive, "the run was not measured"
 		return
 	}
-	c.Verdict, c.Summary, c.Details = verdict.Pass, f.Verdict, f.Reasons
+	c.Verdict, c.Details = verdict.Pass, f.Reasons
 	if f.Verdict == report.Overloaded || f.Verdict == report.Degraded && want == report.Faithful {
-		c.Verdict, c.Summary = verdict.Overloaded, fmt.Sprintf("%s, want %s", f.Verdict, want)
+		c.Verdict = verdict.Overloaded
 	}
+	if want == report.Degraded {
+		want = report.Faithful + " or " + report.Degraded
+	}
+	c.Summary = fmt.Sprintf("the emulation was %s, want %s", f.Verdict, want)
 }
 
 // excuseSources makes a failed check of throughput INCONCLUSIVE if the host held up sources of traffic. Such

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/stacks"
@@ -83,7 +83,7 @@ type correctness struct {
 // elements returns the words for elements of a number of ranks.
 func elements(ranks int) correctness {
 	return correctness{unit: "elements", wrong: "%d elements are wrong",
-		right: fmt.Sprintf("every element of %d ranks is right", ranks), parts: "partial sums",
+		right: plural.Text("every element of %d ranks is right", ranks), parts: "partial sums",
 		without: " but for"}
 }
 

@@ -13,6 +13,7 @@ import (
 	"railbed/fabric/bpf"
 	"railbed/fabric/softswitch"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 	"railbed/testbed"
 )
@@ -169,7 +170,7 @@ func idleFault(faults []report.Fault) string {
 		}
 		switch {
 		case f.Joined > 0:
-			return fmt.Sprintf("%s counted %d times several packets as one: a program sent a batch, or a "+
+			return plural.Text("%s counted %d times several packets as one: a program sent a batch, or a "+
 				"connection began before the port had a fault", name, f.Joined)
 		case f.Refused > 0:
 			return fmt.Sprintf("%s: the kernel let it change all but %d of its packets", name, f.Refused)
@@ -177,7 +178,7 @@ func idleFault(faults []report.Fault) string {
 		case nothing[strings.Fields(f.Does)[0]] != "":
 			return name + " " + nothing[strings.Fields(f.Does)[0]]
 		default:
-			return fmt.Sprintf("%s hit no packet: %d packets matched", name, f.Matched)
+			return plural.Text("%s hit no packet: %d packets matched", name, f.Matched)
 		}
 	}
 	return ""

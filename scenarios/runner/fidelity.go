@@ -3,7 +3,6 @@ package runner
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan"
 )
@@ -346,7 +346,7 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 	worst := 0
 	against := func(level int, format string, args ...any) {
 		worst = max(worst, level)
-		f.Reasons = append(f.Reasons, fmt.Sprintf(format, args...))
+		f.Reasons = append(f.Reasons, plural.Text(format, args...))
 	}
 	for _, l := range f.Links {
 		if l.Busy == 0 {

@@ -106,8 +106,8 @@ steps:
 		t.Errorf("%s %q, nodes %+v", f.Verdict, f.Reasons, f.Nodes)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text, report.TextOptions{}); err != nil || !strings.Contains(text.String(),
-		"udp-receive-buffer ") {
+	err := r.WriteText(&text, report.TextOptions{Verbose: true})
+	if err != nil || !strings.Contains(text.String(), "udp-receive-buffer ") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 }

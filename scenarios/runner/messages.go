@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
@@ -292,6 +293,6 @@ func (o messagesOutcome) figure(name string) (value float64, there bool) {
 
 func (o messagesOutcome) correctness() correctness {
 	return correctness{unit: "bytes", wrong: "%d bytes of messages are wrong",
-		right: fmt.Sprintf("every byte of %d messages is right", o.Count), parts: "messages",
+		right: plural.Text("every byte of %d messages is right", o.Count), parts: "messages",
 		without: " but for"}
 }

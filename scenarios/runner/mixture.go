@@ -1,11 +1,11 @@
 package runner
 
 import (
-	"fmt"
 	"time"
 
 	"railbed/capture/report"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/workloads/worker"
@@ -16,7 +16,7 @@ type mixtureOutcome struct{ collectiveOutcome }
 
 func (o mixtureOutcome) correctness() correctness {
 	words := elements(o.Ranks)
-	words.right = fmt.Sprintf("every byte that reached the experts of %d ranks is right, and every element "+
+	words.right = plural.Text("every byte that reached the experts of %d ranks is right, and every element "+
 		"that came back is exact to the bit, with at most %.0f%% of the permitted error", o.Ranks,
 		100*o.Mixture.Most)
 	return words

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan/spec"
 	"railbed/testbed/probe"
@@ -66,8 +67,8 @@ func judgeProbes(p *spec.Probe, found *probe.Report) error {
 		found string
 	}{
 		{arrived, spec.CountBound, found.Arrived,
-			fmt.Sprintf("%d of %d probes arrived", found.Arrived, found.Sent)},
-		{p.Paths, spec.CountBound, len(found.Paths), fmt.Sprintf("probes took %d paths", len(found.Paths))},
+			plural.Text("%d of %d probes arrived", found.Arrived, found.Sent)},
+		{p.Paths, spec.CountBound, len(found.Paths), plural.Text("probes took %d paths", len(found.Paths))},
 		{p.Queue, spec.BytesBound, queue, fmt.Sprintf("the longest queue was %s", units.Bytes(queue))},
 	} {
 		bound, err := spec.ParseBound(b.text, b.kind)

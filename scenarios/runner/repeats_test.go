@@ -36,7 +36,7 @@ checks:
 		t.Errorf("%+v, and %d packets were sent again: %s", got, packets, r.Checks[0].Summary)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text, report.TextOptions{}); err != nil {
+	if err := r.WriteText(&text, report.TextOptions{Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "incast: " + got.Note() + "\n"; !strings.Contains(text.String(), want) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -106,6 +107,7 @@ func runAll(t *testing.T, ctx context.Context, o Options) *report.Report {
 	if kept, err := report.Read(file); err != nil || kept.Verdict != r.Verdict {
 		t.Errorf("report.json has verdict %+v, %v; want %s", kept, err, r.Verdict)
 	}
+	readable(t, r, o.Out)
 	for _, name := range []string{report.JUnitFile, report.HTMLFile, bundle.PlanFile} {
 		if !exists(filepath.Join(o.Out, name)) {
 			t.Errorf("no %s", name)
@@ -115,6 +117,27 @@ func runAll(t *testing.T, ctx context.Context, o Options) *report.Report {
 		t.Errorf("the testbed is still there: %v, %v", dir, err)
 	}
 	return r
+}
+
+// oneOfMany finds a count of one with a noun in the plural.
+var oneOfMany = regexp.MustCompile(`(?m)(?:^|[^\w.:>-])1 (?:packets|switches|links|nodes|ranks|flows|taps|bytes|` +
+	`frames|messages|queue pairs|requests|answers|groups|pauses|probes|steps|checks|windows|times)\b`)
+
+// readable requires that the report of a run that passed has at most 25 lines, and that no report of any run
+// counts "1 packets".
+func readable(t *testing.T, r *report.Report, dir string) {
+	t.Helper()
+	var text, all strings.Builder
+	if err := errors.Join(r.WriteText(&text, report.TextOptions{Dir: dir}),
+		r.WriteText(&all, report.TextOptions{Dir: dir, Verbose: true})); err != nil {
+		t.Error(err)
+	}
+	if lines := strings.Count(text.String(), "\n"); r.Verdict == verdict.Pass && lines > 25 {
+		t.Errorf("the report has %d lines, want at most 25:\n%s", lines, &text)
+	}
+	if wrong := oneOfMany.FindString(all.String()); wrong != "" {
+		t.Errorf("the report says %q:\n%s", wrong, &all)
+	}
 }
 
 // want compares verdicts: of the run, then of each check in order. It skips the test if the host was too busy

@@ -1,9 +1,8 @@
 package runner
 
 import (
-	"fmt"
-
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/workloads/worker"
 )
 
@@ -31,7 +30,7 @@ func (o sgdOutcome) correctness() correctness {
 	words := elements(o.Ranks)
 	words.wrong = "%d errors: a rank had other weights than rank 0 after an iteration, or an element of " +
 		"the first or last sum of gradients was wrong"
-	words.right = fmt.Sprintf("all %d ranks have the same weights after each of %d iterations", o.Ranks,
+	words.right = plural.Text("all %d ranks have the same weights after each of %d iterations", o.Ranks,
 		o.Iterations)
 	words.without = ", without"
 	return words

@@ -2,12 +2,12 @@ package runner
 
 import (
 	"context"
-	"fmt"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
 	"railbed/internal/element"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/schedule"
@@ -168,7 +168,7 @@ type barrierOutcome struct {
 func (o barrierOutcome) correctness() correctness {
 	words := elements(o.Ranks)
 	words.wrong = "a rank ended before all had begun %d times"
-	words.right = fmt.Sprintf("none of %d ranks ended before all had begun", o.Ranks)
+	words.right = plural.Text("none of %d ranks ended before all had begun", o.Ranks)
 	if o.unchecked {
 		words.unknown = "the order is unknown: ranks have other clocks than this host"
 	}

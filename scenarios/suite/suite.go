@@ -24,6 +24,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 )
@@ -296,7 +297,7 @@ func (o *Outcome) conclude() {
 	}
 	if len(counted) < o.Repeat {
 		counted = append(counted, Attempt{Verdict: verdict.Aborted,
-			Reason: fmt.Sprintf("%d of %d runs: the suite was interrupted", len(counted), o.Repeat)})
+			Reason: plural.Text("%d of %d runs: the suite was interrupted", len(counted), o.Repeat)})
 	}
 	var verdicts []verdict.Verdict
 	differ := false

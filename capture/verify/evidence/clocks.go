@@ -1,10 +1,11 @@
 package evidence
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
+
+	"railbed/internal/plural"
 )
 
 // clocks compares the times of the two ends of links. It looks at a tap's first packets, a sample
@@ -94,10 +95,10 @@ func (k *clocks) disagreements() (lines []string) {
 	for _, c := range k.links {
 		switch {
 		case c.least < -int64(StampSlack):
-			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s one arrived %v "+
+			lines = append(lines, plural.Text("clocks differ: of %d packets from %s to %s one arrived %v "+
 				"before it left", c.count, c.from.Name, c.to.Name, time.Duration(-c.least)))
 		case c.least > most && c.count >= clockLeast:
-			lines = append(lines, fmt.Sprintf("clocks differ: of %d packets from %s to %s none took less "+
+			lines = append(lines, plural.Text("clocks differ: of %d packets from %s to %s none took less "+
 				"than %v", c.count, c.from.Name, c.to.Name, time.Duration(c.least)))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/capture/filter"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -53,7 +54,8 @@ type Finding struct {
 	// Rests reports whether a claim holds only if no packet is missing.
 	Rests bool
 
-	proved bool // another claim holds by the packets seen, whatever packets are missing
+	near   []string // claims that hold, with numbers near their bounds
+	proved bool     // another claim holds by the packets seen, whatever packets are missing
 }
 
 // Hold adds a claim about a count, which missing packets could only raise.
@@ -61,7 +63,7 @@ func (f *Finding) Hold(what string, b *spec.Bound, value float64, shown string) 
 	if b == nil {
 		return
 	}
-	line := fmt.Sprintf("%s: %s, want %s", what, shown, b)
+	line := f.claim(what, b, value, shown)
 	switch {
 	case b.Holds(value):
 		f.proved, f.Rests = f.proved || !b.Upper(), f.Rests || b.Upper()
@@ -78,9 +80,18 @@ func (f *Finding) HoldEither(what string, b *spec.Bound, value float64, shown st
 		return
 	}
 	f.Rests = true
-	if !b.Holds(value) {
-		f.Absent = append(f.Absent, fmt.Sprintf("%s: %s, want %s", what, shown, b))
+	if line := f.claim(what, b, value, shown); !b.Holds(value) {
+		f.Absent = append(f.Absent, line)
 	}
+}
+
+// claim returns a claim in words, and keeps those whose numbers are near their bounds.
+func (f *Finding) claim(what string, b *spec.Bound, value float64, shown string) string {
+	line := fmt.Sprintf("%s: %s, want %s", what, shown, b)
+	if b.Near(value) {
+		f.near = append(f.near, line)
+	}
+	return line
 }
 
 // findingsMost is the number of violations of a kind that Shorten keeps.
@@ -131,7 +142,7 @@ func (c *Capture) Conclude(r *Result, need Need, f Finding) {
 	case len(f.Absent)+len(f.Unclear)+len(lacking) > 0:
 		r.Verdict = verdict.Inconclusive
 	default:
-		r.Verdict = verdict.Pass
+		r.Verdict, r.Near = verdict.Pass, f.near
 	}
 	r.Lacking = lacking
 	r.Details = slices.Concat(f.Wrong, f.Absent, f.Unclear, lacking, c.remarks(), r.Details)
@@ -145,7 +156,7 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	}
 	g.damaged = append(c.damage(taps), c.stripped(taps)...)
 	if c.Unordered > 0 && !need.AnyOrder {
-		g.damaged = append(g.damaged, fmt.Sprintf("%d packets stand too far behind later ones to be sorted",
+		g.damaged = append(g.damaged, plural.Text("%d packets stand too far behind later ones to be sorted",
 			c.Unordered))
 	}
 	if len(absent) > 0 {
@@ -182,23 +193,23 @@ func (c *Capture) damage(taps []*Tap) (lines []string) {
 	lines = append(lines, c.Missing...)
 	for _, tap := range taps {
 		if tap.Lost > 0 {
-			lines = append(lines, fmt.Sprintf("tap %s lost %d packets", tap.Name, tap.Lost))
+			lines = append(lines, plural.Text("tap %s lost %d packets", tap.Name, tap.Lost))
 		}
 		switch read := tap.Packets; {
 		case !tap.delivers || read == tap.delivered:
 		case read < tap.delivered:
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d of the %d packets that it counts",
+			lines = append(lines, plural.Text("tap %s: the file holds %d of the %d packets that it counts",
 				tap.Name, read, tap.delivered))
 		default:
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d packets and counts %d", tap.Name,
+			lines = append(lines, plural.Text("tap %s: the file holds %d packets and counts %d", tap.Name,
 				read, tap.delivered))
 		}
 	}
 	if c.Cut > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets were cut off within their headers", c.Cut))
+		lines = append(lines, plural.Text("%d packets were cut off within their headers", c.Cut))
 	}
 	if c.FlowsFull {
-		lines = append(lines, fmt.Sprintf("more than %d flows", maxFlows))
+		lines = append(lines, plural.Text("more than %d flows", maxFlows))
 	}
 	return append(lines, c.clockSteps...)
 }
@@ -335,7 +346,7 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 			lines = append(lines, fmt.Sprintf("tap %s: the comment with its counts was removed", tap.Name))
 		}
 		if tap.counts && seen != noted {
-			lines = append(lines, fmt.Sprintf("tap %s: the file holds %d comments of packets (%d drops, %d "+
+			lines = append(lines, plural.Text("tap %s: the file holds %d comments of packets (%d drops, %d "+
 				"marks, %d trims, %d pauses) and counts %d (%d, %d, %d, %d)", tap.Name,
 				seen.Annotated, seen.Drops, seen.Marks, seen.Trims, seen.Pauses, noted.Annotated, noted.Drops,
 				noted.Marks, noted.Trims, noted.Pauses))
@@ -347,10 +358,10 @@ func (c *Capture) stripped(taps []*Tap) (lines []string) {
 // remarks are facts for the reader that do not weaken the proof.
 func (c *Capture) remarks() (lines []string) {
 	if c.sorted > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets stood behind later ones and were sorted", c.sorted))
+		lines = append(lines, plural.Text("%d packets stood behind later ones and were sorted", c.sorted))
 	}
 	if c.repeated > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets stood in the file twice and were read once",
+		lines = append(lines, plural.Text("%d packets stood in the file twice and were read once",
 			c.repeated))
 	}
 	return lines

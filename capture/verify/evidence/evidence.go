@@ -55,7 +55,9 @@ type Result struct {
 	Lacking []string `json:"lacking,omitempty"`
 	// Details are lines for a person: at most MaxDetails, and then a line that counts the lines
 	// left out.
-	Details  []string           `json:"details,omitempty"`
+	Details []string `json:"details,omitempty"`
+	// Near are claims that hold although their numbers are within 10 % of their bounds, in words.
+	Near     []string           `json:"near,omitempty"`
 	Measured map[string]float64 `json:"measured,omitempty"`
 	// Offenders are the packets that break the check. It is nil for checks that do not collect them.
 	Offenders *Offenders `json:"-"`

@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/pcapng"
+	"railbed/internal/plural"
 )
 
 // Bounds of the packets that are kept of a check: offenders with their neighbours, the packets before and
@@ -241,7 +242,7 @@ func (o *Offenders) WriteExcerpt(w io.Writer, title string) error {
 		}
 	}
 	out, err := pcapng.NewWriter(w, pcapng.Section{Application: ExcerptApplication,
-		Comments: []string{fmt.Sprintf("%d packets break the check %q. Of these, %d are here, with up to %d "+
+		Comments: []string{plural.Text("%d packets break the check %q. Of these, %d are here, with up to %d "+
 			"packets of the same tap before and after.", o.Count, title, len(offends), neighboursKept)}})
 	if err != nil {
 		return err

@@ -1,6 +1,10 @@
 package evidence
 
-import "fmt"
+import (
+	"fmt"
+
+	"railbed/internal/plural"
+)
 
 // Tally holds a check's findings: lines such as "3 lost", and a few examples.
 type Tally struct {
@@ -17,7 +21,7 @@ func (f *Tally) Count(n uint64, what string) {
 // Exemplify adds an example. It keeps the first few.
 func (f *Tally) Exemplify(format string, args ...any) {
 	if len(f.Examples) < 8 {
-		f.Examples = append(f.Examples, fmt.Sprintf(format, args...))
+		f.Examples = append(f.Examples, plural.Text(format, args...))
 	}
 }
 

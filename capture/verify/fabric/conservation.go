@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -292,7 +293,7 @@ func (k *conservation) Result() evidence.Result {
 	}
 	r.Measured["forwarded"], r.Measured["missing"], r.Measured["extra"] = float64(forwarded),
 		float64(missing), float64(odd)
-	r.Summary = fmt.Sprintf("%d packets crossed %d switches", forwarded, len(k.switches))
+	r.Summary = plural.Text("%d packets crossed %d switches", forwarded, len(k.switches))
 	if missing+odd == 0 {
 		r.Summary += ", and none was lost or added"
 	} else {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan"
 )
 
@@ -111,7 +112,7 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 		s.flooded += uint64(q.out - q.in)
 	default:
 		s.extra += uint64(q.out - q.in)
-		s.example(q, id, fmt.Sprintf("entered %d times and left %d times", q.in, q.out))
+		s.example(q, id, plural.Text("entered %d times and left %d times", q.in, q.out))
 	}
 }
 
@@ -167,7 +168,7 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	counted, known := s.counted(c)
 	explained = min(counted, s.untrimmed())
 	if unexplained := s.untrimmed() - explained; unexplained > 0 {
-		line := fmt.Sprintf("%s: %d packets entered and never left", s.name, unexplained)
+		line := plural.Text("%s: %d packets entered and never left", s.name, unexplained)
 		if s.trimmed > 0 {
 			line += fmt.Sprintf(", not counting %d that were trimmed", s.trimmed)
 		}
@@ -184,10 +185,10 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	s.bare -= min(s.bare, harm.Changed) // each of them is missing, too
 	s.extra -= min(s.extra, harm.Copied)
 	if s.bare > 0 {
-		*lines = append(*lines, fmt.Sprintf("%s: %d packets left without having entered", s.name, s.bare))
+		*lines = append(*lines, plural.Text("%s: %d packets left without having entered", s.name, s.bare))
 	}
 	if s.extra > 0 {
-		*lines = append(*lines, fmt.Sprintf("%s: %d packets left more often than they entered",
+		*lines = append(*lines, plural.Text("%s: %d packets left more often than entered",
 			s.name, s.extra))
 	}
 	switch {
@@ -222,7 +223,7 @@ func (s *switchState) ports() []string {
 }
 
 func (s *switchState) line() string {
-	return fmt.Sprintf("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, "+
+	return plural.Text("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, "+
 		"%d expired, %d dropped as recorded, %d trimmed, %d under way, %d missing",
 		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired,
 		s.dropped, s.trimmed, s.underWay, s.missing)

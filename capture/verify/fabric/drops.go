@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -87,11 +88,11 @@ func (k *drops) Result() evidence.Result {
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		f.Unclear = append(f.Unclear, fmt.Sprintf("kernel queues and faults dropped another %d packets, "+
+		f.Unclear = append(f.Unclear, plural.Text("kernel queues and faults dropped another %d packets, "+
 			"whose flow and reason are not known", counted))
 	}
 	if counted > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("kernel queues at the chosen ports counted %d drops",
+		r.Details = append(r.Details, plural.Text("kernel queues at the chosen ports counted %d drops",
 			counted-min(counted, harmed)))
 	}
 	if harmed > 0 {
@@ -110,7 +111,7 @@ func (k *drops) Result() evidence.Result {
 	if k.reason != "" {
 		why = fmt.Sprintf("for reason %s, %d for others", k.reason, k.others)
 	}
-	r.Summary = fmt.Sprintf("%d packets were dropped %s", dropped, why)
+	r.Summary = plural.Text("%d packets were dropped %s", dropped, why)
 	k.capture.Conclude(&r, evidence.Need{Ports: k.ports(), Records: evidence.RecordsDrops, AnyOrder: true}, f)
 	return r
 }

@@ -1,11 +1,11 @@
 package fabric
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 )
 
 // journeys matches packets that leave one port with packets that arrive at another. An arriving
@@ -372,7 +372,7 @@ func (s *journeys) finish(now int64) {
 // losses returns lines with the number of lost packets for each reason.
 func (s *journeys) losses(what string) (lines []string) {
 	for _, reason := range slices.Sorted(maps.Keys(s.reasons)) {
-		lines = append(lines, fmt.Sprintf("%d %s were lost: %s", s.reasons[reason], what, reason))
+		lines = append(lines, plural.Text("%d "+what+" were lost: %s", s.reasons[reason], reason))
 	}
 	return lines
 }
@@ -383,11 +383,11 @@ func (s *journeys) doubts() (lines []string) {
 		lines = append(lines, "more packets at once than the check can remember")
 	}
 	if s.untold > 0 {
-		lines = append(lines, fmt.Sprintf(
+		lines = append(lines, plural.Text(
 			"%d packets that equal others have not arrived: lost, or under way at the end", s.untold))
 	}
 	if s.acausal > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets arrived before they left: the clocks of ports differ",
+		lines = append(lines, plural.Text("%d packets arrived before they left: the clocks of ports differ",
 			s.acausal))
 	}
 	return lines

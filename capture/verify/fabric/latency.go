@@ -7,6 +7,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -154,7 +155,7 @@ func (k *latency) Result() evidence.Result {
 		l := k.streams[of]
 		for i := range k.bounds {
 			if b := &k.bounds[i]; !b.holds(l.packets, l.keep[i]) {
-				f.Absent = append(f.Absent, fmt.Sprintf("%s%s: %d of %d packets took %s, the slowest %v",
+				f.Absent = append(f.Absent, plural.Text("%s%s: %d of %d packets took %s, the slowest %v",
 					b.name, k.named(of, l), l.keep[i], l.packets, b.Bound, time.Duration(l.longest)))
 			}
 		}
@@ -166,17 +167,17 @@ func (k *latency) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, "no packet was seen to leave one node and to arrive at another")
 	}
 	if k.equal > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets arrived while equal ones were under way, and "+
+		f.Unclear = append(f.Unclear, plural.Text("%d packets arrived while equal ones were under way, and "+
 			"their latency is not known", k.equal))
 	}
 	if k.forgotten > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets belong to streams beyond the first %d, and "+
+		f.Unclear = append(f.Unclear, plural.Text("%d packets belong to streams beyond the first %d, and "+
 			"were not judged", k.forgotten, streamsMost))
 	}
 	if k.travel.short {
 		f.Unclear = append(f.Unclear, "more packets at once than the check can remember")
 	}
-	r.Summary = fmt.Sprintf("%d packets took %v (p50), %v (p99), %v (p99.9), at most %v", k.all.total,
+	r.Summary = plural.Text("%d packets took %v (p50), %v (p99), %v (p99.9), at most %v", k.all.total,
 		k.about(0.5), k.about(0.99), k.about(0.999), time.Duration(k.all.most))
 	r.Details = k.offenders.Lines()
 	f.Shorten()

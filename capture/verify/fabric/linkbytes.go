@@ -1,9 +1,8 @@
 package fabric
 
 import (
-	"fmt"
-
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -130,7 +129,7 @@ func (k *linkBytes) Result() evidence.Result {
 	case k.capture.Packets == 0:
 		f.Unclear = append(f.Unclear, "the capture has no packets")
 	}
-	r.Summary = fmt.Sprintf("links carried %s, at most %s in a direction (%d directions)", units.Bytes(all),
+	r.Summary = plural.Text("links carried %s, at most %s in a direction (%d directions)", units.Bytes(all),
 		units.Bytes(most), len(k.directions))
 	r.Details = k.offenders.Lines()
 	f.Shorten()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
@@ -176,22 +177,22 @@ func (k *lossless) Result() evidence.Result {
 			explained))
 	case explained > 0 && (k.From != "" || k.To != ""):
 		f.Absent, k.examples = nil, nil
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were lost, and faults of kernel links and "+
+		f.Unclear = append(f.Unclear, plural.Text("%d packets were lost, and faults of kernel links and "+
 			"switches hit as many, whose flows are not known", explained))
 	case explained > 0:
 		f.Absent, k.examples = nil, nil
 	}
 	if strays := t.strays - min(t.strays, harm.Changed); strays > 0 && k.priority < 0 {
-		f.Absent = append(f.Absent, fmt.Sprintf("%d packets arrived that had not left, or had arrived before",
+		f.Absent = append(f.Absent, plural.Text("%d packets arrived that had not left, or had arrived before",
 			strays))
 	}
 	f.Absent = append(f.Absent, k.examples...)
 	if k.refused > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf(
-			"%d packets came to a node that had no room for them: the host is too busy", k.refused))
+		f.Unclear = append(f.Unclear, plural.Text(
+			"%d packets came to a node without room: the host is too busy", k.refused))
 	}
 	if k.astray > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("%d packets came to a NIC that they were not addressed to",
+		r.Details = append(r.Details, plural.Text("%d packets came to a NIC that they were not addressed to",
 			k.astray))
 	}
 	switch {
@@ -200,11 +201,11 @@ func (k *lossless) Result() evidence.Result {
 	case t.arrived+t.lost == 0:
 		f.Unclear = append(f.Unclear, "no packet left a node for another")
 	}
-	r.Summary = fmt.Sprintf("%d packets left: %d arrived, %d were lost, %d found no room in the emulated "+
+	r.Summary = plural.Text("%d packets left: %d arrived, %d were lost, %d found no room in the emulated "+
 		"NIC, %d were refused by their node, %d were under way at the end",
 		sent, t.arrived, t.lost, k.overrun, k.refused, t.underWay)
 	if k.harmed > 0 {
-		r.Summary += fmt.Sprintf(", %d were dropped by faults", k.harmed)
+		r.Summary += plural.Text(", %d were dropped by faults", k.harmed)
 	}
 	if t.excused > 0 {
 		r.Summary += fmt.Sprintf(", %d did not arrive as they left because a fault changed, held or "+

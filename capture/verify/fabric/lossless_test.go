@@ -41,11 +41,11 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 	const leaf1, leaf2 = 0, 2 // the first host of each
 	verifytest.Judge(t, played(leaf1, leaf2, false), lossless(3), pass, "10 packets left: 10 arrived")
 	verifytest.Judge(t, played(leaf1, leaf2, true), lossless(3), fail,
-		"10 packets left: 9 arrived, 1 were lost")
+		"10 packets left: 9 arrived, 1 was lost")
 	verifytest.Judge(t, played(leaf1, leaf2, true), lossless(5), unclear, "no packet left")
 	verifytest.Judge(t, played(leaf2, leaf1, false), lossless(5), pass, "10 packets left: 10 arrived")
 	verifytest.Judge(t, played(leaf2, leaf1, true), lossless(5), fail,
-		"10 packets left: 9 arrived, 1 were lost")
+		"10 packets left: 9 arrived, 1 was lost")
 	verifytest.Judge(t, played(leaf2, leaf1, true), lossless(3), unclear, "no packet left")
 
 	// A tag without a VLAN says the priority, and one with a VLAN does not.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -74,15 +75,15 @@ func (k *marks) Result() evidence.Result {
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%d packets that were recorded as marked carry no mark",
+		f.Wrong = append(f.Wrong, plural.Text("%d packets that were recorded as marked carry no mark",
 			k.untrue))
 	}
 	for _, tap := range k.chosen() {
 		if n := k.byTap[tap.Index]; n > 0 {
-			r.Details = append(r.Details, fmt.Sprintf("%s marked %d packets", tap.Name, n))
+			r.Details = append(r.Details, plural.Text("%s marked %d packets", tap.Name, n))
 		}
 	}
-	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked,
+	r.Summary = plural.Text("%d of %d ECN-capable packets carried a mark (%s); %d were marked here", k.marked,
 		k.capable, evidence.Percent(share), k.said)
 	k.capture.Conclude(&r, need, f)
 	return r

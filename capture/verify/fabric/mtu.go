@@ -1,9 +1,8 @@
 package fabric
 
 import (
-	"fmt"
-
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 )
 
 // Ethernet's header and a VLAN tag are not part of the MTU.
@@ -74,7 +73,7 @@ func (m *mtu) Result() evidence.Result {
 		if count > 0 {
 			total += count
 			f.Wrong = append(f.Wrong,
-				fmt.Sprintf("%s: %d packets over the MTU of %d, the longest of %d bytes",
+				plural.Text("%s: %d packets over the MTU of %d, the longest of %d bytes",
 					m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
 		}
 	}
@@ -82,7 +81,7 @@ func (m *mtu) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, "no packet on a link of known MTU")
 	}
 	r.Measured["too-long"] = float64(total)
-	r.Summary = fmt.Sprintf("%d of %d packets were longer than their link's MTU; the longest had %d bytes",
+	r.Summary = plural.Text("%d of %d packets were longer than their link's MTU; the longest had %d bytes",
 		total, m.judged, m.largest)
 	m.capture.Conclude(&r, evidence.Need{Ports: m.capture.Recorded(), AnyOrder: true}, f)
 	return r

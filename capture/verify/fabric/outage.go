@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -108,7 +109,7 @@ func (k *outage) Result() evidence.Result {
 			worst = f
 		}
 		if _, known := k.nodes[f.flow.Dst.Addr()]; f.arrived == 0 && (known || len(k.nodes) == 0) {
-			silent = append(silent, fmt.Sprintf("%s > %s: none of %d datagrams arrived, and so no outage "+
+			silent = append(silent, plural.Text("%s > %s: none of %d datagrams arrived, and so no outage "+
 				"has an end", f.flow.Src, f.flow.Dst, f.sent))
 		}
 	}
@@ -119,7 +120,7 @@ func (k *outage) Result() evidence.Result {
 		k.judge(&r, &found, worst, silent)
 		r.Measured["flows"], r.Measured["lost"], r.Measured["again"] = float64(flows), float64(sent-arrived),
 			float64(k.travel.strays)
-		r.Summary = fmt.Sprintf("the longest outage of %d flows was %s; %d of %d datagrams did not arrive",
+		r.Summary = plural.Text("the longest outage of %d flows was %s; %d of %d datagrams did not arrive",
 			flows, r.Summary, sent-arrived, sent)
 		if k.travel.strays > 0 {
 			r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", k.travel.strays)

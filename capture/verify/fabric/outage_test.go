@@ -135,7 +135,7 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		"it is lossy but enough": {atLeast, func(c *evidence.Capture, _ *evidence.Packet) bool {
 			c.Taps[2].Lost = 1
 			return true
-		}, unclear, "lost 1 packets"},
+		}, unclear, "lost 1 packet"},
 		"arrivals of another kind": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			p.Flow.Proto = evidence.ProtoTCP
 			return true
@@ -162,7 +162,7 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		}, unclear, "not recorded: h2:eth1"},
 		"one flow came from afar": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			return p.Flow.Index == 0 || p.Direction == evidence.In
-		}, pass, "of 1 flows was 0s"},
+		}, pass, "of 1 flow was 0s"},
 		"at switches": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			p.Tap.NIC = false
 			return true

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
@@ -305,10 +306,10 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 	sizes := g.sizes()
 	var loads []string
 	for i, port := range g.ports {
-		loads = append(loads, fmt.Sprintf("%s %.0f bytes, %d packets, %d flows", port, g.bytes[i],
+		loads = append(loads, plural.Text("%s %.0f bytes, %d packets, %d flows", port, g.bytes[i],
 			g.packets[i], len(g.flows[i])))
 	}
-	j.line = fmt.Sprintf("%s: %d flows over %d paths: %s", g.node, len(sizes), len(g.ports),
+	j.line = plural.Text("%s: %d flows over %d paths: %s", g.node, len(sizes), len(g.ports),
 		strings.Join(loads, "; "))
 	for i, tap := range g.taps {
 		if tap == nil {
@@ -323,7 +324,7 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 		return j
 	}
 	chance := g.chance(sizes, j.least)
-	j.reason = fmt.Sprintf("%s: the least loaded of %d paths had %.0f%% of its fair share with %d flows; an "+
+	j.reason = plural.Text("%s: the least loaded of %d paths had %.0f%% of its fair share with %d flows; an "+
 		"even hash is as uneven with probability %.2g",
 		g.node, len(g.ports), j.least*100, len(sizes), chance)
 	j.wrong = chance < chanceLimit
@@ -333,14 +334,14 @@ func (g *group) judge(minShare float64, polarised bool) judgement {
 // judgePolarised requires a path without traffic that chance would have used.
 func (g *group) judgePolarised(j judgement, sizes []float64) judgement {
 	if j.least > polarisedShare {
-		j.reason = fmt.Sprintf(
+		j.reason = plural.Text(
 			"%s: every one of %d paths carried traffic, the least loaded %.0f%% of its fair share",
 			g.node, len(g.ports), j.least*100)
 		j.wrong = true
 		return j
 	}
 	if chance := g.chance(sizes, polarisedShare); chance >= chanceLimit {
-		j.reason = fmt.Sprintf("%s: a path had no traffic; with %d flows an even hash leaves a path without "+
+		j.reason = plural.Text("%s: a path had no traffic; with %d flows an even hash leaves a path without "+
 			"traffic with probability %.2g", g.node, len(sizes), chance)
 	}
 	return j
@@ -370,9 +371,9 @@ func (g *group) judgeFlows(want string) (line string, judged int) {
 	}
 	switch {
 	case bad > 0 && want == onePath:
-		return fmt.Sprintf("%s: %d of %d flows used more than one path", g.node, bad, judged), judged
+		return plural.Text("%s: %d of %d flows used more than one path", g.node, bad, judged), judged
 	case bad > 0:
-		return fmt.Sprintf("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged,
+		return plural.Text("%s: %d of %d flows did not use every one of %d paths", g.node, bad, judged,
 			len(g.ports)), judged
 	case judged == 0:
 		return fmt.Sprintf("%s: no flow has enough packets to use every path", g.node), judged

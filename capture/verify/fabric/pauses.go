@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -138,7 +139,7 @@ func (k *pauses) Result() evidence.Result {
 		a := &k.asking[tap.Index]
 		held := a.total(k.capture.End) / int64(k.capture.Dilation)
 		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
-		r.Details = append(r.Details, fmt.Sprintf(
+		r.Details = append(r.Details, plural.Text(
 			"%s asked, first at %s, for %d pauses, %v in all: %d frames, %d to renew, %d to resume",
 			tap.Name, evidence.ClockTime(a.first), a.begun, time.Duration(held), a.frames, a.renewals,
 			a.resumes))
@@ -152,7 +153,7 @@ func (k *pauses) Result() evidence.Result {
 	for i, n := range k.disobeyed {
 		if n > 0 { // the frame that ended the pause may be missing
 			need.Ports = evidence.Union(need.Ports, []string{k.capture.Taps[i].Name})
-			f.Absent = append(f.Absent, fmt.Sprintf("%s sent %d packets of a priority that was paused",
+			f.Absent = append(f.Absent, plural.Text("%s sent %d packets of a priority that was paused",
 				k.capture.Taps[i].Name, n))
 		}
 	}
@@ -161,7 +162,7 @@ func (k *pauses) Result() evidence.Result {
 	}
 	r.Measured["pauses"], r.Measured["frames"], r.Measured["longest-ms"] = float64(begun), float64(frames),
 		float64(longest)/1e6
-	r.Summary = fmt.Sprintf("%d pauses by %d PFC frames; one port asked for at most %v in all", begun,
+	r.Summary = plural.Text("%d pauses by %d PFC frames; one port asked for at most %v in all", begun,
 		frames, time.Duration(longest))
 	k.capture.Conclude(&r, need, f)
 	return r
@@ -362,7 +363,7 @@ func (k *deadlock) Result() evidence.Result {
 	default:
 		r.Details = k.found
 	}
-	r.Summary = fmt.Sprintf("%d cycles of ports that pause each other, among %d PFC frames", len(k.found),
+	r.Summary = plural.Text("%d cycles of ports that pause each other, among %d PFC frames", len(k.found),
 		k.frames)
 	if len(k.found) > 0 {
 		r.Summary += "; " + k.found[0]

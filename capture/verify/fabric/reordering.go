@@ -1,9 +1,8 @@
 package fabric
 
 import (
-	"fmt"
-
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -128,7 +127,7 @@ func (k *reordering) Result() evidence.Result {
 		found.HoldEither("packets out of order", k.share, share, evidence.Percent(share))
 		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil &&
 			k.share.Holds(share) != k.share.Holds(most) {
-			found = evidence.Finding{Unclear: []string{fmt.Sprintf(
+			found = evidence.Finding{Unclear: []string{plural.Text(
 				"%d packets equal others, and so up to %s may be out of order", k.equal,
 				evidence.Percent(most))}}
 		}
@@ -137,7 +136,7 @@ func (k *reordering) Result() evidence.Result {
 		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")
 	}
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
-	r.Summary = fmt.Sprintf(
+	r.Summary = plural.Text(
 		"%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
 		k.late, k.travel.arrived, evidence.Percent(share), hit, flows, evidence.Percent(worst))
 	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)

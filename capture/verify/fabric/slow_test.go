@@ -35,7 +35,7 @@ func TestSlowQueuesLoseNothing(t *testing.T) {
 		s.Now = at + waits + int64(20*time.Second)
 	}
 	results, _ := s.Run(NewConservation("*"))
-	verifytest.Wants(t, results[0], pass, "50 packets crossed 1 switches, and none was lost or added")
+	verifytest.Wants(t, results[0], pass, "50 packets crossed 1 switch, and none was lost or added")
 	s.Remove(func(k verifytest.Sighting) bool { return k.ID == 7 && k.Out })
 	results, _ = s.Run(NewConservation("*"))
 	verifytest.Wants(t, results[0], fail, "1 entered and never left")

@@ -97,7 +97,7 @@ func TestFabricChecks(t *testing.T) {
 				return true
 			}, func(k *verifytest.Sighting) { k.Frame[15] = 24 << 2 })
 		}, marks("", "<= 10%", ""), unclear, "no packet of an ECN-capable transport"},
-		{"marks in a lossy capture", lossy, marks("leaf1", ">= 10%", ""), unclear, "lost 1 packets"},
+		{"marks in a lossy capture", lossy, marks("leaf1", ">= 10%", ""), unclear, "lost 1 packet"},
 
 		{"nothing dropped", nothing, drops("", "", "== 0"), pass, ""},
 		{"a drop", func(s *verifytest.Scene) {
@@ -119,7 +119,7 @@ func TestFabricChecks(t *testing.T) {
 
 		{"all arrive", nothing, lossless(""), pass, ""},
 		{"a packet vanishes", func(s *verifytest.Scene) { s.Lose("") }, lossless(""), fail,
-			"1 packets were lost: no record of a drop"},
+			"1 packet was lost: no record of a drop"},
 		{"a packet of another flow vanishes", func(s *verifytest.Scene) {
 			s.Lose("")
 		}, lossless("h1"), pass, ""},
@@ -135,19 +135,19 @@ func TestFabricChecks(t *testing.T) {
 		}, lossless(""), pass, ""},
 		{"a fault drops a packet", func(s *verifytest.Scene) {
 			s.Lose("railbed verdict=drop reason=fault name=f1 late=0ns")
-		}, lossless(""), pass, "1 were dropped by faults"},
+		}, lossless(""), pass, "1 was dropped by faults"},
 		{"a fault drops a packet, and another vanishes", func(s *verifytest.Scene) {
 			s.Lose("railbed verdict=drop reason=fault name=f1 late=0ns")
 			s.Remove(func(k verifytest.Sighting) bool {
 				return k.ID == s.IDs/2 && !(k.Out && strings.HasPrefix(k.Tap, "h"))
 			})
-		}, lossless(""), fail, "1 packets were lost: no record of a drop"},
+		}, lossless(""), fail, "1 packet was lost: no record of a drop"},
 		{"the host has no room", func(s *verifytest.Scene) {
 			id := s.Packet("h0:eth0", true)
 			s.Change(func(k verifytest.Sighting) bool {
 				return k.ID == id && k.Tap == "h2:eth0"
 			}, func(k *verifytest.Sighting) { k.Comment = "railbed verdict=drop reason=refused depth=0" })
-		}, lossless(""), unclear, "1 packets came to a node that had no room"},
+		}, lossless(""), unclear, "1 packet came to a node without room"},
 		{"a packet vanishes in a lossy capture", then(lossy, func(s *verifytest.Scene) {
 			s.Lose("")
 		}), lossless(""),
@@ -177,7 +177,7 @@ func TestFabricChecks(t *testing.T) {
 				}
 			}
 			s.Remove(func(k verifytest.Sighting) bool { return k.ID == first && k.Tap == "h2:eth0" })
-		}, trims, fail, "1 heads of trimmed packets were lost: no record of a drop"},
+		}, trims, fail, "1 head of trimmed packets were lost: no record of a drop"},
 		{"trims of unrecorded ports", silence, trims, unclear, "no packet left a switch"},
 
 		{"paused in order", (*verifytest.Scene).Chain, pauses(">= 2", ">= 500us", "spine1:*", "leaf1:*"),
@@ -204,13 +204,13 @@ func TestFabricChecks(t *testing.T) {
 			k := s.Of(s.Packet("h0:eth0", true), s.Uplinks("leaf1")[0], true)
 			k.Time = s.Now - 900_000_000 + 100_000
 			s.Insert(k)
-		}), pauses(">= 1", ""), fail, "sent 1 packets of a priority that was paused"},
+		}), pauses(">= 1", ""), fail, "sent 1 packet of a priority that was paused"},
 		{"sent while paused by a tap that lost the end", verifytest.LostBy(then((*verifytest.Scene).Chain,
 			func(s *verifytest.Scene) {
 				k := s.Of(s.Packet("h0:eth0", true), s.Uplinks("leaf1")[0], true)
 				k.Time = s.Now - 900_000_000 + 100_000
 				s.Insert(k)
-			}), "leaf1:*"), pauses(">= 1", ""), unclear, "sent 1 packets of a priority that was paused"},
+			}), "leaf1:*"), pauses(">= 1", ""), unclear, "sent 1 packet of a priority that was paused"},
 		{"sent at another priority", then((*verifytest.Scene).Chain, func(s *verifytest.Scene) {
 			k := s.Of(s.Packet("h0:eth0", true), s.Uplinks("leaf1")[0], true)
 			k.Time, k.Queue = s.Now-900_000_000+100_000, 1
@@ -286,7 +286,7 @@ func TestDeadlockOfARing(t *testing.T) {
 		}, fail, "no cycle"},
 		{"the capture is lossy", func(s *verifytest.Scene) {
 			s.Drops["sw0:p1"] = 1
-		}, unclear, "lost 1 packets"},
+		}, unclear, "lost 1 packet"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := verifytest.SoftScene(t, verifytest.SoftRing)

@@ -7,6 +7,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -76,7 +77,7 @@ func (k *throughput) Result() evidence.Result {
 	for pair, t := range k.pairs {
 		seconds := clock.Dilation(k.capture.Dilation).Passed(time.Duration(t.last - t.first)).Seconds()
 		if seconds <= 0 {
-			r.Details = append(r.Details, fmt.Sprintf(
+			r.Details = append(r.Details, plural.Text(
 				"%v: %d frames with the same time stamp have no throughput", pair,
 				t.frames))
 			continue
@@ -84,7 +85,7 @@ func (k *throughput) Result() evidence.Result {
 		rate := float64(t.bytes) * 8 / seconds
 		all, sum, squares = append(all, rate), sum+rate, squares+rate*rate
 		r.Measured["rate."+pair.String()] = rate
-		r.Details = append(r.Details, fmt.Sprintf("%v: %s in %d frames over %.3gs", pair, megabits(rate),
+		r.Details = append(r.Details, plural.Text("%v: %s in %d frames over %.3gs", pair, megabits(rate),
 			t.frames, seconds))
 		f.HoldEither("throughput "+pair.String(), k.rate, rate, megabits(rate))
 	}
@@ -99,7 +100,7 @@ func (k *throughput) Result() evidence.Result {
 		index := sum * sum / (float64(len(all)) * squares)
 		r.Measured["fairness"], r.Measured["pairs"] = index, float64(len(all))
 		f.HoldEither("fairness", k.fairness, index, evidence.Percent(index))
-		r.Summary = fmt.Sprintf("%d pairs of nodes had %s to %s; fairness %s", len(all),
+		r.Summary = plural.Text("%d pairs of nodes had %s to %s; fairness %s", len(all),
 			megabits(slices.Min(all)),
 			megabits(slices.Max(all)), evidence.Percent(index))
 	}

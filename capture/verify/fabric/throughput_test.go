@@ -26,7 +26,7 @@ func TestThroughputOfPairs(t *testing.T) {
 	verifytest.Judge(t, s, NewThroughput(&spec.ThroughputCheck{To: "h2", Rate: ">= 2.67mbit"}, nil), fail,
 		"throughput h1 > h2: 2.667 Mbit/s, want >= 2.67mbit")
 	verifytest.Judge(t, s, NewThroughput(&spec.ThroughputCheck{From: "h0", Rate: ">= 5.34mbit"}, nil), pass,
-		"1 pairs of nodes")
+		"1 pair of nodes")
 	verifytest.Judge(t, s, NewThroughput(&spec.ThroughputCheck{From: "h0", Rate: "<= 5.34mbit"}, nil), fail,
 		"5.342 Mbit/s")
 	verifytest.Judge(t, s, NewThroughput(&spec.ThroughputCheck{Fairness: ">= 89%"}, nil), pass,

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -110,7 +111,7 @@ func (k *trims) Result() evidence.Result {
 			at.reason))
 	}
 	slices.Sort(r.Details)
-	r.Summary = fmt.Sprintf("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under "+
+	r.Summary = plural.Text("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under "+
 		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.untold)
 	k.capture.Conclude(&r, evidence.Need{Ports: k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC || k.tap(t)

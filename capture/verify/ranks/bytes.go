@@ -10,6 +10,7 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/roce"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
@@ -341,7 +342,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 	from, to, within := b.roles.Workload.Within()
 	if within && !b.roles.Workload.Across {
 		r.Verdict = verdict.Inconclusive
-		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link",
+		r.Summary = plural.Text("rank %d sends to rank %d on the same node, %s, which crosses no link",
 			from.Rank, to.Rank, from.Node)
 		return r
 	}
@@ -352,7 +353,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 	b.full = b.full || b.requests.Full()
 	var f evidence.Finding
 	if b.roles.Ambiguous > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+		f.Unclear = append(f.Unclear, plural.Text("%d flows may be of several ranks that share an address",
 			b.roles.Ambiguous))
 	}
 	var fresh, repeated uint64
@@ -378,7 +379,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 		r.Measured[rank.Measured("retransmitted")] = float64(sum.repeated)
 		b.judge(&f, i, sum, most)
 		b.judgeMissing(&f, i)
-		r.Details = append(r.Details, fmt.Sprintf(
+		r.Details = append(r.Details, plural.Text(
 			"%s: %d bytes in %d flows, expected %d (%+.2f%%), %d bytes retransmitted",
 			b.roles.Name(i), sum.fresh, sum.flows, rank.Expected, deviation*100, sum.repeated))
 	}
@@ -387,7 +388,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 	}
 	r.Measured["deviation"] = worst
 	r.Measured["retransmitted"] = float64(repeated)
-	r.Summary = fmt.Sprintf("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d "+
+	r.Summary = plural.Text("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d "+
 		"bytes retransmitted",
 		len(b.roles.Workload.Ranks), fresh, worst*100, repeated)
 	if pair, known := r.Measured["pair.deviation"]; known {
@@ -400,7 +401,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("%d queue pairs continued with an unrelated PSN", anew))
 	}
 	if b.full {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("more than %d pairs of engines or queue pairs",
+		f.Unclear = append(f.Unclear, plural.Text("more than %d pairs of engines or queue pairs",
 			maxRDSequences))
 	}
 	b.capture.Conclude(&r, b.roles.Need(b.capture), f)

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 )
 
@@ -35,7 +36,7 @@ func (b *bytesPerRank) judgeEmpty(f *evidence.Finding, i int, sum sent) {
 		return
 	}
 	least, most := float64(want)*(1-b.tolerance), float64(want)*(1+b.tolerance)
-	line := fmt.Sprintf("%s: sent %d messages, want %.0f to %.0f", name, sum.empty, least, most)
+	line := plural.Text("%s: sent %d messages, want %.0f to %.0f", name, sum.empty, least, most)
 	switch count := float64(sum.empty); {
 	case count >= least && count <= most:
 	case sum.blind > 0 || count < least && b.partly(i, sum):
@@ -46,7 +47,7 @@ func (b *bytesPerRank) judgeEmpty(f *evidence.Finding, i int, sum sent) {
 		f.Wrong = append(f.Wrong, line)
 	}
 	if sum.fresh > 0 && sum.empty <= want {
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%s: sent %d bytes in messages that should have none", name,
+		f.Wrong = append(f.Wrong, plural.Text("%s: sent %d bytes in messages that should have none", name,
 			sum.fresh))
 	}
 }
@@ -62,7 +63,7 @@ func (b *bytesPerRank) judge(f *evidence.Finding, i int, sum sent, most units.By
 	rank := &b.roles.Workload.Ranks[i]
 	name := b.roles.Name(i)
 	if b.unread[i] > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%s: %d datagrams cannot be read", name, b.unread[i]))
+		f.Unclear = append(f.Unclear, plural.Text("%s: %d datagrams cannot be read", name, b.unread[i]))
 	}
 	all := payload{sum.fresh, sum.left}
 	switch {
@@ -73,14 +74,14 @@ func (b *bytesPerRank) judge(f *evidence.Finding, i int, sum sent, most units.By
 		f.Unclear = append(f.Unclear, name+": no packet of the workload")
 		return
 	case sum.overflow:
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%s: more than %d gaps in one flow", name, maxHoles))
+		f.Unclear = append(f.Unclear, plural.Text("%s: more than %d gaps in one flow", name, maxHoles))
 		return
 	case sum.unseen > 0:
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%s: %d bytes of its flows never passed its tap", name,
+		f.Unclear = append(f.Unclear, plural.Text("%s: %d bytes of its flows never passed its tap", name,
 			sum.unseen))
 	}
 	if sum.again > 0 && all.off(rank.Expected) != 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, plural.Text(
 			"%s: %d bytes of its flows passed its tap only when they were sent again", name, sum.again))
 	}
 	// Packets that the tap lost, or that left before the capture, explain too few bytes, but never
@@ -90,7 +91,7 @@ func (b *bytesPerRank) judge(f *evidence.Finding, i int, sum sent, most units.By
 		if math.Abs(difference) <= slack {
 			return
 		}
-		line := fmt.Sprintf("%s: sent %d bytes%s %d (%+.2f%%)", name, sent.bytes, what, uint64(want),
+		line := plural.Text("%s: sent %d bytes%s %d (%+.2f%%)", name, sent.bytes, what, uint64(want),
 			100*difference/float64(cmp.Or(want, most)))
 		switch {
 		case difference < 0 && b.partly(i, sum), difference > 0 && difference <= float64(sum.blind):

@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/roce"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
@@ -193,7 +194,7 @@ func (k *crossed) nic(t *evidence.Tap) int {
 
 // judge compares the bytes that left by a rank's NIC with the least that its ranks had to send.
 func (n *crossedNIC) judge(r *evidence.Result, f *evidence.Finding, sends uint64) {
-	line := fmt.Sprintf("%s (%s): %d bytes of payload left, want at least %d", rankNames(n.ranks), n.tap.Name,
+	line := plural.Text("%s (%s): %d bytes of payload left, want at least %d", rankNames(n.ranks), n.tap.Name,
 		n.sent, sends)
 	switch {
 	case n.sent >= max(1, sends):
@@ -222,7 +223,7 @@ func (k *crossed) Result() evidence.Result {
 	for _, n := range k.nics {
 		r.Measured[n.tap.Name+" bytes"] = float64(n.sent)
 		if len(n.ranks) == 0 {
-			line := fmt.Sprintf("%s: %d bytes left by this NIC, which belongs to no rank", n.tap.Name, n.sent)
+			line := plural.Text("%s: %d bytes left by this NIC, which belongs to no rank", n.tap.Name, n.sent)
 			switch {
 			case n.sent == 0:
 			case k.capture.Plan == nil || len(k.crossing.Beside) > 0:
@@ -242,10 +243,10 @@ func (k *crossed) Result() evidence.Result {
 		n.judge(&r, &f, sends)
 	}
 	if missing := len(k.crossing.Ranks) - found; missing > 0 || found == 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("of %d ranks the NICs of %d were not captured",
-			len(k.crossing.Ranks), missing))
+		f.Unclear = append(f.Unclear, plural.Text("no NIC was captured of %d of %d ranks",
+			missing, len(k.crossing.Ranks)))
 	}
-	r.Summary = fmt.Sprintf("%d bytes of payload left by the NICs of %d ranks, want at least %d", all, found,
+	r.Summary = plural.Text("%d bytes of payload left by the NICs of %d ranks, want at least %d", all, found,
 		least)
 	if len(f.Wrong)+len(f.Absent) == 0 && least == 0 {
 		f.Unclear = append(f.Unclear, "how much the ranks had to send is not known")

@@ -63,7 +63,7 @@ func TestCrossed(t *testing.T) {
 		}, fail, "0 bytes of payload left"},
 		{"a NIC that nobody captured", func(s *verifytest.Scene, _ *Crossing) {
 			s.Untapped["h2:eth0"] = true
-		}, unclear, "the NICs of 1 were not captured"},
+		}, unclear, "no NIC was captured of 1 of 4 ranks"},
 		{"nobody knows how much", func(_ *verifytest.Scene, c *Crossing) {
 			for i := range c.Ranks {
 				c.Ranks[i].Sends = 0

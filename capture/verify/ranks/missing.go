@@ -1,10 +1,10 @@
 package ranks
 
 import (
-	"fmt"
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 )
 
 // placedBytes counts the payload from one engine to another.
@@ -57,7 +57,7 @@ func (b *bytesPerRank) judgeMissing(f *evidence.Finding, i int) {
 	if left == received+*rank.Missing {
 		return
 	}
-	line := fmt.Sprintf("%s: %d bytes left for it and it acknowledged %d, so %d never came; it reported %d",
+	line := plural.Text("%s: %d bytes left for it and it acknowledged %d, so %d never came; it reported %d",
 		b.roles.Name(i), left, received, int64(left)-int64(received), *rank.Missing)
 	if b.full || b.unreadable() || left == 0 {
 		f.Unclear = append(f.Unclear, line)

@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/filter"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan"
@@ -235,12 +236,12 @@ func (k *partialSums) Result() evidence.Result {
 		r.Measured[m.Switch+".partials"], r.Measured[m.Switch+".again"] = float64(m.partials),
 			float64(m.again)
 		r.Measured[m.Switch+".bytes"], r.Measured[m.Switch+".below"] = float64(m.bytes), float64(m.below)
-		r.Details = append(r.Details, fmt.Sprintf("%s: %d partial sums of %s up to %s, %d bytes of "+
+		r.Details = append(r.Details, plural.Text("%s: %d partial sums of %s up to %s, %d bytes of "+
 			"elements for %d that came to it; %d sent again, %d lost on its link",
 			m.Switch, m.partials, k.ranks(m.workers), k.job.Tree[m.Above].Switch, m.bytes, m.below, m.again,
 			m.dropped))
 		want := uint64(k.workload.Ranks[m.first()].Expected)
-		switch line := fmt.Sprintf("%s: sent %d bytes up, the algorithm sends %d", m.Switch, m.bytes, want); {
+		switch line := plural.Text("%s: sent %d bytes up, the algorithm sends %d", m.Switch, m.bytes, want); {
 		case m.partials == 0:
 			f.Unclear = append(f.Unclear, m.Switch+": no partial sum of the workload")
 		case m.bytes > want:
@@ -251,7 +252,7 @@ func (k *partialSums) Result() evidence.Result {
 	}
 	r.Measured["partials"], r.Measured["again"], r.Measured["bytes"], r.Measured["below"] = float64(partials),
 		float64(again), float64(bytes), float64(below)
-	r.Summary = fmt.Sprintf("%d switches sent %d partial sums up, each once for all below, %d bytes for %d "+
+	r.Summary = plural.Text("%d switches sent %d partial sums up, each once for all below, %d bytes for %d "+
 		"that came; %d sent again for hosts that asked again",
 		len(k.members), partials, bytes, below, again)
 	ports := k.capture.Ports(func(t *evidence.Tap) bool {

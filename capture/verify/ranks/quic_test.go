@@ -41,7 +41,7 @@ func TestQUIC(t *testing.T) {
 	astray := s.Of(id, "h1:eth0", true)
 	astray.Tap, astray.ID = "h0:eth0", 1<<40
 	s.Insert(astray)
-	verifytest.Judge(t, s, NewRankNIC(s.Workload), fail, "rank 1 (h1:eth0) sent 1 packets at h0:eth0")
+	verifytest.Judge(t, s, NewRankNIC(s.Workload), fail, "rank 1 (h1:eth0) sent 1 packet at h0:eth0")
 
 	// One rank sent nothing. That is no matter of which bytes are payload.
 	s = overQUIC(t)

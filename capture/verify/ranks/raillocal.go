@@ -1,10 +1,10 @@
 package ranks
 
 import (
-	"fmt"
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 )
 
 // railLocal checks that a workload stays on its rails. No packet of the workload enters or leaves a
@@ -73,7 +73,7 @@ func (l *railLocal) Result() evidence.Result {
 		for rank := 0; tap != nil && tap.Index < len(l.passed) && rank < len(l.sent); rank++ {
 			if count := l.passed[tap.Index][rank]; count > 0 {
 				crossed += count
-				f.Wrong = append(f.Wrong, fmt.Sprintf("%s sent %d packets that passed %s, towards another "+
+				f.Wrong = append(f.Wrong, plural.Text("%s sent %d packets that passed %s, towards another "+
 					"switch", l.roles.Name(rank), count, tap.Name))
 			}
 		}
@@ -90,11 +90,11 @@ func (l *railLocal) Result() evidence.Result {
 		}
 	}
 	if l.roles.Ambiguous > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+		f.Unclear = append(f.Unclear, plural.Text("%d flows may be of several ranks that share an address",
 			l.roles.Ambiguous))
 	}
 	r.Measured["packets"], r.Measured["crossed"] = float64(total), float64(crossed)
-	r.Summary = fmt.Sprintf("%d packets of %d ranks left; they were seen %d times at %d ports between "+
+	r.Summary = plural.Text("%d packets of %d ranks left; they were seen %d times at %d ports between "+
 		"switches", total, len(l.sent), crossed, len(ports))
 	l.capture.Conclude(&r, need, f)
 	return r

@@ -32,7 +32,7 @@ func TestRailLocal(t *testing.T) {
 				}
 				return passed(k)
 			})
-		}, fail, "sent 1 packets that passed leaf"},
+		}, fail, "sent 1 packet that passed leaf"},
 		"one that was dropped there": {func(s *verifytest.Scene) {
 			one := true
 			s.Remove(func(k verifytest.Sighting) bool {
@@ -45,11 +45,11 @@ func TestRailLocal(t *testing.T) {
 			s.Change(passed, func(k *verifytest.Sighting) {
 				k.Comment = "railbed verdict=drop reason=tail depth=1"
 			})
-		}, fail, "sent 1 packets that passed leaf"},
+		}, fail, "sent 1 packet that passed leaf"},
 		"a tap between switches lost some": {func(s *verifytest.Scene) {
 			s.Remove(passed)
 			s.Drops["leaf1:p2"] = 1
-		}, unclear, "tap leaf1:p2 lost 1 packets"},
+		}, unclear, "tap leaf1:p2 lost 1 packet"},
 		"no tap at a NIC": {func(s *verifytest.Scene) {
 			s.Remove(func(k verifytest.Sighting) bool { return passed(k) || strings.HasPrefix(k.Tap, "h2:") })
 		}, unclear, "rank 2 (h2:eth0): sent no packet"},

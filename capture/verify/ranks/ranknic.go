@@ -1,11 +1,11 @@
 package ranks
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan"
 )
 
@@ -154,12 +154,12 @@ func (k *rankNIC) Result() evidence.Result {
 			verb = "sent"
 		}
 		astray += count
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%s %s %d packets at %s", k.roles.Name(where.rank), verb, count,
+		f.Wrong = append(f.Wrong, plural.Text("%s %s %d packets at %s", k.roles.Name(where.rank), verb, count,
 			where.tap.Name))
 	}
 	for source, count := range k.strangers {
 		astray += count
-		f.Wrong = append(f.Wrong, fmt.Sprintf(
+		f.Wrong = append(f.Wrong, plural.Text(
 			"%d packets to a rank's service came from %s, which is no rank's address", count, source))
 	}
 	slices.Sort(f.Wrong) // map order is random
@@ -172,19 +172,19 @@ func (k *rankNIC) Result() evidence.Result {
 			f.Unclear = append(f.Unclear, k.roles.Name(i)+": sent no packet of the workload through its NIC")
 		}
 		if more := k.entered[i] - min(k.entered[i], k.sent[i]); more > 0 {
-			f.Absent = append(f.Absent, fmt.Sprintf("%s: %d packets reached its switch and were not seen "+
+			f.Absent = append(f.Absent, plural.Text("%s: %d packets reached its switch and were not seen "+
 				"to leave its NIC", k.roles.Name(i), more))
 		}
 	}
 	if k.roles.Ambiguous > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d flows may be of several ranks that share an address",
+		f.Unclear = append(f.Unclear, plural.Text("%d flows may be of several ranks that share an address",
 			k.roles.Ambiguous))
 	}
 	if len(k.roles.Workload.Ranks) == 0 {
 		f.Unclear = append(f.Unclear, "the workload has no ranks")
 	}
 	r.Measured["packets"], r.Measured["elsewhere"] = float64(total), float64(astray)
-	r.Summary = fmt.Sprintf("%d packets of %d ranks passed their own NICs, %d passed elsewhere", total,
+	r.Summary = plural.Text("%d packets of %d ranks passed their own NICs, %d passed elsewhere", total,
 		len(k.roles.Workload.Ranks), astray)
 	k.capture.Conclude(&r, need, f)
 	return r

@@ -27,9 +27,9 @@ func TestRankNICOfLinks(t *testing.T) {
 		if known {
 			verifytest.Wants(t, results[0], pass, "0 passed elsewhere")
 		} else {
-			verifytest.Wants(t, results[0], fail, "received 1 packets at h2:eth0")
+			verifytest.Wants(t, results[0], fail, "received 1 packet at h2:eth0")
 			verifytest.Wants(t, results[0], fail,
-				"1 packets reached its switch and were not seen to leave its NIC")
+				"1 packet reached its switch and were not seen to leave its NIC")
 		}
 	}
 }

@@ -125,7 +125,7 @@ var rdMutations = []struct {
 			k.Frame = bytes.Clone(k.Frame)
 			k.Frame[42+9] ^= 1
 		})
-	}, [2]verdict.Verdict{unclear, pass}, "1 datagrams cannot be read"},
+	}, [2]verdict.Verdict{unclear, pass}, "1 datagram cannot be read"},
 	{"the capture is too short for the headers", func(s *verifytest.Scene) { s.Snap = 120 },
 		[2]verdict.Verdict{unclear, pass}, "datagrams cannot be read"},
 	{"two ranks share a NIC", func(s *verifytest.Scene) {

@@ -102,7 +102,7 @@ func TestRoCEBytesPerRank(t *testing.T) {
 			qs[1].Write()
 			n := uint64(4000)
 			s.Workload.Ranks[1].Expected, s.Workload.Ranks[1].Reported = 4000, &n
-		}, verdict.Inconclusive, "1 queue pairs continued with an unrelated PSN"},
+		}, verdict.Inconclusive, "1 queue pair continued with an unrelated PSN"},
 		"a rank is to send nothing": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
 			silence(s, 1)
 		}, pass, "expected 0"},
@@ -132,7 +132,7 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"one of them with a byte": {func(s *verifytest.Scene, qs [2]*verifytest.QP) {
 			emptied(s, qs[1], 3)
 			qs[1].Next(infiniband.WriteOnly, 1)
-		}, fail, "sent 1 bytes in messages that should have none"},
+		}, fail, "sent 1 byte in messages that should have none"},
 		"queue pairs of others": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
 			s.Workload.Ranks[1].QueuePairs.First = 0x9000
 		}, verdict.Inconclusive, "no packet of the workload"},

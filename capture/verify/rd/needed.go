@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -414,11 +415,11 @@ func (k *needed) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, "no data left a node")
 	}
 	if k.unseen > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were sent again that were not seen before",
+		f.Unclear = append(f.Unclear, plural.Text("%d packets were sent again that were not seen before",
 			k.unseen))
 	}
 	if k.open > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, plural.Text(
 			"%d packets were sent again whose first copies were under way at the end", k.open))
 	}
 	r.Measured = map[string]float64{
@@ -427,7 +428,7 @@ func (k *needed) Result() evidence.Result {
 		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.hasty),
 		"acknowledgement-lost": float64(k.excused),
 	}
-	r.Summary = fmt.Sprintf("of %d packets %d were retransmitted: %d because every earlier copy was lost, "+
+	r.Summary = plural.Text("of %d packets %d were retransmitted: %d because every earlier copy was lost, "+
 		"%d because acknowledgements were lost, %d without need",
 		k.sent, k.repeats, k.needed, k.excused, spurious)
 	k.capture.Conclude(&r, k.need(), f)

@@ -5,6 +5,7 @@ import (
 
 	"railbed/capture/filter"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/internal/wire"
 )
 
@@ -50,11 +51,11 @@ func (k *nics) doubts() (lines []string) {
 		lines = append(lines, "without a plan it is not known which NICs there are")
 	}
 	if k.unread > 0 {
-		lines = append(lines, fmt.Sprintf("%d datagrams cannot be read: cut off by the capture, encrypted, "+
+		lines = append(lines, plural.Text("%d datagrams cannot be read: cut off by the capture, encrypted, "+
 			"or damaged where they left", k.unread))
 	}
 	if k.strays > 0 {
-		lines = append(lines, fmt.Sprintf(
+		lines = append(lines, plural.Text(
 			"%d datagrams came, or were acknowledged, and were not seen to leave",
 			k.strays))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
@@ -338,18 +339,18 @@ func (k *pacing) Result() evidence.Result {
 		unclear = append(unclear, "no packet of the workload's data was seen")
 	}
 	if k.unread > 0 {
-		unclear = append(unclear, fmt.Sprintf("%d packets cannot be read, or have no known rate",
+		unclear = append(unclear, plural.Text("%d packets cannot be read, or have no known rate",
 			k.unread))
 	}
 	if k.full || len(k.hasty) == maxHasty && len(k.examples) == 0 {
 		unclear = append(unclear, "more schedules or early packets than the check can remember")
 	}
-	r.Summary = fmt.Sprintf("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at "+
+	r.Summary = plural.Text("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at "+
 		"the tap (tolerance %v); up to %v behind",
 		k.packets, len(k.schedules), k.at(), k.ahead.Round(time.Microsecond), most.Round(time.Microsecond),
 		k.tolerance, k.behind.Round(time.Microsecond))
 	if k.untimed > 0 {
-		r.Summary = fmt.Sprintf("%d packets in %d schedules of %s, %d of them without a timestamp to be "+
+		r.Summary = plural.Text("%d packets in %d schedules of %s, %d of them without a timestamp to be "+
 			"read; at most one packet and %v beyond the rate in any interval (allowed %v)",
 			k.packets, len(k.schedules), k.at(), k.untimed, beyond.Round(time.Microsecond),
 			makeUp+k.tolerance)
@@ -373,7 +374,7 @@ func (k *pacing) envelopes(unclear *[]string) (most time.Duration) {
 			schedules = s.count
 		}
 		if said := s.beyond(&s.spoken, schedules); s.count > 1 && said > makeUp+rounding {
-			wrong = append(wrong, fmt.Sprintf("%s: %d engines released a packet and %v at %s more than the "+
+			wrong = append(wrong, plural.Text("%s: %d engines released a packet and %v at %s more than the "+
 				"rate allows in some interval, want at most %v",
 				s.name, s.count, said.Round(time.Microsecond), k.at(),
 				makeUp))

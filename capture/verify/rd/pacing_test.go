@@ -25,7 +25,7 @@ func TestPacing(t *testing.T) {
 		want   verdict.Verdict
 		says   string
 	}{
-		"kept": {nil, pass, "200 packets in 1 schedules of 100mbit; at most 0s ahead by their " +
+		"kept": {nil, pass, "200 packets in 1 schedule of 100mbit; at most 0s ahead by their " +
 			"timestamps, 0s at the tap"},
 		"all at once": {func(_ int, p *verifytest.PacedPacket) { p.At = 0 }, verdict.Fail, "was released"},
 		"two together": {func(n int, p *verifytest.PacedPacket) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -56,7 +57,7 @@ func (k *placed) Result() evidence.Result {
 	if k.canceled > 0 {
 		canceled = fmt.Sprintf(", %d canceled", k.canceled)
 	}
-	r.Summary = fmt.Sprintf("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came "+
+	r.Summary = plural.Text("%d of %d messages came whole, %d bytes, %d with holes%s; %d packets came "+
 		"again, %d trimmed, %d damaged",
 		placed, k.messages, k.bytes, k.holed, canceled, k.duplicates, k.trimmed+k.hints, k.damaged)
 	k.capture.Conclude(&r, k.need(), f)

@@ -24,7 +24,7 @@ var thatMutations = []struct {
 	{"nothing", func(*verifytest.Scene) {}, [2]verdict.Verdict{pass, pass},
 		"444 of 444 messages came whole, 2880000 bytes"},
 	{"a packet vanishes", func(s *verifytest.Scene) { s.Vanish(8) }, [2]verdict.Verdict{fail, pass},
-		"1 messages did not come whole"},
+		"1 message did not come whole"},
 	{"a packet vanishes and is acknowledged", func(s *verifytest.Scene) {
 		s.Vanish(8)
 	}, [2]verdict.Verdict{fail, pass},
@@ -42,7 +42,7 @@ var thatMutations = []struct {
 		s.Vanish(8)
 		s.DataAgain(8, verifytest.Another)
 	},
-		[2]verdict.Verdict{pass, pass}, "1 were retransmitted: 1 because every earlier copy was lost"},
+		[2]verdict.Verdict{pass, pass}, "1 was retransmitted: 1 because every earlier copy was lost"},
 	{"it vanishes twice", func(s *verifytest.Scene) {
 		s.Vanish(8)
 		s.DataAgain(8, verifytest.Another)
@@ -66,22 +66,22 @@ var thatMutations = []struct {
 		[2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a packet is sent again that has come", func(s *verifytest.Scene) {
 		s.DataAgain(8, verifytest.Another)
-	}, [2]verdict.Verdict{pass, fail}, "1 packets were sent again though they had come"},
+	}, [2]verdict.Verdict{pass, fail}, "1 packet was sent again though they had come"},
 	{"a packet is sent again that was acknowledged", func(s *verifytest.Scene) {
 		s.DataAgain(8, 5_000_000)
-	}, [2]verdict.Verdict{pass, fail}, "1 packets were sent again though their acknowledgement had come"},
+	}, [2]verdict.Verdict{pass, fail}, "1 packet was sent again though their acknowledgement had come"},
 	{"a packet is sent again that a bitmap acknowledged", func(s *verifytest.Scene) {
 		s.Say(8, 5000, nil, 7, 1<<63)
 		s.DataAgain(8, verifytest.Another)
 	},
-		[2]verdict.Verdict{pass, fail}, "1 packets were sent again though their acknowledgement had come"},
+		[2]verdict.Verdict{pass, fail}, "1 packet was sent again though their acknowledgement had come"},
 	{"a packet is sent again that is under way", func(s *verifytest.Scene) {
 		id, left := s.First(8)
 		s.Change(func(k verifytest.Sighting) bool {
 			return k.ID == id && k.Time > left+1000
 		}, func(k *verifytest.Sighting) { k.Time += 2 * verifytest.Another })
 		s.DataAgain(8, verifytest.Another)
-	}, [2]verdict.Verdict{pass, fail}, "1 packets were sent again while they were under way, and came"},
+	}, [2]verdict.Verdict{pass, fail}, "1 packet was sent again while they were under way, and came"},
 	{"a packet is dropped by a leaf and sent again", func(s *verifytest.Scene) {
 		id, left := s.First(8)
 		s.Vanish(8)
@@ -182,14 +182,14 @@ var thatMutations = []struct {
 		s.Remove(func(k verifytest.Sighting) bool { return k.ID == s.IDs })
 		s.Extra(5001, 2000, 0, 0)
 		s.SkipExtra(5001, 2000)
-	}, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
+	}, [2]verdict.Verdict{fail, pass}, "1 message did not come whole"},
 	{"a canceled message's receiver is not told", func(s *verifytest.Scene) {
 		s.Extra(5000, 3000, 0, 0)
 		s.SkipExtra(5000, 3000)
 		s.Remove(func(k verifytest.Sighting) bool {
 			return k.ID == s.IDs || k.ID == s.IDs-1 && k.Tap != "h0:eth0"
 		})
-	}, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
+	}, [2]verdict.Verdict{fail, pass}, "1 message did not come whole"},
 	{"data of a message that was canceled", func(s *verifytest.Scene) {
 		s.Extra(5000, 3000, 0, 0)
 		s.SkipExtra(5000, 3000)
@@ -223,7 +223,7 @@ var thatMutations = []struct {
 		again := s.Of(id, "h1:eth0", false)
 		again.Time += 900
 		s.Insert(again)
-	}, [2]verdict.Verdict{fail, pass}, "1 messages did not come whole"},
+	}, [2]verdict.Verdict{fail, pass}, "1 message did not come whole"},
 	{"a packet is dropped and sent again at the end", func(s *verifytest.Scene) {
 		s.Extra(5000, 1000, 0, 0)
 		s.Remove(func(k verifytest.Sighting) bool {
@@ -236,7 +236,7 @@ var thatMutations = []struct {
 		base.Flags = wire.RDRepeat
 		s.RD(0, 1, 5, s.Data(base, 5000, 1000, 0))
 		s.Now -= 100_000_000
-	}, [2]verdict.Verdict{pass, pass}, "1 were retransmitted: 1 because every earlier copy was lost"},
+	}, [2]verdict.Verdict{pass, pass}, "1 was retransmitted: 1 because every earlier copy was lost"},
 	{"a packet is sent again at the end", func(s *verifytest.Scene) {
 		s.Extra(5000, 1000, 0, 0)
 		s.Remove(func(k verifytest.Sighting) bool {
@@ -247,7 +247,7 @@ var thatMutations = []struct {
 		s.RD(0, 1, 5, s.Data(base, 5000, 1000, 0))
 		s.Now -= 100_000_000
 	}, [2]verdict.Verdict{pass, unclear},
-		"1 packets were sent again whose first copies were under way at the end"},
+		"1 packet was sent again whose first copies were under way at the end"},
 	{"a message has a hole that it may have", func(s *verifytest.Scene) {
 		s.Extra(5000, 2000, 0, wire.RDDroppable)
 		s.Extra(5000, 2000, 1000, wire.RDDroppable)
@@ -267,7 +267,7 @@ var thatMutations = []struct {
 	{"the capture ends within a message", func(s *verifytest.Scene) {
 		s.Extra(5000, 2000, 0, 0)
 		s.Now -= 100_000_000
-	}, [2]verdict.Verdict{unclear, pass}, "1 messages were under way at the end"},
+	}, [2]verdict.Verdict{unclear, pass}, "1 message was under way at the end"},
 	{"a sender stops within a message", func(s *verifytest.Scene) {
 		s.Extra(5000, 2000, 0, 0)
 	}, [2]verdict.Verdict{fail, pass}, "of 2000 bytes of message 5000 only 1000 came"},

@@ -1,10 +1,9 @@
 package roce
 
 import (
-	"fmt"
-
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -301,7 +300,7 @@ func (k *acks) Result() evidence.Result {
 			"no answer of a reliable connection was seen; %d requests were", k.requests))
 	}
 	if k.reserved > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("%d answers have a syndrome that IBTA reserves; their "+
+		r.Details = append(r.Details, plural.Text("%d answers have a syndrome that IBTA reserves; their "+
 			"message sequence numbers are not judged", k.reserved))
 	}
 	r.Measured = map[string]float64{
@@ -310,7 +309,7 @@ func (k *acks) Result() evidence.Result {
 		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting),
 		"not-applicable": float64(apart + vague),
 	}
-	r.Summary = fmt.Sprintf("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of these by "+
+	r.Summary = plural.Text("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of these by "+
 		"a coalesced ACK; %d NAKs, %d of them RNR NAKs",
 		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)
 	k.capture.Conclude(&r, k.need(), f)

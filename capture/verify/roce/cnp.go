@@ -1,11 +1,11 @@
 package roce
 
 import (
-	"fmt"
 	"time"
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 )
@@ -152,7 +152,7 @@ func (k *cnp) Result() evidence.Result {
 	}
 	unclear := k.doubts()
 	if k.strange > 0 {
-		unclear = append(unclear, fmt.Sprintf("of %d CNPs it is not known which queue pair they are for",
+		unclear = append(unclear, plural.Text("of %d CNPs it is not known which queue pair they are for",
 			k.strange))
 	}
 	if k.overfull {
@@ -180,7 +180,7 @@ func (k *cnp) Result() evidence.Result {
 		"heard": float64(k.heard), "unheard": float64(k.unheard),
 		"waiting": float64(k.pending), "not-applicable": float64(dumb),
 	}
-	r.Summary = fmt.Sprintf("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had "+
+	r.Summary = plural.Text("%d of %d ECN-capable packets came with a mark: %d had a CNP within %v, %d had "+
 		"none, %d waited for a CNP at the end, %d came to receivers that send none; %d CNPs",
 		k.marked, k.capable, k.heard, k.shown(), k.unheard, k.pending, dumb, k.cnps)
 	k.capture.Conclude(&r, k.need(), evidence.Finding{Absent: f.Absent, Unclear: append(f.Unclear,

@@ -18,7 +18,7 @@ func TestRoCEReadsInAGap(t *testing.T) {
 		want  verdict.Verdict
 		says  string
 	}{
-		{true, pass, "11 answers of 1 queue pairs"},
+		{true, pass, "11 answers of 1 queue pair"},
 		{false, unclear, "READs were missing before it was known how many PSNs they take"},
 	} {
 		q := verifytest.NewQP(t, 4)
@@ -85,7 +85,7 @@ func TestRoCEFirstLost(t *testing.T) {
 		q.Ask(infiniband.WriteOnly, first.Add(1), 100)
 		q.Ack(first.Add(1), 2)
 		q.Next(infiniband.WriteOnly, 100)
-		want, says := pass, "3 answers of 1 queue pairs acknowledge 3 PSNs"
+		want, says := pass, "3 answers of 1 queue pair acknowledge 3 PSNs"
 		if miscounted {
 			q.MSN++
 			want, says = fail, "do not match the number of messages"

@@ -1,10 +1,9 @@
 package roce
 
 import (
-	"fmt"
-
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -168,7 +167,7 @@ func (k *goBack) Result() evidence.Result {
 		"rounds":        float64(k.rounds),
 		"rounds-by-nak": float64(k.byNak), "waiting": float64(k.waiting), "not-applicable": float64(still),
 	}
-	r.Summary = fmt.Sprintf("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d "+
+	r.Summary = plural.Text("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d "+
 		"NAKs; %d queue pairs lost nothing",
 		k.again, k.sent, k.rounds, k.byNak, k.naks, still)
 	k.capture.Conclude(&r, k.need(), f)

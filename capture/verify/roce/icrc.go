@@ -1,12 +1,11 @@
 package roce
 
 import (
-	"fmt"
-
 	"railbed/capture/filter"
 	"railbed/capture/layers"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -79,7 +78,7 @@ func (k *icrc) Result() evidence.Result {
 	r.Measured = map[string]float64{
 		"right": float64(k.right), "wrong": float64(wrong), "not-applicable": float64(k.unknown + k.cut),
 	}
-	r.Summary = fmt.Sprintf(
+	r.Summary = plural.Text(
 		"%d packets had a right ICRC and %d a wrong one at all taps; %d could not be checked",
 		k.right, wrong, k.unknown+k.cut)
 	ports := k.capture.NICs()

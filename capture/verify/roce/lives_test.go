@@ -43,7 +43,7 @@ func TestRoCENextLife(t *testing.T) {
 			q.Next(infiniband.WriteLast, 476)
 		}, spec.RoCERuleWrites, pass, "5 WRITEs"},
 		{"another path MTU, which no message told", 1 << 22, nil, spec.RoCERuleWrites, unclear,
-			"1 flows continued with an unrelated PSN"},
+			"1 flow continued with an unrelated PSN"},
 		{"an answer of the life before, with another number at its asker", -5000, func(q *verifytest.QP) {
 			q.Back++
 			q.Connect(9)
@@ -51,7 +51,7 @@ func TestRoCENextLife(t *testing.T) {
 			q.Ack(q.PSN.Add(-1), 1)
 			q.Back--
 			q.Ack(q.PSN.Add(100), 0)
-		}, spec.RoCERuleAcks, unclear, "1 answers cannot be matched to a queue pair"},
+		}, spec.RoCERuleAcks, unclear, "1 answer cannot be matched to a queue pair"},
 		{"going back", 5000, (*verifytest.QP).FirstLost, spec.RoCERuleGoBack, pass, "2 NAKs"},
 		{"the same messages again", 0, func(q *verifytest.QP) {
 			q.PSN++
@@ -114,7 +114,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 				q.Next(infiniband.WriteOnly, 100)
 			}
 			q.Ack(q.PSN.Add(-1), 8)
-		}, spec.RoCERuleAcks, unclear, "for 1 queue pairs it is not known which one answers"},
+		}, spec.RoCERuleAcks, unclear, "for 1 queue pair it is not known which one answers"},
 		{"a READ of more PSNs than are remembered", func(q *verifytest.QP) {
 			q.Connect(7)
 			q.Write()
@@ -161,7 +161,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 			q.NAK(q.PSN.Add(-2))
 			q.Again(infiniband.WriteOnly, 2, 100)
 			q.Ack(q.PSN.Add(-1), 2)
-		}, spec.RoCERuleAcks, unclear, "for 1 queue pairs, READs were missing"},
+		}, spec.RoCERuleAcks, unclear, "for 1 queue pair, READs were missing"},
 		{"what was thrown away behind a gap comes again and gets lost", func(q *verifytest.QP) {
 			q.Healthy()
 			q.Next(infiniband.WriteOnly, 100)

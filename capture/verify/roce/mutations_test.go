@@ -192,7 +192,7 @@ var roceMutations = []struct {
 	{"a syndrome that nobody knows", func(q *verifytest.QP) {
 		q.MSN += 1000
 		q.Reply(infiniband.Acknowledge, q.PSN, infiniband.Nak|0x1E, 0)
-	}, spec.RoCERuleAcks, pass, "1 answers have a syndrome that IBTA reserves"},
+	}, spec.RoCERuleAcks, pass, "1 answer has a syndrome that IBTA reserves"},
 	{"an answer to nobody", func(q *verifytest.QP) {
 		q.Back = 0x77
 		q.Ack(q.PSN.Add(-1), 0)
@@ -245,7 +245,7 @@ var roceMutations = []struct {
 	}, spec.RoCERuleWrites, fail, "padding that is not zeros"},
 	{"a WRITE beyond the last address", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100, verifytest.Address(1<<64-99))
-	}, spec.RoCERuleWrites, fail, "1 WRITEs or READs go beyond the last address"},
+	}, spec.RoCERuleWrites, fail, "1 WRITE or READs go beyond the last address"},
 	{"a WRITE up to the last address", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100, verifytest.Address(1<<64-100))
 	}, spec.RoCERuleWrites, pass, "WRITEs"},
@@ -300,7 +300,7 @@ var roceMutations = []struct {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(700-verifytest.MTU),
 			verifytest.Address(4096))
-	}, spec.RoCERuleWrites, fail, "1 READs were repeated for bytes that they had not asked for"},
+	}, spec.RoCERuleWrites, fail, "1 READ was repeated for bytes that they had not asked for"},
 	{"a READ of which more bytes are asked for", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(701-verifytest.MTU),
@@ -319,12 +319,12 @@ var roceMutations = []struct {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(2*verifytest.MTU))
 		q.Part(infiniband.ReadResponseFirst, -1, verifytest.MTU)
 		q.Part(infiniband.ReadResponseFirst, -1, verifytest.MTU)
-	}, spec.RoCERuleWrites, pass, "1 READs of 700 bytes were seen whole, 1 not"},
+	}, spec.RoCERuleWrites, pass, "1 READ of 700 bytes were seen whole, 1 not"},
 	{"a READ of which a part is lost", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Part(infiniband.ReadResponseFirst, -1, verifytest.MTU)
 		q.Part(infiniband.ReadResponseLast, 1, 700-2*verifytest.MTU)
-	}, spec.RoCERuleWrites, pass, "1 READs of 700 bytes were seen whole, 1 not"},
+	}, spec.RoCERuleWrites, pass, "1 READ of 700 bytes were seen whole, 1 not"},
 	{"a message of no bytes", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 0)
 	}, spec.RoCERuleWrites, pass, "WRITEs"},
@@ -344,7 +344,7 @@ var roceMutations = []struct {
 			return k.Tap == "h0:eth0" && k.ID == q.IDs
 		}, verifytest.Flip(-5))
 		q.Now += int64(time.Second)
-	}, spec.RoCERuleGoBack, pass, "by 1 NAKs"},
+	}, spec.RoCERuleGoBack, pass, "by 1 NAK"},
 	{"a NAK at the end", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Next(infiniband.WriteOnly, 8)
@@ -412,7 +412,7 @@ func TestRoCEWithLittle(t *testing.T) {
 		{"no answer", func(q *verifytest.QP) {
 			q.Next(infiniband.WriteOnly, 8)
 		}, spec.RoCERuleAcks, unclear,
-			"NOT-APPLICABLE: no answer of a reliable connection was seen; 1 requests were"},
+			"NOT-APPLICABLE: no answer of a reliable connection was seen; 1 request was"},
 		{"no reliable connection", func(q *verifytest.QP) {
 			q.Next(infiniband.WriteOnly+uc, 8)
 			q.Wait(time.Second)
@@ -440,7 +440,7 @@ func TestRoCEWithLittle(t *testing.T) {
 				verifytest.Address(4096+verifytest.MTU))
 			q.Part(infiniband.ReadResponseFirst, 0, verifytest.MTU)
 			q.Part(infiniband.ReadResponseLast, 1, 700-2*verifytest.MTU)
-		}, spec.RoCERuleWrites, pass, "1 READs of 444 bytes were seen whole, 1 not"},
+		}, spec.RoCERuleWrites, pass, "1 READ of 444 bytes were seen whole, 1 not"},
 		{"no packet", func(q *verifytest.QP) {
 			q.Now += int64(time.Second)
 		}, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},

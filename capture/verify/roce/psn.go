@@ -6,6 +6,7 @@ import (
 	"railbed/capture/layers"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -98,7 +99,7 @@ func (k *psns) Result() evidence.Result {
 			single++
 		}
 		if f.own.again > 0 {
-			r.Details = append(r.Details, fmt.Sprintf("%s: %d requests left, %d of them again", f.name,
+			r.Details = append(r.Details, plural.Text("%s: %d requests left, %d of them again", f.name,
 				f.own.sent, f.own.again))
 		}
 	}
@@ -108,7 +109,7 @@ func (k *psns) Result() evidence.Result {
 	f := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}
 	if k.foreign() {
 		if k.left > 0 {
-			f.Unclear = append(f.Unclear, fmt.Sprintf("%d PSNs were not seen: not captured, or left out",
+			f.Unclear = append(f.Unclear, plural.Text("%d PSNs were not seen: not captured, or left out",
 				k.left))
 		}
 	} else {
@@ -138,7 +139,7 @@ func (k *psns) Result() evidence.Result {
 	if !k.foreign() {
 		came = fmt.Sprintf("; %d came", k.came)
 	}
-	r.Summary = fmt.Sprintf("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs "+
+	r.Summary = plural.Text("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs "+
 		"were left out", k.sent, len(k.ordered), k.again, k.againBytes, came, k.left)
 	k.capture.Conclude(&r, k.need(), f)
 	return r

@@ -1,11 +1,11 @@
 package roce
 
 import (
-	"fmt"
 	"time"
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -176,7 +176,7 @@ func (k *rate) Result() evidence.Result {
 	judged, apart := k.slower+k.same, k.train+k.idle+k.last+k.stray
 	var wrong []string
 	if k.same*10 > judged {
-		k.found.Count(k.same, fmt.Sprintf("of %d CNPs were without effect", judged))
+		k.found.Count(k.same, plural.Text("of %d CNPs were without effect", judged))
 		wrong = k.found.All()
 	} else {
 		r.Details = append(r.Details, k.found.Examples...)
@@ -198,7 +198,7 @@ func (k *rate) Result() evidence.Result {
 		"slower": float64(k.slower), "without-effect": float64(k.same),
 		"rest": rest, "not-applicable": float64(apart),
 	}
-	r.Summary = fmt.Sprintf("after %d of %d CNPs that could be judged the sender was slower, at %s of its "+
+	r.Summary = plural.Text("after %d of %d CNPs that could be judged the sender was slower, at %s of its "+
 		"rate over %v; %d could not", k.slower, judged, evidence.Percent(rest), k.shown(), apart)
 	k.capture.Conclude(&r, k.need(), evidence.Finding{Absent: f.Absent, Unclear: append(f.Unclear,
 		unclear...)})

@@ -34,7 +34,7 @@ func TestRoCECNP(t *testing.T) {
 			told(q)
 			q.Marked()
 			q.Wait(time.Millisecond)
-		}, 0, fail, "1 packets with a mark had no CNP in time"},
+		}, 0, fail, "1 packet with a mark had no CNP in time"},
 		{"a mark that is told late", func(q *verifytest.QP) {
 			told(q)
 			q.Marked()
@@ -57,7 +57,7 @@ func TestRoCECNP(t *testing.T) {
 			told(q)
 			q.Next(infiniband.WriteOnly, 100)
 			q.CNP()
-		}, 0, fail, "1 CNPs had no packet with a mark before them"},
+		}, 0, fail, "1 CNP had no packet with a mark before them"},
 		{"no notification", func(q *verifytest.QP) {
 			q.Marked()
 			q.Marked()
@@ -65,7 +65,7 @@ func TestRoCECNP(t *testing.T) {
 		}, 0, unclear, "NOT-APPLICABLE: 2 packets with a mark came to receivers that sent no CNP"},
 		{"no mark", func(q *verifytest.QP) {
 			q.Next(infiniband.WriteOnly, 100)
-		}, 0, unclear, "NOT-APPLICABLE: none of 1 ECN-capable packets carried a mark"},
+		}, 0, unclear, "NOT-APPLICABLE: none of 1 ECN-capable packet carried a mark"},
 		{"no ECN", func(q *verifytest.QP) {
 			q.ECN = wire.NotECT
 			q.Next(infiniband.WriteOnly, 100)
@@ -99,7 +99,7 @@ func TestRoCERate(t *testing.T) {
 			send(q, 100, 10*time.Microsecond)
 			q.CNP()
 			send(q, 100, 20*time.Microsecond)
-		}, 0, pass, "after 1 of 1 CNPs"},
+		}, 0, pass, "after 1 of 1 CNP"},
 		{"no packets at all", func(q *verifytest.QP) {
 			send(q, 100, 10*time.Microsecond)
 			q.CNP()
@@ -109,7 +109,7 @@ func TestRoCERate(t *testing.T) {
 			send(q, 100, 10*time.Microsecond)
 			q.CNP()
 			send(q, 120, 10*time.Microsecond)
-		}, 0, fail, "1 of 1 CNPs were without effect"},
+		}, 0, fail, "1 of 1 CNP was without effect"},
 		{"as many packets", func(q *verifytest.QP) {
 			send(q, 100, 10*time.Microsecond)
 			q.CNP()
@@ -158,7 +158,7 @@ func TestRoCERate(t *testing.T) {
 			send(q, 5, 10*time.Microsecond)
 			q.CNP()
 			send(q, 100, 20*time.Microsecond)
-		}, 0, unclear, "NOT-APPLICABLE: 1 CNPs came: 0 behind others, 1 to queue pairs"},
+		}, 0, unclear, "NOT-APPLICABLE: 1 CNP came: 0 behind others, 1 to queue pairs"},
 		{"a sender that rested", func(q *verifytest.QP) {
 			send(q, 30, 10*time.Microsecond)
 			q.Wait(400 * time.Microsecond)

@@ -5,6 +5,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -223,7 +224,7 @@ func (k *writes) Result() evidence.Result {
 		"reads": float64(k.reads.whole), "read-bytes": float64(k.reads.bytes),
 		"not-applicable": float64(k.partial),
 	}
-	r.Summary = fmt.Sprintf(
+	r.Summary = plural.Text(
 		"%d WRITEs of %d bytes, %d SENDs and %d READs of %d bytes were seen whole, %d not",
 		k.writes, k.bytes, k.sends, k.reads.whole, k.reads.bytes, k.partial)
 	k.capture.Conclude(&r, k.need(), f)

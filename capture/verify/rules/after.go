@@ -7,6 +7,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 )
 
 // waitingMost bounds the packets that wait for the packet that must follow.
@@ -138,20 +139,20 @@ func (a *after) conclude(f *evidence.Finding) string {
 		}
 	}
 	if a.late > 0 {
-		f.Absent = append(f.Absent, fmt.Sprintf("nothing followed %d packets within %v", a.late,
+		f.Absent = append(f.Absent, plural.Text("nothing followed %d packets within %v", a.late,
 			time.Duration(a.spec.Within)))
 	}
 	if a.short > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("the capture ended less than %v after %d packets that "+
+		f.Unclear = append(f.Unclear, plural.Text("the capture ended less than %v after %d packets that "+
 			"nothing had followed", time.Duration(a.spec.Within), a.short))
 	}
 	if a.forgotten > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets were not judged: at most %d can wait at a time",
+		f.Unclear = append(f.Unclear, plural.Text("%d packets were not judged: at most %d can wait at a time",
 			a.forgotten, waitingMost))
 	}
 	if a.selected > 0 && a.first == 0 {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("no packet matches %q", a.filter))
 	}
-	return fmt.Sprintf("%d of %d packets were followed, the slowest after %v", a.followed, a.first,
+	return plural.Text("%d of %d packets were followed, the slowest after %v", a.followed, a.first,
 		a.passed(a.longest))
 }

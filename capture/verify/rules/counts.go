@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -33,9 +34,9 @@ func (e *each) conclude(f *evidence.Finding) string {
 		how = "do not match"
 	}
 	if e.offenders.Count > 0 {
-		f.Wrong = append(f.Wrong, fmt.Sprintf("%d packets %s %q", e.offenders.Count, how, e.filter))
+		f.Wrong = append(f.Wrong, plural.Text("%d packets %s %q", e.offenders.Count, how, e.filter))
 	}
-	return fmt.Sprintf("%d of %d packets %s", e.offenders.Count, e.selected, how)
+	return plural.Text("%d of %d packets %s", e.offenders.Count, e.selected, how)
 }
 
 // counts judges the number of packets that match a filter.
@@ -64,7 +65,7 @@ func (c *counts) conclude(f *evidence.Finding) string {
 		n := float64(*c.keys.states[at])
 		c.hold(f, "packets"+c.keyer.name(at), c.bound, n, amount(n))
 	}
-	return c.over(fmt.Sprintf("%d of %d packets match", c.total, c.selected), len(c.keys.keys))
+	return c.over(plural.Text("%d of %d packets matched", c.total, c.selected), len(c.keys.keys))
 }
 
 // hold adds a claim about a number that missing packets could only raise. A number that has to be equal
@@ -96,7 +97,7 @@ func (k *rule) over(text string, keys int) string {
 	if k.spec.Per == "" {
 		return text
 	}
-	return fmt.Sprintf("%s, in %s", text, counted(keys, k.spec.Per))
+	return fmt.Sprintf("%s, in %s", text, plural.Count(keys, k.spec.Per+"s"))
 }
 
 // portion is the state of a key of a share.
@@ -151,14 +152,6 @@ func (s *shares) conclude(f *evidence.Finding) string {
 	}
 	return s.over(fmt.Sprintf("%s of packets match, %d of %d", evidence.Percent(share), s.total.matched,
 		s.total.all), len(s.keys.keys))
-}
-
-// counted formats a number of things.
-func counted(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // amount formats a number without an exponent.

@@ -5,6 +5,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 )
 
 // order judges whether the values of a field never decrease at a port. Values wrap at the width of the
@@ -68,7 +69,7 @@ func before(value, other uint64, bits int) bool {
 func (o *order) conclude(f *evidence.Finding) string {
 	f.Rests = true
 	if n := o.offenders.Count; n > 0 {
-		line := fmt.Sprintf("%d packets have a smaller %s than an earlier packet", n, o.field.Name)
+		line := plural.Text("%d packets have a smaller %s than an earlier packet", n, o.field.Name)
 		if o.capture.Unordered > 0 { // the order in the capture may not be that at the port
 			f.Absent = append(f.Absent, line)
 		} else {
@@ -79,6 +80,6 @@ func (o *order) conclude(f *evidence.Finding) string {
 		f.Unclear = append(f.Unclear, fmt.Sprintf("no two packets of a %s at a port have %s", o.keyer.per,
 			o.field.Name))
 	}
-	return fmt.Sprintf("%s does not decrease in %d of %d packets that follow another, in %s at ports",
-		o.field.Name, o.inOrder, o.compared, counted(len(o.keys.keys), o.keyer.per))
+	return plural.Text("%s does not decrease in %d of %d packets that follow another, in %s at ports",
+		o.field.Name, o.inOrder, o.compared, plural.Count(len(o.keys.keys), o.keyer.per+"s"))
 }

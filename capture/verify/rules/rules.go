@@ -26,6 +26,7 @@ import (
 
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -301,11 +302,11 @@ func (k *rule) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, k.nothing())
 	}
 	if k.unsure > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d packets, of which frame %d is the first, were cut off "+
+		f.Unclear = append(f.Unclear, plural.Text("%d packets, of which frame %d is the first, were cut off "+
 			"before a field that the rule reads", k.unsure, k.firstUnsure))
 	}
 	if k.keyer.forgotten > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, plural.Text(
 			"%d packets have keys beyond the first %d, and were not judged", k.keyer.forgotten, keysMost))
 	}
 	f.Unclear = append(f.Unclear, k.unseen()...)
@@ -324,16 +325,16 @@ func (k *rule) Result() evidence.Result {
 func (k *rule) unseen() (lines []string) {
 	for _, tap := range k.capture.Taps {
 		if !tap.Ethernet() && tap.Packets > 0 && k.at(tap) {
-			lines = append(lines, fmt.Sprintf("the %d packets of tap %s are of another link type than "+
-				"Ethernet", tap.Packets, tap.Name))
+			lines = append(lines, plural.Text("tap %s has another link type than Ethernet, and %d packets",
+				tap.Name, tap.Packets))
 		}
 	}
 	if k.keyer.hidden > 0 {
-		lines = append(lines, fmt.Sprintf("%d packets are encrypted, cut off or of a message that began "+
+		lines = append(lines, plural.Text("%d packets are encrypted, cut off or of a message that began "+
 			"before the capture, and their message is not known", k.keyer.hidden))
 	}
 	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
-		lines = append(lines, fmt.Sprintf("none of %d packets belongs to a %s", k.selected, k.spec.Per))
+		lines = append(lines, plural.Text("none of %d packets belongs to a %s", k.selected, k.spec.Per))
 	}
 	return lines
 }

@@ -1,10 +1,9 @@
 package rules
 
 import (
-	"fmt"
-
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -63,5 +62,5 @@ func (s *sums) conclude(f *evidence.Finding) string {
 	if s.selected > 0 && s.with == 0 {
 		f.Unclear = append(f.Unclear, "no packet has "+s.field.Name)
 	}
-	return s.over(fmt.Sprintf("%s is %d in %d packets", s.field.Name, s.total, s.with), len(s.keys.keys))
+	return s.over(plural.Text("%s is %d in %d packets", s.field.Name, s.total, s.with), len(s.keys.keys))
 }

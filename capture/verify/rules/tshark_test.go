@@ -19,6 +19,7 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/hosttest"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -215,7 +216,7 @@ func TestCountsOfFlowsAsWireshark(t *testing.T) {
 				over += max(0, n-c.limit)
 			}
 			if int(r.Measured["offenders"]) != over || over < c.offenders ||
-				!strings.HasSuffix(r.Summary, "in "+counted(len(flows), "flow")) {
+				!strings.HasSuffix(r.Summary, "in "+plural.Count(len(flows), "flows")) {
 				t.Errorf("%s: %v, want %d offenders in %d flows", name, r, over, len(flows))
 			}
 		}

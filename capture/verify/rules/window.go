@@ -7,6 +7,7 @@ import (
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -98,7 +99,7 @@ func (k *rule) passed(ns int64) time.Duration {
 func (w *windows) conclude(f *evidence.Finding) string {
 	f.Rests = true
 	if w.offenders.Count > 0 {
-		line := fmt.Sprintf("%d packets came within %v of %d others before them, want %s", w.offenders.Count,
+		line := plural.Text("%d packets came within %v of %d others before them, want %s", w.offenders.Count,
 			time.Duration(w.spec.Window), max(0, w.most), w.bound)
 		if w.capture.Unordered > 0 { // the packets may have come in another order
 			f.Absent = append(f.Absent, line)
@@ -107,13 +108,13 @@ func (w *windows) conclude(f *evidence.Finding) string {
 		}
 	}
 	if w.beyond > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf(
+		f.Unclear = append(f.Unclear, plural.Text(
 			"%d packets were not judged: the rule keeps at most %d packet times", w.beyond, timesMost))
 	}
 	many := fmt.Sprint(w.worst)
 	if w.offenders.Count > 0 && w.most > 0 {
 		many = fmt.Sprintf("more than %d", w.most)
 	}
-	return w.over(fmt.Sprintf("%d of %d packets match, %s of them within %v", w.total, w.selected, many,
+	return w.over(plural.Text("%d of %d packets matched, %s of them within %v", w.total, w.selected, many,
 		time.Duration(w.spec.Window)), len(w.keys.keys))
 }

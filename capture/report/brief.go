@@ -1,0 +1,343 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"railbed/internal/plural"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
+)
+
+const (
+	// briefLines bounds the report of a run that passed, so that a terminal shows all of it.
+	briefLines = 25
+	// briefWidth is the width of a terminal, for the lines that it wraps.
+	briefWidth = 100
+	// resultLines is the least number of lines for the tables of results.
+	resultLines = 9
+	// remarksShown is the most numbers near their bounds that are printed, and the most notes.
+	remarksShown = 3
+	// recordingsShown is the most recordings that are printed.
+	recordingsShown = 2
+	// detailsShown is the most details that are printed of a check that did not pass.
+	detailsShown = 6
+	// headlinesShown is how many figures are in the first line.
+	headlinesShown = 3
+)
+
+// brief prints the report that fits a screen: the verdict and what was measured, then what failed or is near
+// its bound, then where to look. With Verbose all tables follow, and it leaves nothing out.
+func (t *textWriter) brief(r *Report) {
+	head, tail := t.head(r), t.tail(r)
+	room := briefLines - height(head) - height(tail)
+	least := min(resultLines, len(t.results(r, math.MaxInt)))
+	shown := remarksShown
+	for shown > 0 && height(t.remarks(r, shown)) > room-least {
+		shown--
+	}
+	remarks := t.remarks(r, shown)
+	tables := t.results(r, max(room-height(remarks), least))
+	t.lines(head)
+	t.lines(tables)
+	t.lines(remarks)
+	if t.o.Verbose {
+		t.tables(r)
+	}
+	t.lines(tail)
+}
+
+// height returns the number of rows of a terminal that lines need.
+func height(lines []string) (rows int) {
+	for _, line := range lines {
+		rows += 1 + max(0, len([]rune(line))-1)/briefWidth
+	}
+	return rows
+}
+
+func (t *textWriter) lines(lines []string) {
+	for _, line := range lines {
+		t.printf("%s\n", line)
+	}
+}
+
+// head returns the verdict with its reason, or with the figures of a run that passed.
+func (t *textWriter) head(r *Report) (lines []string) {
+	first := t.paint(string(r.Verdict)) + ": " + r.Name + ": "
+	if r.Reason != "" {
+		lines, first = append(lines, strings.Split(first+r.Reason, "\n")...), ""
+	}
+	if figures := headline(r); figures != "" {
+		lines = append(lines, first+figures)
+	}
+	if u := r.Unsupported; u != nil && u.Remedy != "" {
+		lines = append(lines, "remedy: "+u.Remedy)
+	}
+	if r.Dilation > 1 {
+		lines = append(lines, fmt.Sprintf("times and rates are of the testbed's time, %d times slower than "+
+			"real time", r.Dilation))
+	}
+	return append(lines, "")
+}
+
+// headline returns the figures of the first workloads, and how many checks passed.
+func headline(r *Report) string {
+	var parts, bandwidths, iterations, latencies []string
+	for _, w := range r.Workloads {
+		bandwidths = append(bandwidths, w.Name+" "+Bits(w.BusBWBits()))
+	}
+	for i := range r.Trainings {
+		iterations = append(iterations, r.Trainings[i].Name+" "+seconds(r.Trainings[i].Median()))
+	}
+	for _, m := range r.Messages {
+		latencies = append(latencies, m.Name+" "+seconds(m.Times.P99))
+	}
+	for _, one := range []struct {
+		what string
+		all  []string
+	}{{"busbw of ", bandwidths}, {"median iteration of ", iterations}, {"p99 of ", latencies}} {
+		if more := len(one.all) - headlinesShown; more > 0 {
+			one.all = append(one.all[:headlinesShown], fmt.Sprintf("%d more", more))
+		}
+		if len(one.all) > 0 {
+			parts = append(parts, one.what+strings.Join(one.all, ", "))
+		}
+	}
+	passed, of, things := 0, len(r.Checks), "checks"
+	for _, c := range r.Checks {
+		if c.Verdict == verdict.Pass {
+			passed++
+		}
+	}
+	if of == 0 {
+		of, things = len(r.Steps), "steps"
+		for _, s := range r.Steps {
+			if s.State == Passed {
+				passed++
+			}
+		}
+	}
+	if of > 0 {
+		parts = append(parts, plural.Text("%d of %d "+things+" passed", passed, of))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// resultTable is a table of results, below a title if it needs one.
+type resultTable struct {
+	title string
+	rows  table.Writer
+}
+
+// results returns tables with the results of workloads, training jobs, messages and stacks, in as many lines
+// as there is room. A verbose report has tables of its own for all but collectives.
+func (t *textWriter) results(r *Report, room int) (lines []string) {
+	tables := []resultTable{{"", collectives(r)}}
+	if t.o.Verbose {
+		room = math.MaxInt
+	} else {
+		tables = append(tables, resultTable{"", jobs(r.Trainings)}, resultTable{"", exchanges(r.Messages)})
+		for i := range r.Stacks {
+			tables = append(tables, resultTable{r.Stacks[i].Title(), r.Stacks[i].rows()})
+		}
+	}
+	tables = slices.DeleteFunc(tables, func(t resultTable) bool { return t.rows.Length() == 0 })
+	for i, one := range tables {
+		share := room / (len(tables) - i) // the other tables need lines too
+		if i == 0 {
+			share = max(share, min(room, resultLines-1))
+		}
+		all := one.render(share)
+		lines = append(lines, all...)
+		room -= len(all)
+	}
+	return lines
+}
+
+// render returns the table in at most as many lines, the last of them empty. It returns none if there is no
+// room for a row.
+func (r *resultTable) render(room int) []string {
+	lines := append(strings.Split(r.rows.Render(), "\n"), "")
+	if r.title != "" {
+		lines = append([]string{r.title}, lines...)
+	}
+	rows := r.rows.Length()
+	if len(lines) <= room {
+		return lines
+	}
+	heads := len(lines) - 1 - rows
+	kept := room - heads - 2 // a line says that there are more rows, and one is empty
+	if kept < 1 {
+		return nil
+	}
+	return append(lines[:heads+kept], fmt.Sprintf("(%d more with -v)", rows-kept), "")
+}
+
+// collectives has the times and the bandwidth of each collective. A collective of several sizes has another
+// table with a row for each size.
+func collectives(r *Report) table.Writer {
+	var times, rate []float64
+	for _, w := range r.Workloads {
+		times, rate = append(times, w.Time/1e6), append(rate, w.BusBWBits())
+	}
+	in, at := durations.of(times...), rates.of(rate...)
+	rows := newRows("workload", "kind", "over", "ranks", "size", "iters", in.head("mean"), in.head("p50"),
+		in.head("p99"), at.head("busbw"))
+	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10)
+	for _, w := range r.Workloads {
+		p50, p99 := "-", "-"
+		for _, d := range r.Distributions {
+			if d.Step == w.Name && d.What == OperationSpan {
+				p50, p99 = in.text(d.At(0.5)), in.text(d.At(0.99))
+			}
+		}
+		rows.AppendRow(table.Row{w.Name, w.Kind, w.Transport, w.Ranks, units.Bytes(w.Bytes), w.Iterations,
+			in.text(w.Time / 1e6), p50, p99, at.text(w.BusBWBits())})
+	}
+	return rows
+}
+
+// jobs has the times of each training job.
+func jobs(all []Training) table.Writer {
+	var times []float64
+	for i := range all {
+		times = append(times, all[i].Median(), all[i].Ideal)
+	}
+	in := durations.of(times...)
+	rows := newRows("training", "ranks", in.head("p50"), in.head("p99"), "without\nnetwork\n("+in.name+")",
+		"utilisation", "exposed\ncommunication", "idle")
+	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
+	for i := range all {
+		j, mean := &all[i], all[i].Mean()
+		iterations := NewDistribution("", "", "", slices.Clone(j.Iterations))
+		rows.AppendRow(table.Row{j.Name, j.Ranks, in.text(j.Median()), in.text(iterations.At(0.99)),
+			in.text(j.Ideal), percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle)})
+	}
+	return rows
+}
+
+// exchanges has the times of the messages of each step.
+func exchanges(all []Messages) table.Writer {
+	var times []float64
+	for i := range all {
+		times = append(times, all[i].Times.P50, all[i].Times.P99)
+	}
+	in := durations.of(times...)
+	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.head("p50"), in.head("p99"),
+		in.head("most"))
+	rightAligned(rows, 4, 5, 6, 7, 8)
+	for i := range all {
+		m, p := &all[i], &all[i].Times
+		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, digits(m.PerSecond), in.text(p.P50),
+			in.text(p.P99), in.text(p.Most)})
+	}
+	return rows
+}
+
+// remarks returns what failed or proved nothing, the numbers near their bounds, and the notes.
+// Of the numbers and of the notes, it returns as many as are shown.
+func (t *textWriter) remarks(r *Report, shown int) (lines []string) {
+	for _, s := range r.Steps {
+		if s.State == Failed && !strings.Contains(r.Reason, s.Error) {
+			lines = append(lines, fmt.Sprintf("%s: step %s: %s", s.Where, s.Name, s.Error))
+		}
+	}
+	for i := range r.Checks {
+		if c := &r.Checks[i]; c.Verdict != verdict.Pass {
+			lines = append(lines, t.unproved(c)...)
+		}
+	}
+	var near []string
+	for _, c := range r.Checks {
+		for _, claim := range c.Near {
+			near = append(near, "within 10 % of its bound: "+c.Name+": "+claim)
+		}
+	}
+	lines = append(append(lines, t.some(near, shown)...), t.some(r.notes(), shown)...)
+	if len(lines) > 0 {
+		lines = append(lines, "")
+	}
+	return lines
+}
+
+// some returns the first remarks, or all of them in a verbose report.
+func (t *textWriter) some(remarks []string, shown int) []string {
+	if more := len(remarks) - shown; more > 0 && !t.o.Verbose {
+		return append(remarks[:shown:shown], fmt.Sprintf("(%d more with -v)", more))
+	}
+	return remarks
+}
+
+// unproved returns what is known of a check that did not pass, and the commands that show its evidence.
+func (t *textWriter) unproved(c *Check) []string {
+	lines := []string{fmt.Sprintf("%s: check %s: %s: %s", c.Where, c.Name, t.paint(string(c.Verdict)),
+		c.Summary)}
+	details := c.Details
+	if more := len(details) - detailsShown; more > 1 && !t.o.Verbose {
+		details = append(details[:detailsShown:detailsShown], plural.Count(more, "more lines")+" with -v")
+	}
+	for _, detail := range details {
+		lines = append(lines, "  "+detail)
+	}
+	if c.Excerpt != "" {
+		lines = append(lines, "  these packets and their neighbours: "+filepath.Join(t.o.Dir, c.Excerpt))
+	}
+	for _, command := range c.Commands {
+		lines = append(lines, "  look: "+ShellLine(command))
+	}
+	return lines
+}
+
+// tail returns the fidelity, and where the rest of the results is.
+func (t *textWriter) tail(r *Report) (lines []string) {
+	if f := r.Fidelity; f != nil && !t.o.Verbose {
+		line := "fidelity: " + t.paint(f.Verdict)
+		if len(f.Reasons) > 0 {
+			line += ": " + f.Reasons[0]
+		}
+		if more := len(f.Reasons) - 1; more > 0 {
+			line += plural.Text(" (and %d more reasons)", more)
+		}
+		lines = append(lines, line)
+	}
+	for i, c := range r.Captures {
+		if i == recordingsShown && len(r.Captures) > recordingsShown+1 && !t.o.Verbose {
+			lines = append(lines, fmt.Sprintf("          (%d more recordings with -v)", len(r.Captures)-i))
+			break
+		}
+		files := ""
+		if c.Files > 1 {
+			files = " and " + plural.Count(c.Files-1, "more files")
+		}
+		lines = append(lines, fmt.Sprintf("packets:  %s%s (%s)", filepath.Join(t.o.Dir, c.File), files,
+			c.holds()))
+	}
+	if t.o.Dir == "" {
+		return append(lines, t.again(r)...)
+	}
+	lines = append(lines, "report:   "+filepath.Join(t.o.Dir, HTMLFile))
+	if !t.o.Verbose {
+		lines = append(lines, "tables:   "+ShellLine([]string{"railbed", "report", "-v", t.o.Dir}))
+	}
+	if len(r.Captures) > 0 && r.Verdict != verdict.Pass {
+		lines = append(lines, "why:      "+ShellLine([]string{"railbed", "why", t.o.Dir}))
+	}
+	return append(lines, t.again(r)...)
+}
+
+// again returns what to do after a run that did not pass.
+func (t *textWriter) again(r *Report) (lines []string) {
+	if r.Verdict == verdict.Overloaded {
+		lines = append(lines, "mend:     give the emulation more time with dilation:, or free processors of "+
+			"this host")
+	}
+	if len(r.Repeat) > 0 && r.Verdict != verdict.Pass {
+		lines = append(lines, "repeat:   "+ShellLine(r.Repeat))
+	}
+	return lines
+}

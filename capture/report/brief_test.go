@@ -1,0 +1,111 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/internal/verdict"
+)
+
+// passed returns the report of a run that passed, with a number of everything that the report lists.
+func passed(n int) *Report {
+	r := sample()
+	r.Verdict, r.Reason, r.Dilation = verdict.Pass, "", 1
+	r.Steps = slices.DeleteFunc(r.Steps, func(s Step) bool { return s.State == Failed })
+	c, w, recorded := r.Checks[0], r.Workloads[0], r.Captures[0]
+	c.Near = []string{"busbw: 21.3 Mbit/s, want >= 20 Mbit/s"}
+	r.Checks, r.Workloads, r.Captures = nil, nil, nil
+	for range n {
+		r.Checks, r.Workloads = append(r.Checks, c), append(r.Workloads, w)
+		r.Captures, r.Trainings = append(r.Captures, recorded), append(r.Trainings, trained())
+		r.Messages = append(r.Messages, Messages{Name: "disk", What: "block", PerSecond: 12345.678,
+			Times: Percentiles{Count: 7, P50: 0.002, P99: 0.00412345}})
+		r.Stacks = append(r.Stacks, Stack{Name: "mpi", Columns: []string{"# Size", "us"},
+			Rows: slices.Repeat([]StackRow{{Cells: []string{"8", "3.1"}}}, 24)})
+		r.Fidelity.Reasons = append(r.Fidelity.Reasons, strings.Repeat("the host was busy ", 12))
+		r.Containers = append(r.Containers, strings.Repeat("h0: out of memory ", 12))
+	}
+	return r
+}
+
+func printed(t *testing.T, r *Report, o TextOptions) string {
+	t.Helper()
+	var text strings.Builder
+	if err := r.WriteText(&text, o); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// TestPassFitsAScreen: the report of a run that passed fits 25 rows of a terminal of 100 columns. The verdict
+// is first, and results come before all else. A longer report says how much it leaves out. The verbose one
+// leaves nothing out.
+func TestPassFitsAScreen(t *testing.T) {
+	for _, n := range []int{0, 1, 2, 4, 8, 19} {
+		r := passed(n)
+		text := printed(t, r, TextOptions{Dir: "out"})
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if height(lines) > briefLines {
+			t.Errorf("%d of everything: %d lines, want at most %d\n%s", n, height(lines), briefLines, text)
+		}
+		if !strings.HasPrefix(lines[0], "PASS: ring: ") ||
+			n > 0 && !strings.HasPrefix(lines[2], "workload ") {
+			t.Errorf("%d of everything: want the verdict, then a table of workloads:\n%s", n, text)
+		}
+		near := "within 10 % of its bound: workload ar: busbw: 21.3 Mbit/s, want >= 20 Mbit/s"
+		if n > 5 && (!strings.Contains(text, " more with -v)") || !strings.Contains(text, near)) {
+			t.Errorf("%d of everything: no number near its bound, or nothing is left out:\n%s", n, text)
+		}
+		all := printed(t, r, TextOptions{Dir: "out", Verbose: true})
+		if strings.Contains(all, "with -v") || strings.Count(all, "out/run.pcapng") != n ||
+			strings.Count(all, "within 10 %") != n {
+			t.Errorf("%d of everything: the verbose report leaves something out:\n%s", n, all)
+		}
+	}
+}
+
+// TestQuantilesOfOperations: the table of collectives has the quantiles of the ranks' operations in its unit.
+func TestQuantilesOfOperations(t *testing.T) {
+	r := passed(1)
+	r.Distributions = []Distribution{NewDistribution("ar", "rd message", "run.pcapng", []float64{9, 9}),
+		NewDistribution("ar", OperationSpan, RanksSource, []float64{0.1, 0.2, 0.3})}
+	want := "ar all-reduce tcp 8 16MiB 20 203.5 200.0 300.0 1.154"
+	text := printed(t, r, TextOptions{})
+	for line := range strings.Lines(text) {
+		if strings.Join(strings.Fields(line), " ") == want {
+			return
+		}
+	}
+	t.Errorf("no line %q in\n%s", want, text)
+}
+
+// TestUnits: a table has the largest unit in which its median is at least 1, and four digits.
+func TestUnits(t *testing.T) {
+	for _, c := range []struct {
+		of     quantity
+		values []float64
+		want   string
+	}{
+		{durations, []float64{0.000009, 0.0632, 3.47}, "ms 0.009000 63.20 3470"},
+		{durations, []float64{0, 0.00002}, "us 0 20.00"},
+		{durations, nil, "ns"},
+		{durations, []float64{0, 1e-12}, "ns 0 0.001000"},
+		{rates, []float64{100e6, 75.07e6, 12345}, "Mbit/s 100.0 75.07 0.01235"},
+		{rates, []float64{40e9, 39.99996e9}, "Gbit/s 40.00 40.00"},
+		{quantity{{"B", 1}}, []float64{1234567.8, 9.9996}, "B 1234568 10.00"},
+	} {
+		u := c.of.of(c.values...)
+		got := u.name
+		for _, v := range c.values {
+			got += " " + u.text(v)
+		}
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.values, got, c.want)
+		}
+	}
+	if got := fmt.Sprint(digits(-0.5), digits(1e-300*1e-300)); got != "-0.50000" {
+		t.Errorf("got %s", got)
+	}
+}
