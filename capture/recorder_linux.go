@@ -204,6 +204,7 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 	now, _ := s.clock.look()
 	s.start = now.real
 	s.order.restart(s.start)
+	s.soft.begin(s.start)
 	note := pcapng.SectionNote{Dilation: options.Dilation, Epoch: options.Epoch, Plan: options.Plan,
 		Testbed: options.Testbed}
 	if note.Epoch.IsZero() {

@@ -13,10 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"railbed/capture/bundle"
 	"railbed/capture/display"
 	"railbed/capture/follow"
-	"railbed/capture/keep"
 	"railbed/capture/pcapng"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
@@ -31,6 +29,8 @@ type decodeFlags struct {
 	// testbed is the name of a running testbed.
 	testbed string
 	time    string
+	// capture is the only recording to read, of a run with several.
+	capture string
 }
 
 // Words of --time.
@@ -48,7 +48,9 @@ func newDecodeCommand(a *app) *cobra.Command {
 		Long: `Decode reads a pcapng or pcap file and prints a line for each packet: its number, the
 seconds since the first packet, the tap, addresses and ports, protocol, length, type
 and numbers of the innermost header, and what a switch recorded. FILE may be - for
-standard input, the results directory of a run, or a bundle of a run. A name without a
+standard input, the results directory of a run, or a bundle of a run. Several recordings
+of a run are printed as one, in the order of time, and a packet that two of them recorded
+at the same tap is printed once. A name without a
 file is a tap of a running testbed, as in railbed capture: its packets are printed as
 they arrive, until Ctrl-C.
 
@@ -78,6 +80,7 @@ are separated by commas.`,
 	cmd.Flags().StringVar(&flags.time, "time", relative,
 		"`TIME` to print: relative to the first packet, absolute, or message for the start of the message")
 	completeFlag(cmd, "time", oneOf(relative, absolute, ofMessage))
+	captureFlag(cmd, &flags.capture)
 	testbedFlag(cmd, &flags.testbed)
 	completeFields(cmd, "field", "filter")
 	return cmd
@@ -111,16 +114,12 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 		}
 		fields = append(fields, field)
 	}
-	in, contexts, err := a.decodeInput(ctx, name, flags.testbed, usesContext(filter, flags.fields) ||
+	source, contexts, closeSource, err := a.decodeInput(ctx, name, flags, usesContext(filter, flags.fields) ||
 		flags.time == ofMessage)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	defer in.Close()
-	source, err := pcapng.NewReader(in)
-	if err != nil {
-		return &exitError{Code: verdict.ExitUsage, Err: err}
-	}
+	defer closeSource()
 	packets := display.NewDecoder(source)
 	packets.Context = contexts
 	for printed := 0; flags.count == 0 || printed < flags.count; {
@@ -152,49 +151,54 @@ func usesContext(filter *display.Filter, fields []string) bool {
 
 // decodeInput opens what is decoded. With asked it first reads the run once to put its packets together to
 // messages.
-func (a *app) decodeInput(ctx context.Context, name, testbedName string, asked bool) (in io.ReadCloser,
-	contexts func(number int) display.Context, err error) {
-	if name == "-" {
-		if asked {
-			return nil, nil, errors.New(
-				"run.message, run.rank and --time message need a file: standard input can be read only once")
-		}
-		return io.NopCloser(a.stdin), nil, nil
+func (a *app) decodeInput(ctx context.Context, name string, flags decodeFlags, asked bool) (
+	source pcapng.Source, contexts func(number int) display.Context, closeSource func() error, err error) {
+	live := false
+	if _, err := os.Stat(name); name != "-" {
+		live = errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "/")
 	}
-	if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "/") {
-		if asked {
-			return nil, nil, errors.New(
-				"run.message, run.rank and --time message need the recording of a run that has ended")
+	stream := io.NopCloser(a.stdin)
+	switch {
+	case live && asked:
+		return nil, nil, nil, errors.New(
+			"run.message, run.rank and --time message need the recording of a run that has ended")
+	case name == "-" && asked:
+		return nil, nil, nil, errors.New(
+			"run.message, run.rank and --time message need a file: standard input can be read only once")
+	case (live || name == "-") && flags.capture != "":
+		return nil, nil, nil, errors.New("--capture: want a run that has ended")
+	case live:
+		if stream, err = liveTaps(ctx, flags.testbed, name); err != nil {
+			return nil, nil, nil, err
 		}
-		in, err := liveTaps(ctx, testbedName, name)
-		return in, nil, err
+		fallthrough
+	case name == "-":
+		if source, err = pcapng.NewReader(stream); err != nil {
+			return nil, nil, nil, errors.Join(err, stream.Close())
+		}
+		return source, nil, stream.Close, nil
 	}
-	run, err := bundle.Open(name)
+	run, err := openRun(name, flags.capture)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if asked {
 		r, err := follow.ReadRun(ctx, run)
 		if err != nil {
-			return nil, nil, errors.Join(fmt.Errorf("%s: %w", name, err), run.Close())
+			return nil, nil, nil, errors.Join(fmt.Errorf("%s: %w", name, err), run.Close())
 		}
 		contexts = r.Context
 	}
-	file, err := run.Capture()
+	recordings, err := run.Recordings(run.Captures())
 	if err != nil {
-		return nil, nil, errors.Join(err, run.Close())
+		return nil, nil, nil, errors.Join(err, run.Close())
 	}
-	return runRecording{file, run}, contexts, nil
+	closeSource = func() error { return errors.Join(recordings.Close(), run.Close()) }
+	if source, err = recordings.Packets(); err != nil {
+		return nil, nil, nil, errors.Join(err, closeSource())
+	}
+	return source, contexts, closeSource, nil
 }
-
-// runRecording is the recording of a run that nothing else reads.
-type runRecording struct {
-	*keep.Parts
-	run *bundle.Run
-}
-
-// Close closes the recording and the run.
-func (r runRecording) Close() error { return errors.Join(r.Parts.Close(), r.run.Close()) }
 
 // liveTaps records a tap, or the taps of a glob, of a running testbed.
 func liveTaps(ctx context.Context, testbedName, tap string) (io.ReadCloser, error) {

@@ -3,14 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"railbed/capture/display"
 	"railbed/fabric/softswitch"
-	"railbed/internal/units"
 	"railbed/plan/spec"
 	"railbed/testbed"
 )
@@ -18,13 +17,14 @@ import (
 func newFaultCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fault",
-		Short: "Harm chosen packets of a running testbed, and see what was hit",
+		Short: "Harm packets or nodes of a running testbed, and see what was hit",
 		Long: `Harm chosen packets of a running testbed where they leave a port: drop, delay, reorder,
 duplicate, corrupt, rewrite, truncate, trim, mark, mirror or misroute them, limit their
-rate, or answer them with pauses. Or partition the nodes, or reboot a switch. At kernel
-links, bridges and routers it needs root, and can only drop, duplicate, corrupt, truncate,
-mark and partition. In files, the step fault: does the same, and can also crash or hang
-nodes. fault plan needs no testbed: it finds the places of faults in a file.`,
+rate, or answer them with pauses. At kernel links, bridges and routers it needs root, and
+can only drop, duplicate, corrupt, truncate, mark and partition. Or partition the nodes,
+reboot a switch, or harm nodes and their programs: crash, hang or slow them, fill their
+disks, or change their clocks. In files, the step fault: does the same. fault plan needs
+no testbed: it finds the places of faults in a file.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -50,11 +50,35 @@ var faultFlags = []struct{ key, usage string }{
 	{spec.FaultPauses, "let the receiver pause the port, by `SETTINGS` such as 'priorities: [3]'"},
 }
 
+// nodeFaultFlags are the flags of faults of nodes and switches, with their values in files. A flag without a
+// form of its own is true or false.
+var nodeFaultFlags = []struct {
+	key, usage string
+	form       func(value string) string
+}{
+	{spec.FaultPartitions, "lose packets between the sets of nodes in `SETTINGS`, such as '[[h0, h1], [h2]]'",
+		asWritten},
+	{spec.FaultReboots, "take switches down for --for, and empty their tables", nil},
+	{spec.FaultCrashes, "take the links of nodes down, and kill their programs", nil},
+	{spec.FaultHangs, "stop the programs of nodes", nil},
+	{spec.FaultSlows, "let the programs of a node share a `NUMBER` of cores, such as 0.1",
+		func(value string) string { return "{cpu: " + value + "}" }},
+	{spec.FaultSqueezes, "let the programs of a node have at most `BYTES` of memory, such as 64MiB",
+		asWritten},
+	{spec.FaultClocks, "change the clocks of virtual machines by `SETTINGS`, such as 'jump: -10s'", settings},
+	{spec.FaultFills, "leave no room in /tmp of nodes: `full`", asWritten},
+	{spec.FaultLosesPairs, "break the queue pairs of ranks over roce: `lost`", asWritten},
+	{"program", "with --crash or --hang, `NAME` or glob of the only programs", strconv.Quote},
+	{"rank", "with --crash or --hang, `RANK` of the only processes", asWritten},
+	{"for", "`TIME` after which the fault ends, such as 2s (default: it ends with fault clear)", asWritten},
+	{"name", "`NAME` of the fault in lists and in captures (default fault-1, fault-2, ...)", strconv.Quote},
+	{"match", "display `FILTER` for the packets (default all)", strconv.Quote},
+}
+
+func asWritten(value string) string { return value }
+
 func newFaultAddCommand(a *app) *cobra.Command {
-	var name, fault, match, partition string
-	var lasts time.Duration
-	var reboot bool
-	actions := map[string]*string{}
+	var name string
 	cmd := &cobra.Command{
 		Use:   "add [WHERE]",
 		Short: "Begin a fault",
@@ -65,51 +89,43 @@ Exactly one flag gives the action. Its value selects packets among the packets t
 which each port counts from 1: all, nth: [5, 6], every: 10, share: 10% of the packets, or
 flows: 10% of the flows with all their packets. Braces hold several settings, as in files.
 --partition takes no WHERE: IP packets between nodes of different sets are lost. --reboot
-takes a switch as WHERE, and needs --for.`,
+takes a switch as WHERE, and needs --for.
+
+--crash, --hang, --slow, --memory, --clock, --disk and --queue-pairs take a node or a glob
+of nodes as WHERE. --crash and --hang with --program or --rank hit only these programs,
+and the links stay up. fault clear takes links up, continues programs, and restores
+processor time, memory, disk and clock. Programs that were killed stay dead, and queue
+pairs stay lost.`,
 		Example: `  railbed fault add leaf1--spine2 a-to-b --match 'tcp.len > 0' --drop 'nth: [5, 6]'
   railbed fault add h2 --drop all --for 200ms
   railbed fault add 'spine*' --name late --delay '{by: 5ms, share: 1%}'
   railbed fault add h1 --match tcp --rewrite '{field: tcp.window_size_value, to: 0}'
   railbed fault add spine1 --reboot --for 300ms
-  railbed fault add --partition '[[h0, h1], ["h[2-7]"]]' --for 2s`,
+  railbed fault add --partition '[[h0, h1], ["h[2-7]"]]' --for 2s
+  railbed fault add h2 --crash
+  railbed fault add h2 --hang --program 'redis-*' --for 500ms
+  railbed fault add --hang --rank 3
+  railbed fault add h2 --slow 0.1`,
 		Args:              rangeArgs(0, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, faultPlaces), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			words := whereWords(args)
-			for _, key := range spec.FaultActions {
-				if actions[key] != nil && cmd.Flags().Changed(key) {
-					words = append(words, key+": "+settings(*actions[key]))
-				}
-			}
-			for key, value := range map[string]string{"name": fault, "match": match} {
-				if value != "" {
-					words = append(words, fmt.Sprintf("%s: %q", key, value))
-				}
-			}
-			if reboot {
-				words = append(words, "reboot: true")
-			}
-			if partition != "" {
-				words = append(words, "partition: "+partition)
-			}
-			if lasts != 0 {
-				words = append(words, "for: "+units.Duration(lasts).String())
-			}
-			return a.addFault(cmd.Context(), name, "{"+strings.Join(words, ", ")+"}")
+			return a.addFault(cmd.Context(), name, "{"+strings.Join(faultWords(cmd, args), ", ")+"}")
 		},
 	}
 	flags := cmd.Flags()
 	for _, action := range faultFlags {
-		actions[action.key] = flags.String(action.key, "", action.usage)
+		flags.String(action.key, "", action.usage)
 	}
-	flags.BoolVar(&reboot, spec.FaultReboots, false, "take switches down for --for, and empty their tables")
-	flags.StringVar(&fault, "name", "",
-		"`NAME` of the fault in lists and in captures (default fault-1, fault-2, ...)")
-	flags.StringVar(&match, "match", "", "display `FILTER` for the packets (default all)")
-	flags.StringVar(&partition, "partition", "",
-		"lose packets between the sets of nodes in `SETTINGS`, such as '[[h0, h1], [h2]]'")
-	flags.DurationVar(&lasts, "for", 0,
-		"`TIME` after which the fault ends (default: it ends with fault clear)")
+	for _, flag := range nodeFaultFlags {
+		if flag.form == nil {
+			flags.Bool(flag.key, false, flag.usage)
+		} else {
+			flags.String(flag.key, "", flag.usage)
+		}
+	}
+	completeFlag(cmd, spec.FaultFills, oneOf("full"))
+	completeFlag(cmd, spec.FaultLosesPairs, oneOf("lost"))
+	completeFlag(cmd, spec.FaultClocks, oneOf("jump: ", "drift: "))
 	for _, action := range []string{spec.FaultDrops, spec.FaultDuplicates, spec.FaultCorrupts,
 		spec.FaultMarks, spec.FaultTrims} {
 		completeFlag(cmd, action, oneOf("all", "nth: [", "every: ", "share: ", "flows: "))
@@ -117,6 +133,28 @@ takes a switch as WHERE, and needs --for.`,
 	completeFields(cmd, "match")
 	testbedFlag(cmd, &name)
 	return cmd
+}
+
+// faultWords returns the keys and values of a fault as in files.
+func faultWords(cmd *cobra.Command, args []string) []string {
+	words := whereWords(args)
+	given := func(key, value string) { words = append(words, key+": "+value) }
+	for _, action := range faultFlags {
+		if flag := cmd.Flag(action.key); flag.Changed {
+			given(action.key, settings(flag.Value.String()))
+		}
+	}
+	for _, one := range nodeFaultFlags {
+		flag := cmd.Flag(one.key)
+		switch {
+		case !flag.Changed:
+		case one.form == nil:
+			given(one.key, flag.Value.String())
+		default:
+			given(one.key, one.form(flag.Value.String()))
+		}
+	}
+	return words
 }
 
 // whereWords returns the place of the arguments as in files, or none.
@@ -268,7 +306,7 @@ func (a *app) showFaults(all []softswitch.FaultState) error {
 		}
 		return a.printJSON(all)
 	}
-	t := a.newTable("FAULT", "AT", "DOES", "MATCHED", "HIT", "STATE")
+	t := a.newTable("FAULT", "AT", "DOES", "MATCHED", "HIT", "STATE") // nodes match, and processes are hit
 	for _, f := range all {
 		state := "in force"
 		if f.Over {

@@ -22,6 +22,7 @@ import (
 type followFlags struct {
 	message, packet, rank, slowest int
 	qp, flow, workload, svg        string
+	capture                        string
 	asked                          func(flag string) bool
 }
 
@@ -54,7 +55,7 @@ byte at the receiver's. A message is a message of reliable datagrams; a SEND, a 
 answer to a READ of RoCEv2; the bytes of TCP up to a segment with PSH; or another UDP datagram.
 
 Without a selection it prints the sum of all messages and the slowest. RUN is a results
-directory, a bundle of one, or a capture.`,
+directory, a bundle of one, or a capture. Several recordings of a run are read as one.`,
 		Example: `  railbed follow out
   railbed follow out --workload ar --slowest 3
   railbed follow out --message 17 --svg message.svg
@@ -85,10 +86,11 @@ func selectFlags(cmd *cobra.Command, flags *followFlags) {
 	cmd.Flags().StringVar(&flags.flow, "flow", "",
 		"`SENDER,RECEIVER`: nodes, addresses, or addresses with ports")
 	cmd.Flags().StringVar(&flags.workload, "workload", "", "`NAME` of a workload")
+	captureFlag(cmd, &flags.capture)
 }
 
 func (a *app) follow(ctx context.Context, name string, flags followFlags) error {
-	r, run, err := a.recording(ctx, name)
+	r, run, err := a.recording(ctx, name, flags.capture)
 	if err != nil {
 		return err
 	}
@@ -138,10 +140,10 @@ func writeDiagram(r *follow.Recording, message int, name string) error {
 }
 
 // recording follows the packets of a run. The caller closes the run.
-func (a *app) recording(ctx context.Context, name string) (*follow.Recording, *bundle.Run, error) {
-	run, err := bundle.Open(name)
+func (a *app) recording(ctx context.Context, name, capture string) (*follow.Recording, *bundle.Run, error) {
+	run, err := openRun(name, capture)
 	if err != nil {
-		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: err}
+		return nil, nil, err
 	}
 	r, err := follow.ReadRun(ctx, run)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"railbed/capture/bundle"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/testbed"
@@ -38,6 +39,38 @@ func rangeArgs(low, high int) cobra.PositionalArgs {
 func testbedFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVarP(name, "testbed", "t", "", "`NAME` of the testbed; needed only when several are up")
 	completeFlag(cmd, "testbed", completeTestbeds)
+}
+
+// captureFlag adds --capture, which selects one of a run's recordings.
+func captureFlag(cmd *cobra.Command, capture *string) {
+	cmd.Flags().StringVar(capture, "capture", "",
+		"`FILE` of the only recording to read of a run with several (default: all, as one)")
+	completeFlag(cmd, "capture", func(_ *cobra.Command, args []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		run, err := openRun(args[0], "")
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		defer run.Close()
+		return run.Captures(), cobra.ShellCompDirectiveNoFileComp
+	})
+}
+
+// openRun opens a run, with only one of its recordings unless capture is "".
+func openRun(name, capture string) (*bundle.Run, error) {
+	run, err := bundle.Open(name)
+	if err != nil {
+		return nil, &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	if capture != "" {
+		if err := run.Choose(capture); err != nil {
+			return nil, errors.Join(usage("--capture: %w", err), run.Close())
+		}
+	}
+	return run, nil
 }
 
 // openTestbed opens the named testbed, or the only testbed that is up.

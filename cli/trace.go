@@ -25,9 +25,9 @@ import (
 
 // traceFlags are the flags of "railbed trace".
 type traceFlags struct {
-	file, filter string
-	message      int
-	from, to     time.Duration
+	file, filter, capture string
+	message               int
+	from, to              time.Duration
 }
 
 // traceReport is the JSON document of "railbed trace".
@@ -69,6 +69,7 @@ of the report. Arrows follow the path of each packet.`,
 	cmd.Flags().IntVar(&flags.message, "message", 0, "`NUMBER` of the only message to show")
 	cmd.Flags().DurationVar(&flags.from, "from", 0, "`TIME` of the first packets, from the first record")
 	cmd.Flags().DurationVar(&flags.to, "to", 0, "`TIME` before which the last packets start; 0 is the end")
+	captureFlag(cmd, &flags.capture)
 	completeFlag(cmd, "file", completeAnyFile)
 	completeFields(cmd, "filter")
 	return cmd
@@ -79,7 +80,7 @@ func (a *app) traceRun(ctx context.Context, name string, flags traceFlags) error
 	if err != nil {
 		return usage("filter: %w", err)
 	}
-	r, run, err := a.recording(ctx, name)
+	r, run, err := a.recording(ctx, name, flags.capture)
 	if err != nil {
 		return err
 	}
@@ -130,12 +131,12 @@ func (a *app) writeTrace(r *follow.Recording, name string, o trace.Options) erro
 
 // matching returns the packets of which some record matches a filter.
 func matching(run *bundle.Run, r *follow.Recording, filter *display.Filter) (map[int]bool, error) {
-	file, err := run.Capture()
+	recordings, err := run.Recordings(run.Captures())
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	source, err := pcapng.NewReader(file)
+	defer recordings.Close()
+	source, err := recordings.Packets()
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ the message that it delayed most, and the commands that show it.`,
 }
 
 func (a *app) why(ctx context.Context, name string, flags followFlags) error {
-	r, run, err := a.recording(ctx, name)
+	r, run, err := a.recording(ctx, name, flags.capture)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,11 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 	if a.output == "json" {
 		return a.printJSON(told)
 	}
-	a.printWhy(name, told)
+	again := []string{name}
+	if flags.capture != "" {
+		again = append(again, "--capture", flags.capture)
+	}
+	a.printWhy(report.ShellLine(again), told)
 	return nil
 }
 
@@ -102,7 +106,8 @@ func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 	return told
 }
 
-func (a *app) printWhy(name string, told *whyReport) {
+// printWhy prints an answer. run are the words of the run in command lines.
+func (a *app) printWhy(run string, told *whyReport) {
 	if len(told.Reasons) > 0 {
 		a.show("The emulation was %s, so times may be the host's and not the fabric's:", told.Fidelity)
 		for _, reason := range told.Reasons {
@@ -138,14 +143,14 @@ func (a *app) printWhy(name string, told *whyReport) {
 		a.show("no such message was recorded")
 	}
 	for i := range told.Answers {
-		a.printAnswer(name, &told.Answers[i])
+		a.printAnswer(run, &told.Answers[i])
 	}
 	for i := range told.Operations {
 		a.printOperation(&told.Operations[i])
 	}
 }
 
-func (a *app) printAnswer(name string, answer *follow.Answer) {
+func (a *app) printAnswer(run string, answer *follow.Answer) {
 	of := answer.Protocol
 	if answer.Workload != "" {
 		of = answer.Workload + ", " + of
@@ -178,7 +183,7 @@ func (a *app) printAnswer(name string, answer *follow.Answer) {
 		if c.Most > 0 {
 			a.show("     delayed most: message %d, by %s", c.Worst, report.Took(c.Most))
 		}
-		a.show("     railbed follow %s --message %d", report.ShellLine([]string{name}), c.Worst)
+		a.show("     railbed follow %s --message %d", run, c.Worst)
 		if c.File != "" {
 			a.show("     Wireshark: %s, frame.number == %d", c.File, c.Frame)
 			continue

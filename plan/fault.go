@@ -305,9 +305,13 @@ func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
 	return problems
 }
 
-// CheckFault reports a fault whose names are not in the plan.
+// CheckFault reports a fault whose names are not in the plan, or that its nodes cannot have.
 func (p *Plan) CheckFault(f *spec.Fault) error {
-	if problems := p.faultProblems(f); len(problems) > 0 {
+	problems := p.faultProblems(f)
+	if f.OfNodes() {
+		problems = append(append(problems, p.noNode(f)...), p.nodeProblems(f)...)
+	}
+	if len(problems) > 0 {
 		return fmt.Errorf("%s: %s; %s", problems[0].key, problems[0].what, problems[0].want)
 	}
 	return nil

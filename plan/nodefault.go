@@ -1,28 +1,63 @@
 package plan
 
-import "railbed/plan/spec"
+import (
+	"fmt"
+
+	"railbed/plan/spec"
+)
 
 // checkNodeFault reports the nodes that cannot have a fault of nodes. It notes the nodes whose processor time
 // or memory the fault limits.
 func (c *compiler) checkNodeFault(path string, f *spec.Fault) {
 	for i := range c.plan.Nodes {
-		n := &c.plan.Nodes[i]
-		if !c.plan.FaultNode(f, n.Name) {
+		if n := &c.plan.Nodes[i]; c.plan.FaultNode(f, n.Name) {
+			n.Slowed = n.Slowed || f.Slow != nil
+			n.Squeezed = n.Squeezed || f.Memory != nil
+		}
+	}
+	for _, p := range c.plan.nodeProblems(f) {
+		c.wrong(path+"."+p.key, p.want, "%s", p.what)
+	}
+}
+
+// nodeProblems returns why nodes of the plan cannot have a fault of nodes.
+func (p *Plan) nodeProblems(f *spec.Fault) (problems []faultProblem) {
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		if !p.FaultNode(f, n.Name) {
 			continue
 		}
-		n.Slowed = n.Slowed || f.Slow != nil
-		n.Squeezed = n.Squeezed || f.Memory != nil
 		if reason := refusal(f, n); reason != "" {
 			want := "want nodes of another runtime"
 			if f.Clock != nil {
 				want = "want nodes with runtime: vm"
 			}
-			c.wrong(path+".where", want, "%s %s", n.Name, reason)
+			problems = append(problems, faultProblem{"where", n.Name + " " + reason, want})
 		}
 		if f.Memory != nil && n.Memory > 0 && *f.Memory >= n.Memory {
-			c.wrong(path+".memory", "want less", "%s never has more than %s", n.Name, n.Memory)
+			problems = append(problems, faultProblem{"memory",
+				fmt.Sprintf("%s never has more than %s", n.Name, n.Memory), "want less"})
 		}
 	}
+	return problems
+}
+
+// noNode returns the problem of a fault of nodes that no node has, or nothing.
+func (p *Plan) noNode(f *spec.Fault) []faultProblem {
+	for i := range p.Nodes {
+		if p.FaultNode(f, p.Nodes[i].Name) {
+			return nil
+		}
+	}
+	what := fmt.Sprintf("no node is at %q", f.Where)
+	if f.Rank != nil {
+		what = fmt.Sprintf("there is no rank %d", *f.Rank)
+		if f.Where != "" {
+			what += fmt.Sprintf(" at %q", f.Where)
+		}
+		return []faultProblem{{"rank", what, fmt.Sprintf("the testbed has %d ranks", len(p.Ranks))}}
+	}
+	return []faultProblem{{"where", what, "want the name of a node, or a glob, such as " + p.Nodes[0].Name}}
 }
 
 // refusal returns why a node cannot have a fault, or "".

@@ -24,14 +24,15 @@ func (t *Testbed) ClearFaults(ctx context.Context, names ...string) ([]softswitc
 	return answer.Cleared, err
 }
 
-// Faults returns the faults in force, and those whose time has ended.
+// Faults returns the faults in force, and those whose time has ended: first those of packets, then those of
+// nodes.
 func (t *Testbed) Faults(ctx context.Context) ([]softswitch.FaultState, error) {
 	state, err := t.Inspect(ctx)
 	switch {
 	case err != nil:
 		return nil, err
 	case state.Soft != nil:
-		return state.Soft.Faults, nil
+		return append(state.Soft.Faults, state.NodeFaults...), nil
 	}
-	return state.Faults, nil
+	return append(state.Faults, state.NodeFaults...), nil
 }

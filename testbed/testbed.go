@@ -41,6 +41,7 @@ import (
 	"railbed/nodes/vm"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testbed/nodefault"
 	"railbed/testbed/supervisor"
 )
 
@@ -70,9 +71,8 @@ var ErrNoAnswer = errors.New("no answer from the testbed's supervisor")
 func Init(parts ...reexec.Parts) {
 	rundir.UseContainers(docker.Sweep)
 	all := reexec.Parts{supervisor.Part: supervisor.Main, netns.Part: netns.Main, docker.Part: docker.Main,
-		vm.Part: vm.Main, vm.GuestPart: vm.GuestMain, signalPart: signalMain,
-		clockPart: clockMain, diskPart: diskMain, pairsPart: pairsMain}
-	for _, more := range append(parts, capture.Parts(), live.Parts()) {
+		vm.Part: vm.Main, vm.GuestPart: vm.GuestMain}
+	for _, more := range append(parts, capture.Parts(), live.Parts(), nodefault.Parts()) {
 		for name, run := range more {
 			all[name] = run
 		}

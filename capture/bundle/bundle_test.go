@@ -61,12 +61,12 @@ func TestBundleReadsAsItsDirectory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file, err := run.Capture()
+		file, err := run.OpenCapture(run.Captures()[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(file)
-		if err != nil || string(text) != "two" || run.CaptureFile() != "second.pcapng" ||
+		if err != nil || string(text) != "two" || run.Captures()[0] != "second.pcapng" ||
 			len(run.Workloads) != 1 ||
 			run.Workloads[0].Name != "ar" || run.Plan != nil || run.Report == nil {
 			t.Errorf("%s: %+v with %q, %v", name, run, text, err)
@@ -89,12 +89,12 @@ func TestCaptureAlone(t *testing.T) {
 	if keys, err := run.Keys(); keys != nil || err != nil {
 		t.Errorf("keys %v, %v", keys, err)
 	}
-	file, err := run.Capture()
+	file, err := run.OpenCapture(run.Captures()[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(file); err != nil || string(text) != "packets" ||
-		run.CaptureFile() != "x.pcap" {
+		run.Captures()[0] != "x.pcap" {
 		t.Errorf("%q, %v, %+v", text, err, run)
 	}
 }
@@ -122,7 +122,7 @@ func TestBadRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := run.Capture(); !errors.Is(err, bundle.ErrNoCapture) {
+		if _, err := run.Recordings(run.Captures()); !errors.Is(err, bundle.ErrNoCapture) {
 			t.Errorf("%s: %v", name, err)
 		}
 		run.Close()

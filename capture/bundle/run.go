@@ -171,8 +171,14 @@ func byPart(a, b string) int {
 var ErrNoCapture = errors.New(
 	"the run has no recording; want a step such as capture: {at: [all], file: run.pcapng}")
 
-// Capture opens the run's recording, or the first of several recordings, as OpenCapture does.
-func (r *Run) Capture() (*keep.Parts, error) { return r.OpenCapture(r.CaptureFile()) }
+// Choose makes the run have one recording only.
+func (r *Run) Choose(capture string) error {
+	if !slices.Contains(r.captures, capture) {
+		return fmt.Errorf("%s has no recording %s; want %s", r.Name, capture, strings.Join(r.captures, ", "))
+	}
+	r.captures = []string{capture}
+	return nil
+}
 
 // OpenCapture opens a recording of Captures. If the recording is in several files, reading begins with the
 // first that exists. Each call opens the recording again.
@@ -196,14 +202,6 @@ func (r *Run) OpenCapture(name string) (*keep.Parts, error) {
 
 // Captures returns the names of the run's recordings within the run, in the order of its report.
 func (r *Run) Captures() []string { return r.captures }
-
-// CaptureFile returns the first of Captures, "" if there is none.
-func (r *Run) CaptureFile() string {
-	if len(r.captures) == 0 {
-		return ""
-	}
-	return r.captures[0]
-}
 
 // Keys reads the key logs of the run's workloads. It returns nil if there are none.
 func (r *Run) Keys() (*privacy.KeyLog, error) {

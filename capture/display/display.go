@@ -130,15 +130,15 @@ type Decoder struct {
 	// nil.
 	Context func(number int) Context
 
-	source *pcapng.Reader
+	source pcapng.Source
 	packet Packet
 	first  int64 // time of the first packet
 }
 
-// NewDecoder makes a decoder of the packets that a reader returns.
-func NewDecoder(source *pcapng.Reader) *Decoder { return &Decoder{source: source} }
+// NewDecoder makes a decoder of the packets of a source.
+func NewDecoder(source pcapng.Source) *Decoder { return &Decoder{source: source} }
 
-// Next reads a packet, which is valid until the following Next. Its errors are the reader's.
+// Next reads a packet, which is valid until the following Next. Its errors are the source's.
 func (d *Decoder) Next() (*Packet, error) {
 	raw, err := d.source.Next()
 	if err != nil {

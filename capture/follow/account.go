@@ -260,7 +260,6 @@ func (r *Recording) place(m *Message) {
 	m.Critical, m.Start = -1, r.Sent(int(m.Packets[0]))
 	order := make([]int32, 0, len(m.Packets))
 	sent := map[int64]bool{}
-	sees := r.Sees(m.Flow)
 	for _, p := range m.Packets {
 		q := &r.Packets[p]
 		m.Start = min(m.Start, r.Sent(int(p)))
@@ -270,7 +269,7 @@ func (r *Recording) place(m *Message) {
 		}
 		sent[q.bytes.from] = true
 		if q.Arrived == 0 {
-			if sees {
+			if r.Sees(m.Flow, r.Sent(int(p))) {
 				m.Lost++
 			}
 			continue

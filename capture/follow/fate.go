@@ -95,9 +95,12 @@ func (w *why) gap(last *Sight) bool {
 	}
 	if last.Out {
 		far := w.r.lanes[last.Tap].far
-		return far >= 0 && w.r.Taps[far].Lost > 0
+		return far >= 0 && w.r.Taps[far].lacks(last.Time)
 	}
 	return slices.ContainsFunc(w.r.Taps, func(t Tap) bool {
-		return t.Node == w.r.Taps[last.Tap].Node && t.Lost > 0
+		return t.Node == w.r.Taps[last.Tap].Node && t.lacks(last.Time)
 	})
 }
+
+// lacks reports whether the recording may lack a packet that came to the tap at a time.
+func (t *Tap) lacks(at int64) bool { return t.Lost > 0 || !t.recorded(at) }

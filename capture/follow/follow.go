@@ -205,10 +205,12 @@ type Tap struct {
 	// Lost is how many packets the capture lost there.
 	Lost uint64
 
-	whole bool // no filter left packets out, and none were lost
+	whole    bool // no filter left packets out, and none were lost
+	recorded func(at int64) bool
 }
 
-// Recording holds the packets and messages of a capture. It takes some 80 bytes for each record.
+// Recording holds the packets and messages of a capture, or of several captures of a run. It takes some 80
+// bytes for each record.
 type Recording struct {
 	Taps     []Tap
 	Flows    []Flow
@@ -224,8 +226,11 @@ type Recording struct {
 	Truncated bool
 	Missing   []string
 
-	parts []pcapng.Part
-	files []string // names of the files, in the order of parts
+	// parts are the files of each recording, and files their names. Origins are the places of records in the
+	// recordings, if there are several.
+	parts   [][]pcapng.Part
+	files   [][]string
+	origins []pcapng.Origin
 
 	sights  []Sight
 	records []int32 // by record number less 1, the index of the packet
@@ -234,7 +239,8 @@ type Recording struct {
 	cpus    map[string]float64 // of nodes with a share of the host's
 	planned bool
 	soft    map[string]bool // soft switches.
-	tapped  map[string]bool // nodes whose NICs have taps, and switches with own addresses.
+	// tapped are the taps of nodes' NICs, and of switches with own addresses.
+	tapped  map[string][]int
 	ends    map[string]bool // switches with own addresses.
 	rounds  [][]int         // the messages that contribute to the same sum, from index 1 on.
 	slowed  map[string]*slowdown

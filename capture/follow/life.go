@@ -105,7 +105,7 @@ func (r *Recording) MessageLife(message int, packets bool) MessageLife {
 	if f.ToRank >= 0 && f.Workload != "" {
 		l.ToRank = &f.ToRank
 	}
-	l.Unseen = !r.Sees(m.Flow)
+	l.Unseen = !r.Sees(m.Flow, m.Start)
 	if m.Acknowledged > 0 {
 		l.Acknowledged = r.Own(m.Acknowledged - m.Start)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"railbed/capture/bundle"
+	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/wire"
@@ -44,7 +45,7 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 func NewFollower(o Options) *Follower {
 	f := &Follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
-			tapped: map[string]bool{}, ends: map[string]bool{}, soft: map[string]bool{},
+			tapped: map[string][]int{}, ends: map[string]bool{}, soft: map[string]bool{},
 			slowed: map[string]*slowdown{}, kernels: map[string]report.NodeKernel{}},
 		windows: map[connection]*window{},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
@@ -97,26 +98,35 @@ func (f *Follower) ownSwitches(p *plan.Plan) {
 	}
 }
 
-// ReadRun follows the packets of a run's recording, or of the first of several.
+// ReadRun follows the packets of a run's recordings.
 func ReadRun(ctx context.Context, run *bundle.Run) (*Recording, error) {
-	return ReadCapture(ctx, run, run.CaptureFile())
+	return readRun(ctx, run, run.Captures())
 }
 
 // ReadCapture follows the packets of one of a run's recordings.
 func ReadCapture(ctx context.Context, run *bundle.Run, name string) (*Recording, error) {
+	return readRun(ctx, run, []string{name})
+}
+
+func readRun(ctx context.Context, run *bundle.Run, names []string) (*Recording, error) {
 	keys, err := run.Keys()
 	if err != nil {
 		return nil, err
 	}
-	file, err := run.OpenCapture(name)
+	recordings, err := run.Recordings(names)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	r, err := Read(ctx, file, Options{Options: evidence.Options{Plan: run.Plan, Keys: keys},
-		Workloads: run.Workloads})
+	defer recordings.Close()
+	o := Options{Options: evidence.Options{Plan: run.Plan, Keys: keys}, Workloads: run.Workloads}
+	var r *Recording
+	if len(recordings.Parts) == 1 {
+		r, err = Read(ctx, recordings.Parts[0], o)
+	} else {
+		r, err = readMerged(ctx, recordings, o)
+	}
 	if err == nil {
-		r.files = file.Names()
+		r.files = recordings.Files()
 	}
 	if err == nil && run.Report != nil && run.Report.Fidelity != nil {
 		for _, n := range run.Report.Fidelity.Nodes {
@@ -124,6 +134,19 @@ func ReadCapture(ctx context.Context, run *bundle.Run, name string) (*Recording,
 		}
 	}
 	return r, err
+}
+
+func readMerged(ctx context.Context, recordings *bundle.Recordings, o Options) (*Recording, error) {
+	m, err := recordings.Merged()
+	if err != nil {
+		return nil, err
+	}
+	f := NewFollower(o)
+	_, summary, err := evidence.RunMerged(ctx, m, o.Options, f)
+	if err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
+	}
+	return f.Recording(summary)
 }
 
 // Follower collects what a Recording needs. It is a check, so that one pass over a capture can serve it and
@@ -181,7 +204,7 @@ func (f *Follower) Packet(p *evidence.Packet) {
 				r.Packets[packet].Trimmed = true
 			}
 		}
-		f.recorded(p.Number, packet, known)
+		f.recorded(p, packet, known)
 		return
 	}
 	at := int32(len(r.sights))
@@ -198,31 +221,49 @@ func (f *Follower) Packet(p *evidence.Packet) {
 			last: at, identity: p.Identity()})
 		f.newPacket(p, packet)
 	}
-	f.recorded(p.Number, packet, true)
+	f.recorded(p, packet, true)
 	f.see(p, packet, at)
 }
 
 // reasonOf returns a record's reason, with the name of the fault.
 func reasonOf(p *evidence.Packet) string { return strings.TrimSpace(p.Reason + " " + p.Fault) }
 
-// inFile returns the file of a record and the record's number in it. The name is "" if the recording is a
+// inFile returns the file of a record and the record's number in it. The name is "" if all records are of a
 // single file.
 func (r *Recording) inFile(record int) (file string, number int) {
-	if len(r.parts) < 2 || len(r.files) < len(r.parts) || record < 1 {
+	if record < 1 || len(r.files) == 0 {
 		return "", 0
 	}
-	i := sort.Search(len(r.parts), func(i int) bool { return r.parts[i].Before >= record }) - 1
-	return r.files[i], record - r.parts[i].Before
+	of := pcapng.Origin{Number: record}
+	if len(r.files) > 1 {
+		of = r.origins[record-1]
+	}
+	files, parts := r.files[of.Recording], r.parts[of.Recording]
+	switch {
+	case len(parts) > 1 && len(files) >= len(parts):
+		i := sort.Search(len(parts), func(i int) bool { return parts[i].Before >= of.Number }) - 1
+		return files[i], of.Number - parts[i].Before
+	case len(r.files) > 1:
+		return files[0], of.Number
+	}
+	return "", 0
 }
 
 // recorded remembers of which packet a record is.
-func (f *Follower) recorded(number int, packet int32, known bool) {
-	for len(f.r.records) < number {
+func (f *Follower) recorded(p *evidence.Packet, packet int32, known bool) {
+	for len(f.r.records) < p.Number {
 		f.r.records = append(f.r.records, -1)
 	}
 	if known {
-		f.r.records[number-1] = packet
+		f.r.records[p.Number-1] = packet
 	}
+	if p.Origin.Number == 0 {
+		return
+	}
+	for len(f.r.origins) < p.Number {
+		f.r.origins = append(f.r.origins, pcapng.Origin{})
+	}
+	f.r.origins[p.Number-1] = p.Origin
 }
 
 // see takes what a record says about a packet.
@@ -260,20 +301,24 @@ func (r *Recording) arrives(q *Packet, s *Sight) bool {
 	return to == tap.Node || to == "" && tap.NIC
 }
 
-// Sees reports whether the recording has a tap at which the packets of a flow arrive. Without one it is not
-// known which packets got lost, and when messages arrived. With a plan that does not have the destination,
-// the place of the arrival is not known.
-func (r *Recording) Sees(flow int) bool {
+// Sees reports whether the recording has, at a time, a tap at which the packets of a flow arrive. Without one
+// it is not known which packets got lost, and when messages arrived. With a plan that does not have the
+// destination, the place of the arrival is not known.
+func (r *Recording) Sees(flow int, at int64) bool {
 	to := r.Flows[flow].To
-	return r.tapped[to] || to == "" && !r.planned && len(r.tapped) > 0
+	if to == "" {
+		return !r.planned && len(r.tapped) > 0
+	}
+	return slices.ContainsFunc(r.tapped[to], func(tap int) bool { return r.Taps[tap].recorded(at) })
 }
 
 // addTaps adds the taps that the capture has found.
 func (f *Follower) addTaps() {
 	for _, tap := range f.capture.Taps[len(f.r.Taps):] {
-		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link})
+		f.r.Taps = append(f.r.Taps, Tap{Node: tap.Node, Port: tap.Port, NIC: tap.NIC, Link: tap.Link,
+			recorded: tap.Recorded})
 		if tap.NIC || f.r.ends[tap.Node] {
-			f.r.tapped[tap.Node] = true
+			f.r.tapped[tap.Node] = append(f.r.tapped[tap.Node], len(f.r.Taps)-1)
 		}
 	}
 }

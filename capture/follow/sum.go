@@ -92,7 +92,7 @@ func (r *Recording) Sums(messages []int) (sums []Sum) {
 		s.Again += m.Again
 		s.Lost += m.Lost
 		if m.Placed == 0 {
-			if r.Sees(m.Flow) {
+			if r.Sees(m.Flow, m.Start) {
 				s.Unfinished++
 			}
 			continue

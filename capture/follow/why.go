@@ -119,7 +119,7 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 		a.Needless += r.needless(m)
 		if m.Placed > 0 {
 			sized[bits.Len64(uint64(m.Bytes))] = append(sized[bits.Len64(uint64(m.Bytes))], i)
-		} else if r.Sees(m.Flow) && w.asked(i) {
+		} else if r.Sees(m.Flow, m.Start) && w.asked(i) {
 			w.lost(i)
 		}
 	}

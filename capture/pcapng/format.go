@@ -147,7 +147,9 @@ const (
 type Packet struct {
 	// Number counts the packets that a Reader returns, from 1, as Wireshark's frame.number. A Writer does not
 	// use it.
-	Number    int
+	Number int
+	// Origin is set by a Merger only.
+	Origin    Origin
 	Interface int   // index in the order in which interfaces were added
 	Time      int64 // nanoseconds since 1970-01-01 UTC
 	Length    int   // bytes on the wire, at least len(Data)
@@ -174,6 +176,8 @@ type Statistics struct {
 	OSDropped uint64 // packets that the operating system lost
 	Delivered uint64 // packets written
 	Comments  []string
+	// Spans are the times of the recordings of the interface that a Merger has read, by their starts.
+	Spans []Span
 }
 
 func splitTime(ns int64) (high, low uint32) {

@@ -45,8 +45,8 @@ type earlierStatistics struct {
 	sum     Statistics
 }
 
-// Parts returns the files of a recording in several files, in the order in which they were read.
-func (r *Reader) Parts() []Part { return r.parts.read }
+// Parts implements Source, with the files of a single recording.
+func (r *Reader) Parts() [][]Part { return [][]Part{r.parts.read} }
 
 // Missing names the files of the recording that were not read. It is complete at the end of the input.
 func (r *Reader) Missing() []string { return r.parts.missing }

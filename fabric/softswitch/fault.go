@@ -205,11 +205,14 @@ func (s FaultState) Plus(earlier *FaultState) FaultState {
 	return s
 }
 
-// FaultPlaceState is the state of a fault at a port. Ports at which no packet matched are left out.
+// FaultPlaceState is the state of a fault at a port, or of a fault of nodes at a node. Ports at which no
+// packet matched are left out.
 type FaultPlaceState struct {
 	Port    string `json:"port"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
+	// Killed is the number of processes that a limit of a node's memory killed.
+	Killed uint64 `json:"killed,omitempty"`
 }
 
 // Faults returns the faults that were added and not cleared, in the order in which they began.
@@ -230,7 +233,7 @@ func (f *fault) state(now clock.Time) FaultState {
 		s.Matched += at.matched
 		s.Hit += at.hit
 		if at.matched > 0 {
-			s.Places = append(s.Places, FaultPlaceState{at.port.name, at.matched, at.hit})
+			s.Places = append(s.Places, FaultPlaceState{Port: at.port.name, Matched: at.matched, Hit: at.hit})
 		}
 	}
 	return s.Plus(&f.earlier)

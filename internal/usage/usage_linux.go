@@ -171,3 +171,38 @@ func namespaceOf(dir string) (inode uint64, known bool) {
 	inode, err = strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(link, "net:["), "]"), 10, 64)
 	return inode, err == nil
 }
+
+// Members returns the numbers of the processes in a network namespace, whose inode is given. Without inits it
+// leaves out those that are the first in a PID namespace of their own.
+func Members(namespace uint64, inits bool) (all []int, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		dir := filepath.Join("/proc", entry.Name())
+		if inode, known := namespaceOf(dir); !known || inode != namespace {
+			continue
+		}
+		if inits || !isInit(dir) {
+			all = append(all, pid)
+		}
+	}
+	return all, nil
+}
+
+// isInit reports whether a process is the first in its PID namespace. A process that has ended is not.
+func isInit(dir string) bool {
+	text, _ := os.ReadFile(filepath.Join(dir, "status"))
+	for line := range strings.Lines(string(text)) {
+		if numbers, is := strings.CutPrefix(line, "NSpid:"); is {
+			fields := strings.Fields(numbers)
+			return len(fields) > 0 && fields[len(fields)-1] == "1"
+		}
+	}
+	return false
+}

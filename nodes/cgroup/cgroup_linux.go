@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,8 +39,12 @@ type Limits struct {
 func (l Limits) ofCPU() bool    { return l.CPU > 0 || l.AdjustCPU }
 func (l Limits) ofMemory() bool { return l.Memory > 0 || l.AdjustMemory }
 
-// Group is the control group of one node. A nil Group is no limit. It is safe for concurrent use.
+// Group is the control group of one node. A nil Group, or a Group without directories, is no limit. It is
+// safe for concurrent use.
 type Group struct {
+	testbed, node string
+
+	mu     sync.RWMutex // guards the next three fields
 	limits Limits
 	// dirs are the node's directories: one in version 2, one for each controller in version 1.
 	dirs    []string
@@ -48,11 +53,12 @@ type Group struct {
 	memory adjusted
 }
 
-// Plan determines the place of the node's group, and makes nothing. Without limits it returns nil.
-// If the host has no controllers, the error is a *verdict.UnsupportedError.
+// Plan determines the place of the node's group, and makes nothing. Without limits the group has no
+// directories until AddCPU. If the host has no controllers, the error is a *verdict.UnsupportedError.
 func Plan(testbed, node string, limits Limits) (*Group, error) {
+	g := &Group{testbed: testbed, node: node, limits: limits}
 	if limits == (Limits{}) {
-		return nil, nil
+		return g, nil
 	}
 	var controllers []string
 	if limits.ofCPU() {
@@ -61,7 +67,6 @@ func Plan(testbed, node string, limits Limits) (*Group, error) {
 	if limits.ofMemory() {
 		controllers = append(controllers, "memory")
 	}
-	g := &Group{limits: limits}
 	if available, err := os.ReadFile(filepath.Join(root, "cgroup.controllers")); err == nil {
 		for _, controller := range controllers {
 			if !slices.Contains(strings.Fields(string(available)), controller) {
@@ -93,11 +98,8 @@ func unsupported(err error) error {
 // Dirs returns the directories that Make makes, parents before children. The caller records them
 // before it calls Make.
 func (g *Group) Dirs() []string {
-	if g == nil {
-		return nil
-	}
 	var dirs []string
-	for _, dir := range g.dirs {
+	for _, dir := range g.current() {
 		testbed := filepath.Dir(dir)
 		dirs = append(dirs, filepath.Dir(testbed), testbed, dir)
 	}
@@ -106,7 +108,7 @@ func (g *Group) Dirs() []string {
 
 // Make makes the group and sets its limits, and reads them back.
 func (g *Group) Make() error {
-	if g == nil {
+	if len(g.current()) == 0 {
 		return nil
 	}
 	if err := g.makeDirs(); err != nil {
@@ -115,7 +117,7 @@ func (g *Group) Make() error {
 	if len(g.dirs) == 1 && !isV1(g.dirs[0]) {
 		return g.setUnified()
 	}
-	for _, dir := range g.dirs {
+	for _, dir := range g.current() {
 		if err := g.setV1(dir); err != nil {
 			return err
 		}
@@ -201,11 +203,12 @@ func (g *Group) setV1(dir string) error {
 // SetCPU limits the group's processor time from now on to a number of cores. 0 restores the limit that the
 // group was made with.
 func (g *Group) SetCPU(cores float64) error {
-	if g == nil {
-		return errors.New("the node has no control group")
+	dir := g.dirOf("cpu")
+	if dir == "" {
+		return errors.New("the node has no control group for processor time")
 	}
 	cores = cmp.Or(cores, g.limits.CPU)
-	dir, quota := g.dirs[0], int64(cores*cpuPeriod) // the processor's group is the first
+	quota := int64(cores * cpuPeriod)
 	switch {
 	case isV1(dir) && cores == 0:
 		return set(dir, "cpu.cfs_quota_us", "-1")
@@ -243,10 +246,10 @@ func set(dir, file, value string) error {
 // it clones later start there. With version 2 of cgroups, or a nil group, Enter does nothing: the caller
 // clones into Descriptor.
 func (g *Group) Enter() error {
-	if g == nil || g.unified != nil {
+	if _, use := g.Descriptor(); use {
 		return nil
 	}
-	for _, dir := range g.dirs {
+	for _, dir := range g.current() {
 		// 0 is the writing thread.
 		if err := os.WriteFile(filepath.Join(dir, "tasks"), []byte("0"), 0); err != nil {
 			return fmt.Errorf("enter cgroup %s: %w", dir, err)
@@ -258,7 +261,12 @@ func (g *Group) Enter() error {
 // Descriptor returns the group's directory for clone3 with CLONE_INTO_CGROUP, and whether there is
 // one.
 func (g *Group) Descriptor() (fd int, use bool) {
-	if g == nil || g.unified == nil {
+	if g == nil {
+		return 0, false
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.unified == nil {
 		return 0, false
 	}
 	return int(g.unified.Fd()), true
@@ -267,10 +275,11 @@ func (g *Group) Descriptor() (fd int, use bool) {
 // Throttled returns the time in which the limit of processor time held the node's programs back, summed over
 // the processors.
 func (g *Group) Throttled() (time.Duration, error) {
-	if g == nil || !g.limits.ofCPU() {
+	dir := g.dirOf("cpu")
+	if dir == "" {
 		return 0, nil
 	}
-	text, err := os.ReadFile(filepath.Join(g.dirs[0], "cpu.stat")) // the processor's group is the first
+	text, err := os.ReadFile(filepath.Join(dir, "cpu.stat"))
 	if err != nil {
 		return 0, fmt.Errorf("read the throttled time: %w", err)
 	}
@@ -282,7 +291,7 @@ func (g *Group) Throttled() (time.Duration, error) {
 			return time.Duration(count) * unit, err
 		}
 	}
-	return 0, fmt.Errorf("%s/cpu.stat has no throttled time", g.dirs[0])
+	return 0, fmt.Errorf("%s/cpu.stat has no throttled time", dir)
 }
 
 // Close removes the group, which must be empty of processes. It is idempotent.
@@ -290,6 +299,8 @@ func (g *Group) Close() error {
 	if g == nil {
 		return nil
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	var failures error
 	if g.unified != nil {
 		failures = g.unified.Close()

@@ -36,6 +36,9 @@ type adjusted struct {
 // to a slow disk returns it late.
 const freePatience = 10 * time.Second
 
+// ErrNoMemory is the error of a group that does not limit memory.
+var ErrNoMemory = errors.New("the node has no control group for memory")
+
 // SetMemory limits the group's memory from now on. 0 restores the limit that the group was made with. If the
 // programs use more, the kernel first takes back memory of files. If that is too little, the OOM killer ends
 // programs, the largest first. Version 1 of control groups has no such killing when a limit changes, so
@@ -43,7 +46,7 @@ const freePatience = 10 * time.Second
 func (g *Group) SetMemory(limit units.Bytes) error {
 	dir := g.dirOf("memory")
 	if dir == "" {
-		return errors.New("the node has no control group for memory")
+		return ErrNoMemory
 	}
 	g.memory.mu.Lock()
 	defer g.memory.mu.Unlock()
@@ -123,7 +126,7 @@ func (g *Group) killLargest(dir string) error {
 func (g *Group) MemoryEvents() (events MemoryEvents, err error) {
 	dir := g.dirOf("memory")
 	if dir == "" {
-		return events, errors.New("the node has no control group for memory")
+		return events, ErrNoMemory
 	}
 	g.memory.mu.Lock()
 	defer g.memory.mu.Unlock()
@@ -157,8 +160,12 @@ func (g *Group) MemoryEvents() (events MemoryEvents, err error) {
 
 // dirOf returns the group's directory of a controller, or "".
 func (g *Group) dirOf(controller string) string {
-	if g == nil || controller == "cpu" && !g.limits.ofCPU() ||
-		controller == "memory" && !g.limits.ofMemory() {
+	if g == nil {
+		return ""
+	}
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if controller == "cpu" && !g.limits.ofCPU() || controller == "memory" && !g.limits.ofMemory() {
 		return ""
 	}
 	for _, dir := range g.dirs {

@@ -19,12 +19,13 @@ import (
 )
 
 // faultStep begins a fault. The fabric ends packet faults and partitions by itself. The step ends a fault of
-// nodes.
+// nodes, with which it has links to take up.
 type faultStep struct {
 	stepFrame
-	spec  *spec.Fault
-	nodes []string      // at which a fault of nodes is in force
-	kind  nodeFault     // of a fault of nodes, once the step is done
+	spec *spec.Fault
+	// clear ends a fault of nodes that is in force, and plug takes up the links that it took down.
+	clear func(ctx context.Context, names ...string) ([]softswitch.FaultState, error)
+	plug  []func(context.Context) error
 	took  time.Duration // It was in force after this real time.
 	row   report.Fault  // This is the row of a fault of nodes or their programs.
 }
@@ -61,7 +62,6 @@ func (f *faultStep) object() string {
 func (f *faultStep) limit(clock.Dilation) time.Duration { return controlTimeout }
 
 func (f *faultStep) do(ctx context.Context, s *session) error {
-	f.nodes = nil
 	began := time.Now()
 	defer func() { f.took = max(f.took, time.Since(began)) }()
 	if !f.spec.OfNodes() {
@@ -79,22 +79,32 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 	if !hasFaults(r.File) {
 		return nil
 	}
-	var counting []error
+	all, err := tb.Faults(ctx)
 	for _, step := range r.prepared {
-		if f, is := step.(*faultStep); is && f.row.Matched > 0 {
-			counting = append(counting, f.count(ctx))
+		f, is := step.(*faultStep)
+		if !is || !f.spec.OfNodes() {
+			continue
+		}
+		for i := range all {
+			if all[i].Name == f.spec.Name {
+				f.did(&all[i])
+			}
+		}
+		if f.row.Matched > 0 {
 			r.report.Faults = append(r.report.Faults, f.row)
 		}
 	}
-	all, err := tb.Faults(ctx)
 	for _, f := range all {
+		if f.OfNodes() {
+			continue
+		}
 		r.report.Faults = append(r.report.Faults, faultRow(&f))
 		if !r.Plan.Soft() {
 			r.evidence.addHarm(&f)
 		}
 	}
 	r.faultsLate(s.dilation())
-	return errors.Join(append(counting, err)...)
+	return err
 }
 
 // faultsLate adds to the report how late the faults were in force.

@@ -12,7 +12,6 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
-	"railbed/internal/units"
 	"railbed/internal/usage"
 	"railbed/internal/verdict"
 	"railbed/nodes"
@@ -122,8 +121,10 @@ type State struct {
 	Backlog uint64 `json:"backlog_drops"`
 	// Soft is the state of the soft switches. The states of their ports are with the links.
 	Soft *live.State `json:"soft,omitempty"`
-	// Faults are the faults at kernel links and switches. The state of soft switches has the others.
-	Faults []softswitch.FaultState `json:"faults,omitempty"`
+	// Faults are the faults at kernel links and switches, and NodeFaults those of nodes. The state of soft
+	// switches has the others.
+	Faults     []softswitch.FaultState `json:"faults,omitempty"`
+	NodeFaults []softswitch.FaultState `json:"node_faults,omitempty"`
 	// CNI lists the nodes whose stacks are in containers of other runtimes.
 	CNI []cni.Port `json:"cni,omitempty"`
 	// Guests lists the nodes that are virtual machines, and RDMA the nodes' RDMA devices.
@@ -246,21 +247,6 @@ type LinkRequest struct {
 	// directions are set at once, because half of a change may need more of a switch's buffer than
 	// the whole.
 	Back *plan.Direction `json:"back,omitempty"`
-}
-
-// SlowRequest limits the processor time of a node that a fault of its file slows (plan.Node.Slowed).
-type SlowRequest struct {
-	Node string `json:"node"`
-	// CPU is the number of cores. 0 restores the limit of the file.
-	CPU float64 `json:"cpu"`
-}
-
-// MemoryRequest limits the memory of a node that a fault of its file squeezes (plan.Node.Squeezed). The
-// answer is a cgroup.MemoryEvents: what limits of the node's memory did until then.
-type MemoryRequest struct {
-	Node string `json:"node"`
-	// Limit is the number of bytes. 0 restores the limit of the file, and nil leaves the limit as it is.
-	Limit *units.Bytes `json:"limit,omitempty"`
 }
 
 // FaultRequest adds a fault, or clears faults. Exactly one of its fields is set.

@@ -100,8 +100,6 @@ func (s *supervisor) handler() http.Handler {
 	mux.HandleFunc("POST /v1/down", s.serveDown)
 	mux.HandleFunc("POST /v1/link", change(s.changeLink))
 	mux.HandleFunc("POST /v1/fault", s.serveFault)
-	mux.HandleFunc("POST /v1/slow", change(s.slow))
-	mux.HandleFunc("POST /v1/memory", answered(s.limitMemory))
 	mux.HandleFunc("GET /v1/events", s.serveEvents)
 	mux.HandleFunc("POST /v1/note", s.serveNote)
 	mux.HandleFunc("GET /v1/nodes/{node}/log", s.serveNodeLog)
@@ -239,6 +237,9 @@ func (s *supervisor) state(ctx context.Context, stacks bool) (*State, error) {
 		return nil, err
 	}
 	if state.Faults, err = s.fabric.KernelFaults(); err != nil {
+		return nil, err
+	}
+	if state.NodeFaults, err = s.nodeFaults.States(); err != nil {
 		return nil, err
 	}
 	for _, sw := range p.Switches {

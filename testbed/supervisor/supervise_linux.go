@@ -36,6 +36,7 @@ import (
 	"railbed/nodes/vm"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testbed/nodefault"
 )
 
 // Descriptors that the client passes to a supervisor.
@@ -72,7 +73,8 @@ type supervisor struct {
 	taken      map[string]bool // published names that belong to others
 	programs   usage.Book      // of the nodes
 	groups     []*cgroup.Group // of the plan's nodes
-	reporting  sync.Mutex      // held while the report for a crash is written
+	nodeFaults nodefault.Book
+	reporting  sync.Mutex // held while the report for a crash is written
 	// recorded is the record in the run directory, a copy in case that is lost.
 	recorded rundir.Published
 

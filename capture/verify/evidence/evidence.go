@@ -97,7 +97,9 @@ type Tap struct {
 	// delivered is the number of the tap's packets in the capture, as the capture states it.
 	delivers  bool
 	delivered uint64
-	// partial reports whether files of the recording are missing.
+	// spans are the times of several recordings of the tap, by their starts.
+	spans []pcapng.Span
+	// partial reports whether files of the recording are missing, or its recordings have gaps.
 	partial bool
 	// annotates reports whether a packet had a comment by Railbed.
 	annotates bool
@@ -116,9 +118,10 @@ type Capture struct {
 	// Truncated reports whether the file ends within a block, or lacks the counts that Railbed
 	// writes last.
 	Truncated bool
-	// Missing names files of a recording in several files that were not read. Parts are the files that were.
+	// Missing names files of a recording in several files that were not read. Parts are the files that were,
+	// of each recording.
 	Missing []string
-	Parts   []pcapng.Part
+	Parts   [][]pcapng.Part
 	// Dilation is the factor by which the testbed's time was slower than the timestamps'.
 	Dilation uint64
 	// First and Last are the times of the first and the last packet, in
@@ -232,6 +235,20 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 	if err != nil {
 		return nil, Summary{}, fmt.Errorf("verify: %w", err)
 	}
+	w := &window{most: min(behind+windowLeast, windowPackets)}
+	if !known {
+		w.most = windowStream
+	}
+	return run(ctx, reader, w, o, checks)
+}
+
+// RunMerged is Run for several recordings of a testbed.
+func RunMerged(ctx context.Context, m *pcapng.Merger, o Options, checks ...Check) ([]Result, Summary, error) {
+	return run(ctx, m, &window{most: windowStream}, o, checks)
+}
+
+func run(ctx context.Context, reader pcapng.Source, w *window, o Options, checks []Check) ([]Result, Summary,
+	error) {
 	c := &Capture{
 		Plan:        o.Plan,
 		keys:        o.Keys,
@@ -248,10 +265,7 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 	for _, check := range checks {
 		check.Begin(c)
 	}
-	w := &window{exact: c.Railbed, most: min(behind+windowLeast, windowPackets)}
-	if !known {
-		w.most = windowStream
-	}
+	w.exact = c.Railbed
 	if err := c.read(ctx, reader, w, checks); err != nil {
 		return nil, c.summary(), fmt.Errorf("verify: %w", err)
 	}
@@ -296,7 +310,7 @@ func firstNote[N any](comments []string, parse func([]byte) (N, bool)) (note N, 
 // contextEvery is the number of packets after which read looks at the context again.
 const contextEvery = 4096
 
-func (c *Capture) read(ctx context.Context, reader *pcapng.Reader, w *window, checks []Check) error {
+func (c *Capture) read(ctx context.Context, reader pcapng.Source, w *window, checks []Check) error {
 	d := newDecoder(c)
 	var watchers []Watcher
 	for _, check := range checks {
@@ -382,6 +396,8 @@ func (c *Capture) finish(statistics []pcapng.Statistics) {
 			tap.end = s.End
 			c.End = max(c.End, s.End)
 		}
+		tap.spans = s.Spans
+		tap.partial = tap.partial || !tap.recorded(c.First, c.Last)
 		if s.Has&pcapng.HasDropped != 0 {
 			tap.Counted = true
 			tap.Lost = max(tap.Lost, s.Dropped)

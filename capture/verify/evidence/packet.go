@@ -33,7 +33,9 @@ const (
 // Packet is one decoded packet.
 type Packet struct {
 	// Number is the number of the record in the capture, from 1, as Wireshark's frame.number.
-	Number    int
+	Number int
+	// Origin is the record's place in one of several recordings.
+	Origin    pcapng.Origin
 	Tap       *Tap
 	Direction Direction
 	Time      int64  // nanoseconds since 1970
@@ -194,9 +196,9 @@ func newDecoder(c *Capture) *decoder {
 // counted.
 func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	p := &d.packet
-	*p = Packet{Number: raw.Number, Tap: d.capture.Taps[raw.Interface], Time: raw.Time, Due: raw.Time,
-		Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, raw: raw, capture: d.capture,
-		data: raw.Data}
+	*p = Packet{Number: raw.Number, Origin: raw.Origin, Tap: d.capture.Taps[raw.Interface], Time: raw.Time,
+		Due: raw.Time, Length: raw.Length, ID: raw.ID, Depth: -1, Queue: -1, PCP: -1, raw: raw,
+		capture: d.capture, data: raw.Data}
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}

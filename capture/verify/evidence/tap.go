@@ -116,3 +116,23 @@ func (c *Capture) EndOf(t *Tap) int64 {
 
 // Whole reports whether the capture holds every packet of a tap.
 func (t *Tap) Whole() bool { return t.filter == "" && t.Lost == 0 && !t.partial }
+
+// Recorded reports whether the tap recorded at a time. Only a tap of several recordings knows when it did
+// not.
+func (t *Tap) Recorded(at int64) bool { return t.recorded(at, at) }
+
+// recorded reports whether the tap recorded all the time between two times.
+func (t *Tap) recorded(from, to int64) bool {
+	if len(t.spans) == 0 {
+		return true
+	}
+	for _, s := range t.spans {
+		if s.From <= from && s.To >= to {
+			return true
+		}
+		if s.From <= from {
+			from = max(from, s.To)
+		}
+	}
+	return false
+}

@@ -1,4 +1,4 @@
-package testbed
+package nodefault
 
 import (
 	"context"
@@ -11,25 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FillDisk leaves no room in a node's /tmp, where stacks have their data. It needs no memory: the file system
-// gets the size that is in use. The function that it returns restores the size. /tmp of a container belongs
-// to its engine, and cannot be filled.
-func (t *Testbed) FillDisk(ctx context.Context, node string) (undo func(context.Context) error, err error) {
-	outside, err := t.outsideOf(node)
-	if err != nil {
-		return nil, err
+// fill leaves no room in nodes' /tmp, where stacks have their data. It needs no memory: the file system gets
+// the size that is in use. /tmp of a container belongs to its engine, and cannot be filled.
+type fill struct {
+	counted
+	acting
+	size map[string]int64 // in bytes, by node
+}
+
+func (k *fill) begin(ctx context.Context, node string) (_ uint64, err error) {
+	if k.size[node], err = k.within(ctx, node, diskPart, ""); err != nil {
+		return 0, fmt.Errorf("fill the disk of %s: %w", node, err)
 	}
-	size, err := t.within(ctx, node, diskPart, outside, "")
-	if err != nil {
-		return nil, fmt.Errorf("fill the disk of %s: %w", node, err)
+	return 1, nil
+}
+
+func (k *fill) end(ctx context.Context, node string) error {
+	if _, err := k.within(ctx, node, diskPart, strconv.FormatInt(k.size[node], 10)); err != nil {
+		return fmt.Errorf("free the disk of %s: %w", node, err)
 	}
-	return func(ctx context.Context) error {
-		_, err := t.within(ctx, node, diskPart, outside, strconv.FormatInt(size, 10))
-		if err != nil {
-			return fmt.Errorf("free the disk of %s: %w", node, err)
-		}
-		return nil
-	}, nil
+	return nil
 }
 
 // diskPart is the name of the part of the executable that fills a node's /tmp, or frees it.

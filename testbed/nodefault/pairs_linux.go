@@ -1,4 +1,4 @@
-package testbed
+package nodefault
 
 import (
 	"context"
@@ -8,20 +8,24 @@ import (
 	"railbed/transports/roce"
 )
 
-// LoseQueuePairs breaks the RoCEv2 queue pairs of a node's ranks, as when its NICs are reset. It returns
-// their number. Queue pairs of rdma_rxe stay: no program can take them from another one, and the kernel
-// deletes a device only after its users have closed it.
-func (t *Testbed) LoseQueuePairs(ctx context.Context, node string) (lost int, err error) {
-	outside, err := t.outsideOf(node)
-	if err != nil {
-		return 0, err
-	}
-	count, err := t.within(ctx, node, pairsPart, outside)
+// pairs breaks the RoCEv2 queue pairs of nodes' ranks, as when their NICs are reset. Queue pairs of rdma_rxe
+// stay: no program can take them from another one, and the kernel deletes a device only after its users have
+// closed it.
+type pairs struct {
+	counted
+	acting
+}
+
+func (k *pairs) begin(ctx context.Context, node string) (uint64, error) {
+	count, err := k.within(ctx, node, pairsPart)
 	if err != nil {
 		return 0, fmt.Errorf("break the queue pairs of %s: %w", node, err)
 	}
-	return int(count), nil
+	return uint64(count), nil
 }
+
+// end does nothing: a transport does not make the queue pairs again.
+func (*pairs) end(context.Context, string) error { return nil }
 
 // pairsPart is the name of the part of the executable that breaks a node's queue pairs.
 const pairsPart = "queue-pairs"

@@ -1,4 +1,4 @@
-package testbed
+package nodefault
 
 import (
 	"context"
@@ -13,35 +13,41 @@ import (
 	"railbed/plan/spec"
 )
 
-// SkewClock makes the wall clock of a virtual machine wrong. The function that it returns undoes that: the
-// clock then shows the time that it would show without the fault.
-func (t *Testbed) SkewClock(ctx context.Context, node string, by spec.FaultClock) (
-	undo func(context.Context) error, err error) {
-	if n := t.Node(node).Plan(); n != nil && n.Runtime != spec.VM {
-		return nil, fmt.Errorf("set the clock of %s: it is the host's, because the node is no virtual "+
-			"machine", node)
+// skew makes the wall clocks of virtual machines wrong. In the end a clock shows the time that it would show
+// without the fault.
+type skew struct {
+	counted
+	acting
+	began map[string]int64 // by node: CLOCK_MONOTONIC_RAW of the guest, in ns
+}
+
+func (k *skew) begin(ctx context.Context, node string) (_ uint64, err error) {
+	k.began[node], err = k.change(ctx, node, *k.fault.Clock, 0)
+	return 1, err
+}
+
+func (k *skew) end(ctx context.Context, node string) error {
+	_, err := k.change(ctx, node, spec.FaultClock{Jump: -k.fault.Clock.Jump, Drift: -k.fault.Clock.Drift},
+		k.began[node])
+	return err
+}
+
+func (k *skew) change(ctx context.Context, node string, by spec.FaultClock, since int64) (int64, error) {
+	at, err := k.within(ctx, node, clockPart, strconv.FormatInt(int64(by.Jump), 10),
+		strconv.FormatInt(int64(by.Drift), 10), strconv.FormatInt(since, 10))
+	if err != nil {
+		return 0, fmt.Errorf("set the clock of %s: %w", node, err)
 	}
-	change := func(ctx context.Context, by spec.FaultClock, since int64) (int64, error) {
-		at, err := t.within(ctx, node, clockPart, strconv.FormatInt(int64(by.Jump), 10),
-			strconv.FormatInt(int64(by.Drift), 10), strconv.FormatInt(since, 10))
-		if err != nil {
-			return 0, fmt.Errorf("set the clock of %s: %w", node, err)
-		}
-		return at, nil
-	}
-	began, err := change(ctx, by, 0)
-	return func(ctx context.Context) error {
-		_, err := change(ctx, spec.FaultClock{Jump: -by.Jump, Drift: -by.Drift}, began)
-		return err
-	}, err
+	return at, nil
 }
 
 // clockPart is the name of the part of the executable that changes the clock of a virtual machine.
 const clockPart = "clock"
 
-// clockMain is the main function of the part. Its arguments are a jump in ns, a drift in ppb, and a time of
-// CLOCK_MONOTONIC_RAW in ns. If that time is not 0, the opposite drift has lasted since then, and the jump
-// also takes back what it has added up to. The part prints the present time of CLOCK_MONOTONIC_RAW.
+// clockMain is the main function of the part. Its arguments are the PID namespace of the caller, which is "",
+// a jump in ns, a drift in ppb, and a time of CLOCK_MONOTONIC_RAW in ns. If that time is not 0, the opposite
+// drift has lasted since then, and the jump also takes back what it has added up to. The part prints the
+// present time of CLOCK_MONOTONIC_RAW.
 func clockMain(args []string) int {
 	now, err := changeClock(args)
 	if err != nil {
@@ -54,16 +60,16 @@ func clockMain(args []string) int {
 
 func changeClock(args []string) (now int64, err error) {
 	var numbers [3]int64
-	if len(args) != len(numbers) {
-		return 0, fmt.Errorf("%d arguments, want a jump, a drift and a time", len(args))
+	if len(args) != 1+len(numbers) {
+		return 0, fmt.Errorf("%d arguments, want a PID namespace, a jump, a drift and a time", len(args))
 	}
-	for i, arg := range args {
+	for i, arg := range args[1:] {
 		if numbers[i], err = strconv.ParseInt(arg, 10, 64); err != nil {
 			return 0, err
 		}
 	}
 	jump, drift, since := time.Duration(numbers[0]), units.Drift(numbers[1]), numbers[2]
-	if err := inNode(""); err != nil {
+	if err := inNode(args[0]); err != nil {
 		return 0, err
 	}
 	if drift != 0 {

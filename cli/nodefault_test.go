@@ -1,0 +1,161 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/fabric/softswitch"
+	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
+	"railbed/testbed/supervisor"
+)
+
+// faultsOf returns the faults of a command's answer.
+func faultsOf(t *testing.T, args ...string) (all []softswitch.FaultState) {
+	t.Helper()
+	out := must(t, append(args, "-o", "json")...).stdout
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return all
+}
+
+// TestNodeFaultCommands stops and kills programs of nodes of a running testbed, fills a disk, and clears
+// these faults.
+func TestNodeFaultCommands(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	const name = "cli-nodefault"
+	must(t, "up", writeFile(t, twoHostsOn(name, "soft")))
+	t.Cleanup(func() { must(t, "down", name) })
+	program := command("exec", "h1", "-t", name, "--", "sh", "-c", "tail -f /dev/null; echo ended")
+	var printed strings.Builder
+	program.Stdout = &printed
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const look = `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = tail ] && grep State $p/status; done
+true`
+	state := func() string { return must(t, "exec", "h1", "-t", name, "--", "sh", "-c", look).stdout }
+	for end := time.Now().Add(time.Minute); state() == "" && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	add := func(args ...string) softswitch.FaultState {
+		t.Helper()
+		return faultsOf(t, append([]string{"fault", "add", "-t", name}, args...)...)[0]
+	}
+
+	if f := add("h1", "--hang", "--program", "ta*", "--name", "still"); f.Hit != 1 || f.Over {
+		t.Errorf("hang: %+v", f)
+	}
+	if got := state(); !strings.Contains(got, "stopped") {
+		t.Errorf("the program is %q", got)
+	}
+	write := func() int {
+		return do(t, "exec", "h0", "-t", name, "--", "sh", "-c", "echo some > /tmp/file").code
+	}
+	if f := add("h0", "--disk", "full"); f.Name != "fault-1" || write() == 0 {
+		t.Errorf("a program writes to a full disk: %+v", f)
+	}
+	all := faultsOf(t, "fault", "list", "-t", name)
+	if len(all) != 2 || all[0].Name != "still" || all[0].Places[0].Port != "h1" || all[1].Disk != "full" {
+		t.Errorf("faults %+v", all)
+	}
+	for _, wrong := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"h9", "--crash"}, `no node is at "h9"`},
+		{[]string{"--crash", "--rank", "7"}, "there is no rank 7"},
+		{[]string{"h0", "--crash", "--hang"}, "exactly one of them"},
+		{[]string{"h0", "--drop", "all", "--program", "tail"}, "only crash and hang are faults of programs"},
+		{[]string{"h0", "--clock", "jump: -10s"}, "want nodes with runtime: vm"},
+		{[]string{"h0", "--slow", "0.001"}, "want a number of cores from 0.01"},
+		{[]string{"h0", "--drop", "all", "--name", "still"}, "a fault of this name is in force"},
+		{[]string{"h0", "--disk", "full"}, "another fault has filled it"},
+	} {
+		got := do(t, append([]string{"fault", "add", "-t", name}, wrong.args...)...)
+		if got.code == 0 || !strings.Contains(got.stderr, wrong.want) {
+			t.Errorf("fault add %v: code %d, %q, want %q", wrong.args, got.code, got.stderr, wrong.want)
+		}
+	}
+	cleared := faultsOf(t, "fault", "clear", "--all", "-t", name)
+	if len(cleared) != 2 || !cleared[0].Over || write() != 0 || !strings.Contains(state(), "sleeping") {
+		t.Errorf("the program is %q; cleared %+v", state(), cleared)
+	}
+
+	ping := func() int {
+		return do(t, "exec", "h0", "-t", name, "--", "ping", "-4", "-c1", "-W0.3", "h1").code
+	}
+	if f := add("h1", "--crash", "--name", "dead"); f.Hit < 2 || ping() == 0 { // sh and tail
+		t.Errorf("crash: %+v", f)
+	}
+	if err := program.Wait(); err == nil || strings.Contains(printed.String(), "ended") {
+		t.Errorf("the program ended with %v and %q", err, printed.String())
+	}
+	must(t, "fault", "clear", "dead", "-t", name)
+	if ping() != 0 {
+		t.Error("the links of a node stay down after its crash was cleared")
+	}
+	add("h1", "--crash", "--name", "dead", "--for", "200ms")
+	over := func() bool { return faultsOf(t, "fault", "list", "-t", name)[0].Over }
+	for end := time.Now().Add(time.Minute); !over() && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if !over() || ping() != 0 {
+		t.Error("a crash for 200ms does not end")
+	}
+}
+
+// TestSlowNodeCommand slows a program that started before the fault.
+func TestSlowNodeCommand(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "cli-slow"
+	must(t, "up", writeFile(t, twoHostsOn(name, "soft")))
+	t.Cleanup(func() { must(t, "down", name) })
+	if hosttest.Probe(hosttest.Root) != nil {
+		got := do(t, "fault", "add", "h1", "--slow", "0.1", "-t", name)
+		if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "run as root") {
+			t.Errorf("code %d: %s", got.code, got.stderr)
+		}
+		return
+	}
+	busy := command("exec", "h1", "-t", name, "--", "sh", "-c", "while :; do :; done")
+	if err := busy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	throttled := func() time.Duration {
+		var state supervisor.State
+		out := must(t, "inspect", name, "-o", "json").stdout
+		if err := json.Unmarshal([]byte(out), &state); err != nil {
+			t.Fatal(err)
+		}
+		return state.Nodes[1].Programs.Throttled
+	}
+	const processes = `ls -d /proc/[0-9]* | wc -l`
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		// init, the loop, and the command itself: sh, ls and wc
+		if got := must(t, "exec", "h1", "-t", name, "--", "sh", "-c", processes).stdout; got >= "5" {
+			break
+		}
+	}
+	if f := faultsOf(t, "fault", "add", "h1", "--slow", "0.1", "-t", name)[0]; f.Hit != 1 {
+		t.Errorf("%+v", f)
+	}
+	for end := time.Now().Add(time.Minute); throttled() == 0 && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if throttled() == 0 {
+		t.Error("the limit did not hold the program back")
+	}
+	must(t, "fault", "clear", "--all", "-t", name)
+	must(t, "fault", "add", "h1", "--crash", "-t", name)
+	if err := busy.Wait(); err == nil {
+		t.Error("the program survived a crash")
+	}
+	got := do(t, "fault", "add", "h1", "--memory", "64MiB", "-t", name)
+	if got.code != verdict.ExitUnsupported || !strings.Contains(got.stderr, "such as memory: 4GiB") {
+		t.Errorf("code %d: %s", got.code, got.stderr)
+	}
+}
