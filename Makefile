@@ -57,7 +57,7 @@ PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./cap
 
 .DEFAULT_GOAL := build
 .PHONY: build quickstart check flakes test test-root test-user interop setup-test bench \
-	bench-once lint prose docs generate ci clean help
+	bench-once lint prose docs generate package package-check package-same sbom vuln ci clean help
 
 build: ## bin/railbed, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/railbed .
@@ -125,8 +125,12 @@ bench-once: # so that benchmarks cannot rot
 bin/vale: tools/go.mod tools/go.sum
 	$(GO) -C tools build -trimpath -buildvcs=false -o ../$@ github.com/vale-cli/vale/v3/cmd/vale
 
-bin/staticcheck: tools/go.mod tools/go.sum
-	$(GO) -C tools build -trimpath -buildvcs=false -o ../$@ honnef.co/go/tools/cmd/staticcheck
+bin/staticcheck: TOOL = honnef.co/go/tools/cmd/staticcheck
+bin/nfpm: TOOL = github.com/goreleaser/nfpm/v2/cmd/nfpm
+bin/cyclonedx-gomod: TOOL = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+bin/govulncheck: TOOL = golang.org/x/vuln/cmd/govulncheck
+bin/staticcheck bin/nfpm bin/cyclonedx-gomod bin/govulncheck: tools/go.mod tools/go.sum
+	CGO_ENABLED=0 $(GO) -C tools build -trimpath -buildvcs=false -o ../$@ $(TOOL)
 
 prose: bin/vale ## Vale on all pages and on the comments in Go, by styles/Railbed
 	@bin/vale --output=line $$(git ls-files '*.md' '*.go' ':!:*/testdata/*')
@@ -148,6 +152,25 @@ docs: ## the manual as a site, in out/docs
 
 generate: ## write what is made from the code
 	$(GO) generate ./...
+
+package: ## deb, rpm, apk, tar.gz and their sums in out/packages; ARCHS="amd64 arm64"
+	@scripts/package
+
+package-check: ## as root, lintian; the deb of make package installed, used and purged in a clean Debian root
+	@scripts/package-try
+
+package-same: ## build the packages in another place and compare them with those of make package
+	@scripts/package-same
+
+# Of the program and not of go.mod, which has more. It warns that Railbed itself is in no module proxy.
+sbom: build bin/cyclonedx-gomod ## out/packages/railbed.cdx.json, the modules in the program (CycloneDX)
+	@mkdir -p out/packages
+	@bin/cyclonedx-gomod bin -json -std -licenses -noserial -notimestamp -version $(VERSION) \
+		-output out/packages/railbed.cdx.json bin/railbed
+
+vuln: bin/govulncheck ## known vulnerabilities that the code reaches, from vuln.go.dev or VULNDB=URL
+	@bin/govulncheck $(if $(VULNDB),-db $(VULNDB)) ./... || { status=$$?; \
+	[ $$status -eq 3 ] || echo "make vuln: nothing was checked: see above" >&2; exit $$status; }
 
 ci: lint ## what CI runs, and the slower checks
 	$(GO) mod tidy -diff

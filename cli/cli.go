@@ -205,7 +205,7 @@ Exec and shell exit with the exit code of their program.`,
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a),
 		newSchemaCommand(a), newDissectorCommand(a), newWiresharkCommand(a), newExtcapCommand(a))
-	root.AddCommand(newImportCommand(a), newExportCommand(a))
+	root.AddCommand(newImportCommand(a), newExportCommand(a), newManCommand(a))
 	root.InitDefaultHelpCmd()
 	refuseUnknownTopics(root)
 	return root

@@ -107,6 +107,7 @@ func TestJSON(t *testing.T) {
 		{path: "shell", exempt: "its output is the shell's"},
 		{path: "dissector", exempt: "a program of Wireshark's"},
 		{path: "extcap", exempt: "a program of Wireshark's"},
+		{path: "man", exempt: "files for man: TestMan"},
 		{path: "wireshark install", args: []string{"--dir", dir}},
 		{path: "wireshark status", args: []string{"--dir", dir}},
 		{path: "wireshark uninstall", args: []string{"--dir", dir}},

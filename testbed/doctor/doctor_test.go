@@ -6,11 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v4"
 
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
@@ -247,5 +250,43 @@ func TestOwnGroupIsADirectory(t *testing.T) {
 				t.Errorf("%s %s: %v", filesystem, hierarchy.controllers, err)
 			}
 		}
+	}
+}
+
+// TestPackageNamesWhatIsAskedFor: the Debian package recommends or suggests each package of a remedy, and no
+// other.
+func TestPackageNamesWhatIsAskedFor(t *testing.T) {
+	text, err := os.ReadFile("../../packaging/nfpm.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var settings struct{ Recommends, Suggests []string }
+	if err := yaml.Unmarshal(text, &settings); err != nil {
+		t.Fatal(err)
+	}
+	named := append(settings.Recommends, settings.Suggests...)
+	asked := map[string]bool{}
+	install := regexp.MustCompile(`apt-get install((?: --?[a-z-]+)*)((?: [a-z0-9][a-z0-9.+-]+)+)`)
+	for _, f := range features {
+		remedy, _, _ := strings.Cut(strings.ReplaceAll(f.remedy, " and start it", ";"), "$(uname")
+		for _, found := range install.FindAllStringSubmatch(remedy, -1) {
+			for _, name := range strings.Fields(found[2]) {
+				// Ubuntu's alone.
+				asked[name] = !strings.HasPrefix(name, "linux-modules-extra")
+			}
+		}
+	}
+	for _, name := range named {
+		if !asked[name] {
+			t.Errorf("no remedy asks for the package %s", name)
+		}
+	}
+	for name, debian := range asked {
+		if debian && !slices.Contains(named, name) {
+			t.Errorf("a remedy asks for the package %s, which packaging/nfpm.yaml does not name", name)
+		}
+	}
+	if len(asked) < 8 {
+		t.Errorf("the remedies ask for %v", asked)
 	}
 }
