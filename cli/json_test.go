@@ -52,6 +52,7 @@ func TestJSON(t *testing.T) {
 	cases := []jsonCase{
 		{path: "version"},
 		{path: "schema"},
+		{path: "explain", args: []string{"checks.packets.roce"}},
 		{path: "doctor", args: []string{"net-namespace", "netem"}},
 		{path: "generate", args: []string{"torus"}},
 		{path: "import containerlab", args: []string{filepath.Join("..", "plan", "convert", "testdata",

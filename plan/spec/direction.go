@@ -14,7 +14,7 @@ const (
 	Exponential = "exponential"
 )
 
-// Direction is the behaviour of one direction of a link. The settings from JitterKind on need soft
+// Direction is the behaviour of one direction of a link. The settings from jitter-kind on need soft
 // switches.
 type Direction struct {
 	// Rate is the bit rate at layer 2. Default 1gbit.

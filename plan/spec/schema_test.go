@@ -56,7 +56,7 @@ var unitForms = map[reflect.Type]jsonschema.Schema{
 // not know.
 func newReflector(t *testing.T) *jsonschema.Reflector {
 	r := &jsonschema.Reflector{FieldNameTag: "yaml"}
-	if err := r.AddGoComments("railbed/plan/spec", "."); err != nil {
+	if err := r.AddGoComments("railbed/plan/spec", ".", jsonschema.WithFullComment()); err != nil {
 		t.Fatal(err)
 	}
 	r.Mapper = func(typ reflect.Type) *jsonschema.Schema {

@@ -15,8 +15,11 @@ import (
 )
 
 // unitOf names the units of the values that have a form of their own.
-var unitOf = map[string]string{"rate": "bit/s", "size": "bytes", "duration": "seconds", "share": "share",
-	"factor": "none", "offset": "seconds", "drift": "parts per million"}
+var unitOf = map[string]string{
+	"rate": "bit, kbit, mbit, gbit or tbit per second", "size": "B, KB, MB, GB, KiB, MiB or GiB",
+	"duration": "ns, us, ms, s, m or h", "offset": "ns, us, ms, s, m or h", "drift": "ppm or ppb",
+	"share": "%, or a fraction such as 1/1000", "factor": noUnit,
+}
 
 // noUnit is the tag of a number that counts nothing, such as a seed.
 const noUnit = "none"

@@ -126,7 +126,7 @@ type Fabric struct {
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 }
 
-// Link is the settings of a link. AToB and BToA override one direction, where a and b are the ends
+// Link is the settings of a link. a-to-b and b-to-a override one direction, where a and b are the ends
 // in the order of the link's name.
 type Link struct {
 	Direction `yaml:",inline"`
