@@ -7,6 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
+	"railbed/capture/verify"
 	"railbed/plan/spec/keys"
 )
 
@@ -16,8 +17,10 @@ const explainWidth = 80
 // explained is a key with its keys, as -o json prints it.
 type explained struct {
 	*keys.Key
-	Example string      `json:"example,omitempty"`
-	Fields  []explained `json:"fields,omitempty"`
+	Example string `json:"example,omitempty"`
+	// Findings are a check's findings in runs that pass it and in runs that break it.
+	Findings []verify.Judged `json:"findings,omitempty"`
+	Fields   []explained     `json:"fields,omitempty"`
 }
 
 func newExplainCommand(a *app) *cobra.Command {
@@ -70,7 +73,7 @@ func completeKeys(_ *cobra.Command, args []string, typed string) ([]string, cobr
 }
 
 func explanation(key *keys.Key, recursive bool, depth int) explained {
-	made := explained{Key: key, Example: key.Example()}
+	made := explained{Key: key, Example: key.Example(), Findings: judgedBy(key)}
 	if depth > 0 && !recursive {
 		return made
 	}
@@ -100,12 +103,29 @@ func (a *app) explain(key *keys.Key, recursive bool) {
 			a.show("  %s", strings.TrimRight(line, "\n"))
 		}
 	}
+	a.explainFindings(judgedBy(key))
 	if fields := key.Fields(); len(fields) > 0 {
 		a.heading("KEYS:")
 		if recursive {
 			a.explainTree(fields, "  ")
 		} else {
 			a.explainTable(fields)
+		}
+	}
+}
+
+// explainFindings prints what a check finds in runs that pass it and in runs that break it.
+func (a *app) explainFindings(found []verify.Judged) {
+	if len(found) == 0 {
+		return
+	}
+	a.heading("FINDINGS:")
+	for _, one := range found {
+		a.explainList("  ", one.Check)
+		a.explainList("    PASS  ", one.Pass)
+		a.explainList("    FAIL  ", one.Fail)
+		if one.Detail != one.Fail {
+			a.explainList("          ", one.Detail)
 		}
 	}
 }

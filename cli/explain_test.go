@@ -16,7 +16,8 @@ func TestExplain(t *testing.T) {
 	}{
 		{[]string{"links.loss"}, []string{"KEY:      fabric.links.loss", "TYPE:     share", "DEFAULT:  none",
 			"leaf1--spine2:\n        loss: 0.1%"}},
-		{[]string{"checks.packets.roce"}, []string{"exactly one of these keys", "rule*", "within", "again"}},
+		{[]string{"checks.packets.roce"}, []string{"exactly one of these keys", "rule*", "within", "again",
+			"  roce: {rule: cnp}\n    PASS  4 of 4 ECN-capable packets came", "    FAIL  5 of 5 ECN"}},
 		{[]string{"dilation"}, []string{"TYPE:     integer, 1 to 1000", "DEFAULT:  1"}},
 		{[]string{"fabric.links.mtu"}, []string{"UNIT:     bytes", "DEFAULT:  1500"}},
 		{nil, []string{"fabric*", "steps", "checks"}},

@@ -38,7 +38,8 @@ func TestManualPages(t *testing.T) {
 				t.Errorf("%s has no --%s", name, f.Name)
 			}
 		})
-		if other, err := os.ReadFile(filepath.Join(again, name)); err != nil || string(other) != string(page) {
+		other, err := os.ReadFile(filepath.Join(again, name))
+		if err != nil || string(other) != string(page) {
 			t.Errorf("%s differs when made again: %v", name, err)
 		}
 	}

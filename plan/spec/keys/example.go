@@ -94,6 +94,9 @@ func plain(node *yaml.Node) {
 func (k *Key) sorted(node *yaml.Node) *yaml.Node {
 	made := *node
 	made.Style = 0
+	if k.Type == "bound" { // as everybody writes it
+		made.Style = yaml.DoubleQuotedStyle
+	}
 	switch {
 	case node.Kind == yaml.SequenceNode:
 		made.Content = nil
