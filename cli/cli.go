@@ -204,8 +204,10 @@ Exec and shell exit with the exit code of their program.`,
 		newTraceCommand(a), newBundleCommand(a))
 	root.AddCommand(newDoctorCommand(a))
 	root.AddCommand(newPlanCommand(a), newValidateCommand(a), newGenerateCommand(a), newGraphCommand(a),
-		newSchemaCommand(a), newDissectorCommand(a), newWiresharkCommand(a), newExtcapCommand(a))
-	root.AddCommand(newImportCommand(a), newExportCommand(a), newManCommand(a))
+		newSchemaCommand(a), newExplainCommand(a))
+	root.AddCommand(newDissectorCommand(a), newWiresharkCommand(a), newExtcapCommand(a),
+		newManCommand(a))
+	root.AddCommand(newImportCommand(a), newExportCommand(a))
 	root.InitDefaultHelpCmd()
 	refuseUnknownTopics(root)
 	return root

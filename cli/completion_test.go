@@ -30,6 +30,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"doctor", ""}, "netns"},
 		{[]string{"fault", "plan", "../scenarios/quickstart.yaml", "--cover", ""}, "rd\n"},
 		{[]string{"fault", "plan", "../scenarios/quickstart.yaml", "--at", ""}, "spine1"},
+		{[]string{"explain", "checks.packets.ro"}, "checks.packets.roce\tchecks a rule"},
+		{[]string{"explain", ""}, "fabric\t"},
 		{[]string{"rdma", ""}, "write-bw"},
 		{[]string{"rdma", "atomic-bw", "--atomic_type", ""}, "CMP_AND_SWAP"},
 	} {

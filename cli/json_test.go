@@ -52,6 +52,7 @@ func TestJSON(t *testing.T) {
 	cases := []jsonCase{
 		{path: "version"},
 		{path: "schema"},
+		{path: "explain", args: []string{"checks.packets.roce"}},
 		{path: "doctor", args: []string{"net-namespace", "netem"}},
 		{path: "generate", args: []string{"torus"}},
 		{path: "import containerlab", args: []string{filepath.Join("..", "plan", "convert", "testdata",
@@ -106,6 +107,7 @@ func TestJSON(t *testing.T) {
 		{path: "rsh", exempt: "the same"},
 		{path: "shell", exempt: "its output is the shell's"},
 		{path: "dissector", exempt: "a program of Wireshark's"},
+		{path: "man", exempt: "TestManualPages"},
 		{path: "extcap", exempt: "a program of Wireshark's"},
 		{path: "man", exempt: "files for man: TestMan"},
 		{path: "wireshark install", args: []string{"--dir", dir}},

@@ -3,33 +3,61 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
 
-// newManCommand makes the command that writes the man pages, for packages.
-func newManCommand(*app) *cobra.Command {
+// newManCommand makes the pages that packages install. It is hidden, because users have the pages.
+func newManCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the man pages of all commands into a directory, for packages",
-		Hidden: true,
-		Long: `Man writes a man page of section 1 for each command into the directory DIR, which it
-makes. The pages have the date of SOURCE_DATE_EPOCH (seconds since 1970), or else
-today's.`,
-		Args:              exactArgs(1),
-		ValidArgsFunction: completeDirs,
+		Use:   "man DIR",
+		Short: "Write a manual page of each command into a directory",
+		Long: `Man writes railbed.1 and a manual page of each command, such as railbed-run.1, into a
+directory, which it makes. The date in the pages is SOURCE_DATE_EPOCH, or today.`,
+		Example: `  railbed man out/man && man -l out/man/railbed-run.1`,
+		Args:    exactArgs(1),
+		Hidden:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("write man pages: %w", err)
+				return fmt.Errorf("man: %w", err)
 			}
-			// The tag would be a section HISTORY, which says that Cobra made the page.
-			cmd.Root().DisableAutoGenTag = true
+			root := cmd.Root()
+			markLong(root)
+			root.DisableAutoGenTag = true // a line with the date
 			header := &doc.GenManHeader{Section: "1", Source: "railbed " + version, Manual: "Railbed"}
-			if err := doc.GenManTree(cmd.Root(), header, args[0]); err != nil {
-				return fmt.Errorf("write man pages: %w", err)
+			if err := doc.GenManTree(root, header, args[0]); err != nil {
+				return fmt.Errorf("man: %w", err)
 			}
 			return nil
 		},
+		ValidArgsFunction: completeDirs,
 	}
+}
+
+// markLong marks indented lines of descriptions as blocks of code, because manual pages are made from them as
+// Markdown.
+func markLong(cmd *cobra.Command) {
+	cmd.Long = markdownOf(cmd.Long)
+	for _, sub := range cmd.Commands() {
+		markLong(sub)
+	}
+}
+
+// markdownOf sets lines that are indented apart from the text around them, with the indent of code.
+func markdownOf(long string) string {
+	var out strings.Builder
+	code := false
+	for line := range strings.SplitSeq(long, "\n") {
+		if indented := strings.HasPrefix(line, "  "); line != "" && indented != code {
+			out.WriteString("\n")
+			code = indented
+		}
+		if code && line != "" {
+			line = "    " + strings.TrimPrefix(line, "  ")
+		}
+		out.WriteString(line + "\n")
+	}
+	return strings.TrimSpace(out.String())
 }

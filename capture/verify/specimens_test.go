@@ -427,5 +427,6 @@ func partialSums(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.
 		}
 	}
 	s.Now += 100_000_000
+	s.Workload = w
 	return s, func() evidence.Check { return ranks.NewPartialSums(w) }
 }

@@ -20,22 +20,22 @@ type Addressing struct {
 	// Links6 is the pool of the links' IPv6 subnets. Default fd00:a2::/64.
 	Links6 string `yaml:"links6,omitempty" json:"links6,omitempty"`
 	// Management4 is the IPv4 subnet of the nodes' management NICs, which are not part of the
-	// fabric. The host has the last address of the subnet. Default, if there are such nodes: a /24
-	// of 172.24.0.0/14, drawn from the testbed's name.
+	// fabric. The host has the last address of the subnet. Default: a /24 of
+	// 172.24.0.0/14, drawn from the testbed's name, if there are such nodes.
 	Management4 string `yaml:"management4,omitempty" json:"management4,omitempty"`
 	// Management6 is the IPv6 subnet of the nodes' management NICs, with a prefix of at most 112
-	// bits. The host's address in it ends in ffff. Default, if there are such nodes: a /64 of
-	// fd00:a3::/48, drawn from the testbed's name.
+	// bits. The host's address in it ends in ffff. Default: a /64 of fd00:a3::/48, drawn
+	// from the testbed's name, if there are such nodes.
 	Management6 string `yaml:"management6,omitempty" json:"management6,omitempty"`
 }
 
 // Management connects a node to the host: published ports, access to the internet and name servers.
 type Management struct {
 	// Publish lists ports of the host that lead to ports of the node, as "HOST:NODE" for TCP or
-	// "HOST:NODE/udp".
+	// "HOST:NODE/udp". Default none.
 	Publish []string `yaml:"publish,omitempty" json:"publish,omitempty" scalar:"any"`
-	// Internet lets the node reach over IPv4 all networks that the host reaches. The packets leave
-	// with the host's address (NAT). The host must forward packets (net.ipv4.ip_forward).
+	// Internet lets the node reach over IPv4 all networks that the host reaches. The packets leave with
+	// the host's address (NAT). The host must forward packets (net.ipv4.ip_forward). Default false.
 	Internet bool `yaml:"internet,omitempty" json:"internet,omitempty"`
 	// DNS lists the addresses of the node's name servers, at most three. The node reaches servers
 	// outside of the fabric by its management NIC. Default: none.

@@ -11,15 +11,15 @@ type Carriage struct {
 	// Ranks lists the testbed's ranks that take part, in the order of the job's own ranks: with [4, 5], rank
 	// 4 of the testbed is rank 0 of the job. So several jobs can share a fabric. Default: all ranks, and for
 	// a training job by placement.
-	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty"`
-	// RD configures the reliable datagrams of transport: rd.
+	Ranks []int `yaml:"ranks,omitempty" json:"ranks,omitempty" unit:"none"`
+	// RD configures the reliable datagrams of transport: rd. Default: the defaults of its keys.
 	RD *RD `yaml:"rd,omitempty" json:"rd,omitempty"`
-	// RoCE configures the queue pairs of transport: roce.
+	// RoCE configures the queue pairs of transport: roce. Default: the defaults of its keys.
 	RoCE *RoCE `yaml:"roce,omitempty" json:"roce,omitempty"`
 	// DSCP is the DSCP of the packets of transport: tcp, rd or roce. Switches put packets of different DSCPs
 	// into different priorities. Default: the transport's, which is 0 for tcp, 35 for rd, and 26 for roce.
 	// Acknowledgements of rd and CNPs keep theirs.
-	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=1,maximum=63"`
+	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=1,maximum=63" unit:"none"`
 	// Family is the IP version, 4 (default) or 6.
 	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
 }

@@ -18,14 +18,15 @@ type Compare struct {
 	// Metric is the name of a number of the report, as `railbed report` lists it, such as busbw.
 	Metric string `yaml:"metric" json:"metric"`
 	// Of is the workload, link, check or other part of the report that has the number. It is needed if
-	// several have it.
+	// several have it. Default: the only part that has it.
 	Of string `yaml:"of,omitempty" json:"of,omitempty"`
 	// Cells are the values of the cells to judge. An axis that is left out stands for all its values.
+	// Default: all cells.
 	Cells map[string]string `yaml:"cells,omitempty" json:"cells,omitempty" scalar:"any"`
 	// Beside are the values in which the other cell differs from the cell to judge.
 	Beside map[string]string `yaml:"beside" json:"beside" scalar:"any"`
 	// Ratio bounds the cell's median as a share of the other cell's median, such as ">= 200%".
-	Ratio string `yaml:"ratio" json:"ratio"`
+	Ratio string `yaml:"ratio" json:"ratio" unit:"share"`
 
 	// Pairs are the cells to judge, each with the other cell.
 	Pairs [][2]*Cell `yaml:"-" json:"-"`

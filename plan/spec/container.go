@@ -33,38 +33,39 @@ const (
 // Container is the settings of a node with runtime: docker. Exactly one of image, build and rootfs
 // gives the container's file system.
 type Container struct {
-	// Image is the name of a container's image. Its entry point and command start as soon as the
-	// node has its network.
+	// Image is the name of a container's image. Its entry point and command start as soon as the node
+	// has its network. Default none.
 	Image string `yaml:"image,omitempty" json:"image,omitempty"`
-	// Build is a folder with a Dockerfile, relative to this file. The image is built from it and
-	// kept for as long as the testbed is up. Files that its .dockerignore names are left out.
+	// Build is a folder with a Dockerfile, relative to this file. The image is built from it and kept
+	// for as long as the testbed is up. Files that its .dockerignore names are left out. Default none.
 	Build string `yaml:"build,omitempty" json:"build,omitempty"`
 	// BuildNetwork is the network of RUN lines in a Dockerfile: none (default), the engine's
 	// default network, or the host's.
 	BuildNetwork string `yaml:"build-network,omitempty" json:"build_network,omitempty" jsonschema:"enum=none,enum=default,enum=host"`
-	// RootFS is a tar archive of a container's root file system, relative to this file.
+	// RootFS is a tar archive of a container's root file system, relative to this file. Default none.
 	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
 	// Pull specifies when a container's image is fetched from its registry: missing (default), if the
 	// engine does not have it; always; or never.
 	Pull string `yaml:"pull,omitempty" json:"pull,omitempty" jsonschema:"enum=missing,enum=never,enum=always"`
-	// Entrypoint replaces the entry point and the command of a container's image.
+	// Entrypoint replaces the entry point and the command of a container's image. Default: the image's.
 	Entrypoint []string `yaml:"entrypoint,omitempty" json:"entrypoint,omitempty" scalar:"any"`
-	// Command replaces the arguments that the image gives its entry point. Without an entry point
-	// it is the program and its arguments.
+	// Command replaces the arguments that the image gives its entry point. Without an entry point it is
+	// the program and its arguments. Default: the image's.
 	Command []string `yaml:"command,omitempty" json:"command,omitempty" scalar:"any"`
 	// Idle starts a container without its entry point. It runs only the programs that steps and
-	// commands start.
+	// commands start. Default false.
 	Idle bool `yaml:"idle,omitempty" json:"idle,omitempty"`
-	// Binds mounts paths of the host into a container, as "HOST:CONTAINER" or "HOST:CONTAINER:ro".
-	// HOST is relative to this file.
+	// Binds mounts paths of the host into a container, as "HOST:CONTAINER" or "HOST:CONTAINER:ro". HOST
+	// is relative to this file. Default none.
 	Binds []string `yaml:"binds,omitempty" json:"binds,omitempty"`
-	// Capabilities adds capabilities. Every container has CHOWN, DAC_OVERRIDE, FOWNER, FSETID,
-	// KILL, NET_BIND_SERVICE, NET_RAW, SETGID and SETUID.
+	// Capabilities adds capabilities. Every container has CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL,
+	// NET_BIND_SERVICE, NET_RAW, SETGID and SETUID. Default: no others.
 	Capabilities []string `yaml:"capabilities,omitempty" json:"capabilities,omitempty"`
 	// Devices gives a container devices of the host, as "/dev/fuse" or "/dev/fuse:/dev/other:rw".
+	// Default none.
 	Devices []string `yaml:"devices,omitempty" json:"devices,omitempty"`
-	// Ulimits limits the resources of a container's processes, as "nofile: 1024" or, with a soft
-	// and a hard limit, "nofile: 1024:4096".
+	// Ulimits limits the resources of a container's processes, as "nofile: 1024" or, with a soft and a
+	// hard limit, "nofile: 1024:4096". Default: the engine's.
 	Ulimits map[string]string `yaml:"ulimits,omitempty" json:"ulimits,omitempty" scalar:"any"`
 	// Health is the health check of a container. The testbed is up when the check has passed.
 	// Default: the check of the image.

@@ -14,7 +14,7 @@ const (
 	Exponential = "exponential"
 )
 
-// Direction is the behaviour of one direction of a link. The settings from JitterKind on need soft
+// Direction is the behaviour of one direction of a link. The settings from jitter-kind on need soft
 // switches.
 type Direction struct {
 	// Rate is the bit rate at layer 2. Default 1gbit.
@@ -46,10 +46,10 @@ type Direction struct {
 	GilbertElliott *GilbertElliott `yaml:"gilbert-elliott,omitempty" json:"gilbert-elliott,omitempty"`
 	// DropEvery loses every n-th packet of each flow: n, 2n, 3n. Default 0,
 	// none.
-	DropEvery int `yaml:"drop-every,omitempty" json:"drop-every,omitempty" jsonschema:"minimum=0"`
+	DropEvery int `yaml:"drop-every,omitempty" json:"drop-every,omitempty" jsonschema:"minimum=0" unit:"packets"`
 	// DropList loses exactly these packets of each flow. They are counted from 1 in each flow and
 	// direction. Default none.
-	DropList []int `yaml:"drop-list,omitempty" json:"drop-list,omitempty"`
+	DropList []int `yaml:"drop-list,omitempty" json:"drop-list,omitempty" unit:"packets"`
 	// Reorder is the share of packets that are held back for reorder-by while later packets
 	// overtake them. Default none.
 	Reorder units.Ratio `yaml:"reorder,omitempty" json:"reorder,omitzero"`

@@ -43,10 +43,12 @@ type MarksCheck struct {
 	From string `yaml:"from,omitempty" json:"from,omitempty"`
 	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
-	// Share bounds the share of packets that carry Congestion Experienced, such as ">= 10%".
-	Share string `yaml:"share,omitempty" json:"share,omitempty"`
-	// Count bounds the number of packets that the ports themselves marked, such as ">= 100".
-	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+	// Share bounds the share of packets that carry Congestion Experienced, such as ">= 10%". Default:
+	// not judged.
+	Share string `yaml:"share,omitempty" json:"share,omitempty" unit:"share"`
+	// Count bounds the number of packets that the ports themselves marked, such as ">= 100". Default:
+	// not judged.
+	Count string `yaml:"count,omitempty" json:"count,omitempty" unit:"packets"`
 }
 
 // DropsCheck judges the drops that were recorded at ports.
@@ -60,7 +62,7 @@ type DropsCheck struct {
 	// Reason is the only reason that counts, as captures record it. Default: any.
 	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
 	// Count bounds the number of drops, such as ">= 1" or "== 0".
-	Count string `yaml:"count" json:"count"`
+	Count string `yaml:"count" json:"count" unit:"packets"`
 }
 
 // LosslessCheck requires that every packet arrives at its destination node, if it left a node whose
@@ -71,7 +73,7 @@ type LosslessCheck struct {
 	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Priority is the only priority that is judged. Default: all.
-	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
+	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
 }
 
 // TrimsCheck requires that trimmed packets carry the DSCP for them and that the rest of each
@@ -80,7 +82,7 @@ type TrimsCheck struct {
 	// At names ports as taps do. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Count bounds the number of trimmed packets. Default ">= 1".
-	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+	Count string `yaml:"count,omitempty" json:"count,omitempty" unit:"packets"`
 	// Workload is the workload whose packets count. Default: all.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 }
@@ -91,13 +93,13 @@ type PausesCheck struct {
 	// At names the ports that request pauses. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Priority is the only priority that counts. Default: all.
-	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
-	// Count bounds the number of pauses, such as ">= 1". Renewals do not count.
-	Count string `yaml:"count,omitempty" json:"count,omitempty"`
+	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
+	// Count bounds the number of pauses, such as ">= 1". Renewals do not count. Default: not judged.
+	Count string `yaml:"count,omitempty" json:"count,omitempty" unit:"pauses"`
 	// Paused bounds the total paused time that a single port requested, such as ">= 10ms". The port
-	// with the longest time counts.
-	Paused string `yaml:"paused,omitempty" json:"paused,omitempty"`
-	// Order lists ports in the order in which they must request their first pause.
+	// with the longest time counts. Default: not judged.
+	Paused string `yaml:"paused,omitempty" json:"paused,omitempty" unit:"duration"`
+	// Order lists ports in the order in which they must request their first pause. Default: any order.
 	Order []string `yaml:"order,omitempty" json:"order,omitempty"`
 }
 
@@ -110,7 +112,7 @@ type ReorderingCheck struct {
 	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Share bounds the share of all packets that arrived out of order, such as "<= 1%" or "== 0%".
-	Share string `yaml:"share" json:"share"`
+	Share string `yaml:"share" json:"share" unit:"share"`
 }
 
 // OutageCheck judges the longest time in which a flow of datagrams was sent and none of it arrived:
@@ -121,7 +123,7 @@ type OutageCheck struct {
 	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Longest bounds the longest outage of all flows, such as "<= 1s".
-	Longest string `yaml:"longest" json:"longest"`
+	Longest string `yaml:"longest" json:"longest" unit:"duration"`
 }
 
 // ThroughputCheck judges the throughput of each pair of nodes that exchanged packets. It is the bits of
@@ -133,11 +135,11 @@ type ThroughputCheck struct {
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Workload is the workload whose packets count. Default: all packets.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Rate bounds the throughput of each pair, such as ">= 10mbit".
-	Rate string `yaml:"rate,omitempty" json:"rate,omitempty"`
-	// Fairness bounds Jain's index of the pairs' throughputs, such as ">= 90%". The index is 100% if all n
-	// pairs have the same throughput, and 100%/n if one pair has all of it.
-	Fairness string `yaml:"fairness,omitempty" json:"fairness,omitempty"`
+	// Rate bounds the throughput of each pair, such as ">= 10mbit". Default: not judged.
+	Rate string `yaml:"rate,omitempty" json:"rate,omitempty" unit:"rate"`
+	// Fairness bounds Jain's index of the pairs' throughputs, such as ">= 90%". The index is 100% if
+	// all n pairs have the same throughput, and 100%/n if one pair has all of it. Default: not judged.
+	Fairness string `yaml:"fairness,omitempty" json:"fairness,omitempty" unit:"share"`
 }
 
 // QueueDepthCheck judges the bytes that waited in queues whenever a packet was sent, marked or
@@ -146,11 +148,11 @@ type QueueDepthCheck struct {
 	// At names ports as taps do. Default "*".
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Priority is the only queue that counts. Default: all.
-	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7"`
-	// Max bounds the longest queue, such as "<= 100KB".
-	Max string `yaml:"max,omitempty" json:"max,omitempty"`
-	// P99 bounds the 99th percentile of the queue lengths that packets found.
-	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
+	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
+	// Max bounds the longest queue, such as "<= 100KB". Default: not judged.
+	Max string `yaml:"max,omitempty" json:"max,omitempty" unit:"size"`
+	// P99 bounds the 99th percentile of the queue lengths that packets found. Default: not judged.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty" unit:"size"`
 	// Workload is the workload whose packets count. Default: all.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 }

@@ -32,65 +32,69 @@ type Fault struct {
 	//   - "all", "nics" or "switches".
 	//
 	// For a fault of nodes it is the name of a node, or a glob of names, and for reboot that of a soft
-	// switch. A partition has no place. With rank it may be missing.
+	// switch. Default none: a partition has no place, and with rank it may be missing.
 	Where string `yaml:"where,omitempty" json:"where,omitempty"`
 	// Match is a display filter for the packets, as for `railbed decode -Y`. It can use only fields of the
 	// packet's own bytes. Default: all packets.
 	Match string `yaml:"match,omitempty" json:"match,omitempty"`
-	// Drop loses the packet.
+	// Drop loses the packet. Default none.
 	Drop *Pick `yaml:"drop,omitempty" json:"drop,omitempty"`
-	// Delay makes the packet arrive later. Later packets overtake it.
+	// Delay makes the packet arrive later. Later packets overtake it. Default none.
 	Delay *FaultDelay `yaml:"delay,omitempty" json:"delay,omitempty"`
-	// Duplicate makes the packet arrive twice.
+	// Duplicate makes the packet arrive twice. Default none.
 	Duplicate *Pick `yaml:"duplicate,omitempty" json:"duplicate,omitempty"`
-	// Corrupt flips bits.
+	// Corrupt flips bits. Default none.
 	Corrupt *FaultCorrupt `yaml:"corrupt,omitempty" json:"corrupt,omitempty"`
-	// Truncate cuts the end of the frame off, and changes no length field.
+	// Truncate cuts the end of the frame off, and changes no length field. Default none.
 	Truncate *FaultTruncate `yaml:"truncate,omitempty" json:"truncate,omitempty"`
 	// Mark sets Congestion Experienced in packets of ECN-capable transports. It hits no other packets.
+	// Default none.
 	Mark *Pick `yaml:"mark,omitempty" json:"mark,omitempty"`
-	// Reorder lets later packets overtake the packet.
+	// Reorder lets later packets overtake the packet. Default none.
 	Reorder *FaultReorder `yaml:"reorder,omitempty" json:"reorder,omitempty"`
-	// Rewrite changes a field of a header.
+	// Rewrite changes a field of a header. Default none.
 	Rewrite *FaultRewrite `yaml:"rewrite,omitempty" json:"rewrite,omitempty"`
-	// Trim cuts the payload away as a switch with packet trimming does. It hits only packets that such a
-	// switch would trim.
+	// Trim cuts the payload away as a switch with packet trimming does. It hits only packets that such
+	// a switch would trim. Default none.
 	Trim *FaultTrim `yaml:"trim,omitempty" json:"trim,omitempty"`
-	// Limit lets the packets pass at a lower rate.
+	// Limit lets the packets pass at a lower rate. Default none.
 	Limit *FaultLimit `yaml:"limit,omitempty" json:"limit,omitempty"`
-	// Mirror sends a copy of the packet to a node's NIC.
+	// Mirror sends a copy of the packet to a node's NIC. Default none.
 	Mirror *FaultMirror `yaml:"mirror,omitempty" json:"mirror,omitempty"`
-	// Misroute makes a switch send the packet by another of its ports.
+	// Misroute makes a switch send the packet by another of its ports. Default none.
 	Misroute *FaultMisroute `yaml:"misroute,omitempty" json:"misroute,omitempty"`
-	// Pause makes the receiver of the packet answer with a PFC pause frame.
+	// Pause makes the receiver of the packet answer with a PFC pause frame. Default none.
 	Pause *FaultPause `yaml:"pause,omitempty" json:"pause,omitempty"`
-	// Reboot takes the links of switches down, and empties their buffers and learned tables. After for, the
-	// links come up again. It needs for.
+	// Reboot takes the links of switches down, and empties their buffers and learned tables. After for,
+	// the links come up again. It needs for. Default false.
 	Reboot bool `yaml:"reboot,omitempty" json:"reboot,omitempty"`
-	// Partition lists sets of nodes, by names or globs. IP packets between nodes of different sets are lost.
+	// Partition lists sets of nodes, by names or globs. IP packets between nodes of different sets are
+	// lost. Default none.
 	Partition [][]string `yaml:"partition,omitempty" json:"partition,omitempty"`
 	// Program selects the programs that crash or hang, by their name or a glob: the base name of the
 	// command's first word. The links of the node then stay up. Default: all programs of the node.
 	Program string `yaml:"program,omitempty" json:"program,omitempty"`
 	// Rank selects the processes of a rank, of a workload, or of a stack whose processes have their rank in
 	// the environment. Default: all.
-	Rank *int `yaml:"rank,omitempty" json:"rank,omitempty" jsonschema:"minimum=0"`
-	// Crash takes the links of nodes down and kills the programs of the nodes. After for, the links come up
-	// again. The programs stay dead. With program or rank, only these programs are killed.
+	Rank *int `yaml:"rank,omitempty" json:"rank,omitempty" jsonschema:"minimum=0" unit:"none"`
+	// Crash takes the links of nodes down and kills the programs of the nodes. After for, the links
+	// come up again. The programs stay dead. With program or rank, only these programs are killed.
+	// Default false.
 	Crash bool `yaml:"crash,omitempty" json:"crash,omitempty"`
-	// Hang stops all programs of nodes with SIGSTOP. After for, the programs continue.
+	// Hang stops all programs of nodes with SIGSTOP. After for, the programs continue. Default false.
 	Hang bool `yaml:"hang,omitempty" json:"hang,omitempty"`
-	// Slow limits the processor time of nodes. It needs root.
+	// Slow limits the processor time of nodes. It needs root. Default none.
 	Slow *FaultSlow `yaml:"slow,omitempty" json:"slow,omitempty"`
-	// Memory is the most memory that the programs of each node may use together, with the files in the node's
-	// /tmp. If they use more, the kernel takes back what it can, and then kills programs. It needs root.
+	// Memory is the most memory that the programs of each node may use together, with the files in the
+	// node's /tmp. If they use more, the kernel takes back what it can, and then kills programs. It
+	// needs root. Default none.
 	Memory *units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
-	// Clock changes the wall clock of virtual machines. Other nodes have the host's.
+	// Clock changes the wall clock of virtual machines. Other nodes have the host's. Default none.
 	Clock *FaultClock `yaml:"clock,omitempty" json:"clock,omitempty"`
-	// Disk is full. It leaves no room in the nodes' /tmp, where stacks have their data.
+	// Disk is full. It leaves no room in the nodes' /tmp, where stacks have their data. Default none.
 	Disk string `yaml:"disk,omitempty" json:"disk,omitempty" jsonschema:"enum=full"`
-	// QueuePairs is lost. It breaks the queue pairs of the nodes' ranks over roce, as a reset of the NICs
-	// does.
+	// QueuePairs is lost. It breaks the queue pairs of the nodes' ranks over roce, as a reset of the
+	// NICs does. Default none.
 	QueuePairs string `yaml:"queue-pairs,omitempty" json:"queue_pairs,omitempty" jsonschema:"enum=lost"`
 	// For is how long the fault lasts, in the testbed's time. Default: until the end of the run.
 	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`

@@ -19,14 +19,15 @@ type faultAction interface {
 // Pick selects some of the packets that match. At most one of nth, every, share and flows is set. Without
 // them, all packets that match are hit. Each port counts the packets that match, from 1.
 type Pick struct {
-	// Nth lists the packets to hit, in ascending order.
-	Nth []int `yaml:"nth,omitempty" json:"nth,omitempty"`
-	// Every hits each n-th packet: n, 2n, 3n and so on.
-	Every int `yaml:"every,omitempty" json:"every,omitempty" jsonschema:"minimum=1"`
+	// Nth lists the packets to hit, in ascending order. Default: all packets that match.
+	Nth []int `yaml:"nth,omitempty" json:"nth,omitempty" unit:"packets"`
+	// Every hits each n-th packet: n, 2n, 3n and so on. Default: all packets that match.
+	Every int `yaml:"every,omitempty" json:"every,omitempty" jsonschema:"minimum=1" unit:"packets"`
 	// Share is the probability with which a packet is hit. The draws depend on the file's seed.
+	// Default: all packets that match.
 	Share units.Ratio `yaml:"share,omitempty" json:"share,omitzero"`
-	// Flows is the probability with which a flow is hit, with all its packets and at all ports of the fault.
-	// The draws depend on the file's seed.
+	// Flows is the probability with which a flow is hit, with all its packets and at all ports of the
+	// fault. The draws depend on the file's seed. Default: all flows that match.
 	Flows units.Ratio `yaml:"flows,omitempty" json:"flows,omitzero"`
 	// Per is packet or message. Default packet.
 	//
@@ -52,7 +53,7 @@ type FaultCorrupt struct {
 	// after the Ethernet header flips, drawn with the file's seed.
 	At units.Bytes `yaml:"at,omitempty" json:"at,omitempty"`
 	// Bits is a mask of the bits that flip in this byte, from 1 to 255. Default 1.
-	Bits int `yaml:"bits,omitempty" json:"bits,omitempty" jsonschema:"minimum=1,maximum=255"`
+	Bits int `yaml:"bits,omitempty" json:"bits,omitempty" jsonschema:"minimum=1,maximum=255" unit:"none"`
 	Pick `yaml:",inline"`
 }
 
@@ -66,7 +67,7 @@ type FaultTruncate struct {
 // FaultReorder lets later packets overtake packets.
 type FaultReorder struct {
 	// By is the number of packets that leave the port before this one arrives.
-	By int `yaml:"by" json:"by" jsonschema:"minimum=1,maximum=1000"`
+	By int `yaml:"by" json:"by" jsonschema:"minimum=1,maximum=1000" unit:"packets"`
 	// Within is the time after which the packet arrives at the latest. Default 10ms.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitempty"`
 	Pick   `yaml:",inline"`
@@ -99,7 +100,7 @@ type FaultTrim struct {
 	// Default 128B.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
 	// DSCP is the DSCP of trimmed packets. Packets that have it are not trimmed. Default 59.
-	DSCP *int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63"`
+	DSCP *int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63" unit:"none"`
 	Pick `yaml:",inline"`
 }
 
@@ -130,9 +131,9 @@ type FaultMisroute struct {
 // FaultPause makes the receiver of packets send PFC pause frames.
 type FaultPause struct {
 	// Priorities lists the priorities that are paused.
-	Priorities []int `yaml:"priorities" json:"priorities" jsonschema:"minItems=1"`
+	Priorities []int `yaml:"priorities" json:"priorities" jsonschema:"minItems=1" unit:"none"`
 	// Quanta is the pause time that each frame requests, in units of 512 bit times. Default 65535.
-	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535"`
+	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535" unit:"512 bit times"`
 	Pick   `yaml:",inline"`
 }
 

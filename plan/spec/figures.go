@@ -9,35 +9,38 @@ import (
 type WorkloadCheck struct {
 	// Name is the workload's name.
 	Name string `yaml:"name" json:"name"`
-	// Correct requires that every element of every rank's result is right. For sgd it requires that
-	// all ranks have the same weights after each iteration.
+	// Correct requires that every element of every rank's result is right. For sgd it requires that all
+	// ranks have the same weights after each iteration. Default false.
 	Correct bool `yaml:"correct,omitempty" json:"correct,omitempty"`
-	// BusBW bounds the bus bandwidth, such as ">= 600 Mbit/s".
-	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
+	// BusBW bounds the bus bandwidth, such as ">= 600 Mbit/s". Default: not judged.
+	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty" unit:"rate"`
 	// P50 bounds the median of the times of a messages step, such as "<= 5ms". A time starts when a
-	// message was due, or for cache when a request came, and ends when all of it had arrived.
-	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 bounds the 99th percentile of the times of a messages step.
-	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Most bounds the longest of the times of a messages step.
-	Most string `yaml:"most,omitempty" json:"most,omitempty"`
-	// Attained bounds the share of the requests of cache, or of the blocks, that met their slo,
-	// such as ">= 90%".
-	Attained string `yaml:"attained,omitempty" json:"attained,omitempty"`
+	// message was due, or for cache when a request came, and ends when all of it had arrived. Default:
+	// not judged.
+	P50 string `yaml:"p50,omitempty" json:"p50,omitempty" unit:"duration"`
+	// P99 bounds the 99th percentile of the times of a messages step. Default: not judged.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty" unit:"duration"`
+	// Most bounds the longest of the times of a messages step. Default: not judged.
+	Most string `yaml:"most,omitempty" json:"most,omitempty" unit:"duration"`
+	// Attained bounds the share of the requests of cache, or of the blocks, that met their slo, such as
+	// ">= 90%". Default: not judged.
+	Attained string `yaml:"attained,omitempty" json:"attained,omitempty" unit:"share"`
 	// Loss bounds the loss of sgd at the end, such as "<= 0.5" nats. It is measured over samples on
-	// which no rank has trained.
-	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
+	// which no rank has trained. Default: not judged.
+	Loss string `yaml:"loss,omitempty" json:"loss,omitempty" unit:"nats"`
 	// Accuracy bounds the share of samples that sgd classifies correctly, such as ">= 85%". The samples
-	// are the same as for loss.
-	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty"`
-	// Iteration bounds the median time of a training job's iterations, such as "<= 500ms".
-	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
-	// Exposed bounds the share of time in which a rank did not compute while bytes were in flight,
-	// such as "<= 40%". It is the mean over the job's ranks.
-	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
-	// Utilisation bounds the share of time in which the ranks computed, such as ">= 30%".
-	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
-	// Beside compares the workload with another workload of the file.
+	// are the same as for loss. Default: not judged.
+	Accuracy string `yaml:"accuracy,omitempty" json:"accuracy,omitempty" unit:"share"`
+	// Iteration bounds the median time of a training job's iterations, such as "<= 500ms". Default: not
+	// judged.
+	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty" unit:"duration"`
+	// Exposed bounds the share of time in which a rank did not compute while bytes were in flight, such
+	// as "<= 40%". It is the mean over the job's ranks. Default: not judged.
+	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty" unit:"share"`
+	// Utilisation bounds the share of time in which the ranks computed, such as ">= 30%". Default: not
+	// judged.
+	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty" unit:"share"`
+	// Beside compares the workload with another workload of the file. Default none.
 	Beside *Beside `yaml:"beside,omitempty" json:"beside,omitempty"`
 }
 
@@ -46,23 +49,24 @@ type WorkloadCheck struct {
 type Beside struct {
 	// Workload is the name of the other workload.
 	Workload string `yaml:"workload" json:"workload"`
-	// BusBW bounds the bus bandwidth as a share of the other workload's, such as ">= 90%".
-	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty"`
-	// Loss bounds the loss as a share of the other workload's, such as "<= 110%".
-	Loss string `yaml:"loss,omitempty" json:"loss,omitempty"`
-	// P50 bounds the median as a share of the other workload's, such as "<= 80%".
-	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 bounds the 99th percentile as a share of the other workload's.
-	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// Most bounds the longest time as a share of the other workload's.
-	Most string `yaml:"most,omitempty" json:"most,omitempty"`
-	// Iteration bounds the median iteration as a share of the other training job's, such as "<=
-	// 80%".
-	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty"`
-	// Exposed bounds the exposed share as a share of the other training job's.
-	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty"`
-	// Utilisation bounds the utilisation as a share of the other training job's.
-	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty"`
+	// BusBW bounds the bus bandwidth as a share of the other workload's, such as ">= 90%". Default: not
+	// judged.
+	BusBW string `yaml:"busbw,omitempty" json:"busbw,omitempty" unit:"share"`
+	// Loss bounds the loss as a share of the other workload's, such as "<= 110%". Default: not judged.
+	Loss string `yaml:"loss,omitempty" json:"loss,omitempty" unit:"share"`
+	// P50 bounds the median as a share of the other workload's, such as "<= 80%". Default: not judged.
+	P50 string `yaml:"p50,omitempty" json:"p50,omitempty" unit:"share"`
+	// P99 bounds the 99th percentile as a share of the other workload's. Default: not judged.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty" unit:"share"`
+	// Most bounds the longest time as a share of the other workload's. Default: not judged.
+	Most string `yaml:"most,omitempty" json:"most,omitempty" unit:"share"`
+	// Iteration bounds the median iteration as a share of the other training job's, such as "<= 80%".
+	// Default: not judged.
+	Iteration string `yaml:"iteration,omitempty" json:"iteration,omitempty" unit:"share"`
+	// Exposed bounds the exposed share as a share of the other training job's. Default: not judged.
+	Exposed string `yaml:"exposed,omitempty" json:"exposed,omitempty" unit:"share"`
+	// Utilisation bounds the utilisation as a share of the other training job's. Default: not judged.
+	Utilisation string `yaml:"utilisation,omitempty" json:"utilisation,omitempty" unit:"share"`
 }
 
 // Figure is a result of a workload. A check can bound it or compare it with the same figure of

@@ -14,14 +14,14 @@ type LatencyCheck struct {
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 	// Per judges the packets of each flow or each pair of nodes by itself. Default: all together.
 	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=flow,enum=pair"`
-	// P50 bounds the median, such as "<= 100us".
-	P50 string `yaml:"p50,omitempty" json:"p50,omitempty"`
-	// P99 bounds the 99th percentile.
-	P99 string `yaml:"p99,omitempty" json:"p99,omitempty"`
-	// P999 bounds the 99.9th percentile.
-	P999 string `yaml:"p999,omitempty" json:"p999,omitempty"`
-	// Max bounds the longest time.
-	Max string `yaml:"max,omitempty" json:"max,omitempty"`
+	// P50 bounds the median, such as "<= 100us". Default: not judged.
+	P50 string `yaml:"p50,omitempty" json:"p50,omitempty" unit:"duration"`
+	// P99 bounds the 99th percentile. Default: not judged.
+	P99 string `yaml:"p99,omitempty" json:"p99,omitempty" unit:"duration"`
+	// P999 bounds the 99.9th percentile. Default: not judged.
+	P999 string `yaml:"p999,omitempty" json:"p999,omitempty" unit:"duration"`
+	// Max bounds the longest time. Default: not judged.
+	Max string `yaml:"max,omitempty" json:"max,omitempty" unit:"duration"`
 }
 
 // LinkBytesCheck judges the bytes of frames, from their Ethernet header on, that were sent into each
@@ -33,7 +33,7 @@ type LinkBytesCheck struct {
 	// Workload is the workload whose packets count. Default: all packets.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
 	// Is bounds the bytes of each direction, such as "<= 40MB".
-	Is string `yaml:"is" json:"is"`
+	Is string `yaml:"is" json:"is" unit:"size"`
 }
 
 // Target splits Link into the link's name or glob and the direction: "a-to-b", "b-to-a", or empty for

@@ -63,13 +63,14 @@ func (c Cell) has(values map[string]string) bool {
 
 // Matrix is the key matrix of a file, for the schema. All other keys are axes: lists of values.
 type Matrix struct {
-	// Include adds values to cells. An entry applies to each cell that has the entry's values of axes. Its
-	// other values are variables of these cells. If no cell has the values, the entry is a new cell.
+	// Include adds values to cells. An entry applies to each cell that has the entry's values of axes.
+	// Its other values are variables of these cells. If no cell has the values, the entry is a new
+	// cell. Default none.
 	Include []map[string]any `yaml:"include,omitempty" json:"include,omitempty"`
-	// Exclude removes each cell that has the values of an entry.
+	// Exclude removes each cell that has the values of an entry. Default none.
 	Exclude []map[string]any `yaml:"exclude,omitempty" json:"exclude,omitempty"`
 	// Repeat is the number of runs of each cell. Each has another seed. Default 1.
-	Repeat int `yaml:"repeat,omitempty" json:"repeat,omitempty" jsonschema:"minimum=1,maximum=100"`
+	Repeat int `yaml:"repeat,omitempty" json:"repeat,omitempty" jsonschema:"minimum=1,maximum=100" unit:"runs"`
 }
 
 // RepetitionSeed returns the seed of a repetition, counted from 1, of a file with a seed. The first has the

@@ -52,9 +52,9 @@ type Sizing struct {
 	File string `yaml:"file,omitempty" json:"file,omitempty"`
 	// Scale multiplies the sizes: 0.01 fits links that are 100 times slower than the measured
 	// links, and 1460 is for sizes in packets. Default 1.
-	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero"`
+	Scale units.Factor `yaml:"scale,omitempty" json:"scale,omitzero" unit:"none"`
 	// Count is the number of messages in total.
-	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
+	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000" unit:"messages"`
 }
 
 // OpenMessages arrive as a Poisson process at all ranks. Each goes to any other rank.
@@ -69,39 +69,39 @@ type OpenMessages struct {
 type ClosedMessages struct {
 	Sizing `yaml:",inline"`
 	// Outstanding is the number of messages that a rank keeps in flight. Default 1.
-	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
+	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024" unit:"messages"`
 }
 
 // CacheMessages are the layers of the caches of prompts. The first ranks prefill and the others
 // decode. Each takes requests in turn.
 type CacheMessages struct {
 	// Prefill is the number of ranks that compute caches.
-	Prefill int `yaml:"prefill" json:"prefill" jsonschema:"minimum=1,maximum=65535"`
+	Prefill int `yaml:"prefill" json:"prefill" jsonschema:"minimum=1,maximum=65535" unit:"ranks"`
 	// Requests is the number of requests. Default: all of the trace, at most 10,000.
-	Requests int `yaml:"requests,omitempty" json:"requests,omitempty" jsonschema:"minimum=1,maximum=10000"`
+	Requests int `yaml:"requests,omitempty" json:"requests,omitempty" jsonschema:"minimum=1,maximum=10000" unit:"requests"`
 	// PerSecond is the average number of requests per second. They arrive as a Poisson process.
-	PerSecond units.Factor `yaml:"per-second,omitempty" json:"per-second,omitzero"`
+	PerSecond units.Factor `yaml:"per-second,omitempty" json:"per-second,omitzero" unit:"requests per second"`
 	// Trace is a file with the arrival times of requests and the number of tokens of their prompts,
 	// in place of per-second. It is a .csv with TIMESTAMP and ContextTokens, as Azure's LLM
 	// inference traces, or with Timestamp and Request tokens, as BurstGPT; or a .jsonl with
 	// timestamp and input_length, as Mooncake's. The path is relative to this file.
 	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
 	// TimeScale multiplies the trace's times. Default 1.
-	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero"`
+	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero" unit:"none"`
 	// Tokens is the length of a prompt whose layers take layer-time and give layer-bytes. The
 	// prompts of a trace take and give amounts in proportion to their lengths. Default 1024.
-	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16777216"`
+	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16777216" unit:"tokens"`
 	// Layers is the number of layers of the model.
-	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1000"`
+	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1000" unit:"layers"`
 	// LayerTime is the time in which a rank computes one layer of a request.
 	LayerTime units.Duration `yaml:"layer-time" json:"layer-time"`
 	// LayerBytes is the size of the cache of one layer.
 	LayerBytes units.Bytes `yaml:"layer-bytes" json:"layer-bytes"`
-	// SLO is the time to first token that a request should have. The report counts the requests
-	// that met it, and the check attained bounds their share.
+	// SLO is the time to first token that a request should have. The report counts the requests that
+	// met it, and the check attained bounds their share. Default: requests have no such time.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
 	// Decode configures the decoding of requests after their caches have arrived. Decoding sends
-	// nothing.
+	// nothing. Default: requests are not decoded.
 	Decode *CacheDecode `yaml:"decode,omitempty" json:"decode,omitempty"`
 	// Whole sends all layers when the last layer has been computed. Default: each layer at once.
 	Whole bool `yaml:"whole,omitempty" json:"whole,omitempty"`
@@ -111,12 +111,13 @@ type CacheMessages struct {
 // them gets one token per token-time. Further requests wait.
 type CacheDecode struct {
 	// Slots is the number of requests that a rank decodes at once. Default 8.
-	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=4096" unit:"requests"`
 	// TokenTime is the time for which a request waits for its next token.
 	TokenTime units.Duration `yaml:"token-time" json:"token-time"`
 	// Tokens is the number of tokens of a request, unless a trace gives it. Default 128.
-	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=1048576"`
-	// SLO is the time per token, waiting included, that a request should have.
+	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=1048576" unit:"tokens"`
+	// SLO is the time per token, waiting included, that a request should have. Default: requests have
+	// no such time.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
 }
 
@@ -126,18 +127,18 @@ type CacheDecode struct {
 // "From Luna to Solar", 2022).
 type BlockMessages struct {
 	// Servers is the number of ranks with storage. They are the first ranks.
-	Servers int `yaml:"servers" json:"servers" jsonschema:"minimum=1,maximum=65535"`
+	Servers int `yaml:"servers" json:"servers" jsonschema:"minimum=1,maximum=65535" unit:"ranks"`
 	// Count is the number of blocks that each other rank writes or reads.
-	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000"`
+	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000" unit:"blocks of each rank"`
 	// Block is the size of a block. Default 4KiB.
 	Block units.Bytes `yaml:"block,omitempty" json:"block,omitempty"`
 	// Reads is the share of the blocks that are read. It is drawn for each block. Default 0%.
 	Reads units.Ratio `yaml:"reads,omitempty" json:"reads,omitzero"`
-	// SLO is the longest time that a block should take. The report counts the blocks that took
-	// longer, and the check attained bounds the share of the others.
+	// SLO is the longest time that a block should take. The report counts the blocks that took longer,
+	// and the check attained bounds the share of the others. Default: blocks have no such time.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
 	// Outstanding is the number of blocks that a rank keeps in flight. Default 8.
-	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024"`
+	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024" unit:"blocks"`
 }
 
 // HasSLO reports whether requests or blocks have an SLO.

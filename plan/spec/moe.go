@@ -22,17 +22,17 @@ const KindMoE = "moe"
 // dispatch, and from the same choices in reverse for combine.
 type MoE struct {
 	// Experts is the number of experts, a multiple of the ranks.
-	Experts int `yaml:"experts" json:"experts" jsonschema:"minimum=1,maximum=1024"`
+	Experts int `yaml:"experts" json:"experts" jsonschema:"minimum=1,maximum=1024" unit:"experts"`
 	// Tokens is the number of tokens of each rank. Default 128.
-	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16384"`
+	Tokens int `yaml:"tokens,omitempty" json:"tokens,omitempty" jsonschema:"minimum=1,maximum=16384" unit:"tokens"`
 	// Hidden is the number of values of a token, a multiple of 128. Default 7168.
-	Hidden int `yaml:"hidden,omitempty" json:"hidden,omitempty" jsonschema:"minimum=128,maximum=32768"`
+	Hidden int `yaml:"hidden,omitempty" json:"hidden,omitempty" jsonschema:"minimum=128,maximum=32768" unit:"values"`
 	// TopK is the number of experts to which a token goes. Default 8, or all if there are fewer.
-	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64"`
+	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64" unit:"experts"`
 	// Skew makes some experts popular. The gate chooses the k-th most popular expert in proportion
 	// to 1/k^skew (Zipf). The seed decides the order of popularity. Default: all experts are
 	// equally popular.
-	Skew units.Factor `yaml:"skew,omitempty" json:"skew,omitzero"`
+	Skew units.Factor `yaml:"skew,omitempty" json:"skew,omitzero" unit:"none"`
 }
 
 // Config returns the configuration of the mixture on a number of ranks.

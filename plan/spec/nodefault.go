@@ -9,7 +9,7 @@ import (
 // FaultSlow slows nodes.
 type FaultSlow struct {
 	// CPU is the number of cores whose time the programs of each node share, such as 0.1.
-	CPU float64 `yaml:"cpu" json:"cpu" jsonschema:"maximum=4096"`
+	CPU float64 `yaml:"cpu" json:"cpu" jsonschema:"maximum=4096" unit:"cores"`
 }
 
 // minSlowCPU is the smallest limit: the kernel grants at least 1 ms of each 100 ms.
@@ -17,10 +17,10 @@ const minSlowCPU = 0.01
 
 // FaultClock makes wall clocks (CLOCK_REALTIME) wrong. Exactly one of its fields is set.
 type FaultClock struct {
-	// Jump is added to the time at once. A negative jump is written as -10s.
+	// Jump is added to the time at once. A negative jump is written as -10s. Default none.
 	Jump units.Offset `yaml:"jump,omitempty" json:"jump,omitempty"`
-	// Drift makes the clock faster, or slower if it is negative: 100ppm gain 100 us in a second. The kernel
-	// lets the monotonic clock (CLOCK_MONOTONIC) drift, too.
+	// Drift makes the clock faster, or slower if it is negative: 100ppm gain 100 us in a second. The
+	// kernel lets the monotonic clock (CLOCK_MONOTONIC) drift, too. Default none.
 	Drift units.Drift `yaml:"drift,omitempty" json:"drift,omitempty"`
 }
 

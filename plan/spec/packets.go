@@ -65,10 +65,10 @@ type PacketsCheck struct {
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
-	// Formula is the formula of the workload's algorithm and kind. It may be omitted. The expected
-	// bytes are counted from the algorithm's steps, to the byte, even if ranks cannot share the
-	// size evenly. Headers and replies of a transport do not count. Nor does traffic between ranks
-	// of one node, which passes no link.
+	// Formula is the formula of the workload's algorithm and kind. The expected bytes are counted from
+	// the algorithm's steps, to the byte, even if ranks cannot share the size evenly. Headers and
+	// replies of a transport do not count. Nor does traffic between ranks of one node, which passes no
+	// link. Default: the workload's formula.
 	//
 	// If ranks share the size evenly, each of n ranks sends:
 	//
@@ -113,10 +113,10 @@ type PathSpread struct {
 	// MinShare is the least traffic of an uplink, as a share of the mean over all uplinks. Default
 	// 0%: any traffic is enough.
 	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitzero"`
-	// Polarised requires the opposite: an uplink without traffic, although there are enough flows
-	// that an even hash would have used it.
+	// Polarised requires the opposite: an uplink without traffic, although there are enough flows that
+	// an even hash would have used it. Default false.
 	Polarised bool `yaml:"polarised,omitempty" json:"polarised,omitempty"`
-	// Flows adds a requirement: one-path, each flow uses one uplink; every-path, each flow with
-	// enough packets uses all uplinks.
+	// Flows adds a requirement: one-path, each flow uses one uplink; every-path, each flow with enough
+	// packets uses all uplinks. Default: not judged.
 	Flows string `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"enum=one-path,enum=every-path"`
 }

@@ -18,22 +18,22 @@ type Probe struct {
 	// To is the node that receives, or NODE:NIC, the NIC to whose address the probes are sent.
 	To string `yaml:"to" json:"to"`
 	// Count is the number of probes. Default 10.
-	Count int `yaml:"count,omitempty" json:"count,omitempty" jsonschema:"minimum=1,maximum=1000000"`
+	Count int `yaml:"count,omitempty" json:"count,omitempty" jsonschema:"minimum=1,maximum=1000000" unit:"probes"`
 	// Interval is the time between two probes. Default 10ms.
 	Interval units.Duration `yaml:"interval,omitempty" json:"interval,omitempty"`
 	// Flows is the number of source ports that take turns, so that probes spread over paths as flows
 	// do. Default 1.
-	Flows int `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"minimum=1,maximum=64"`
+	Flows int `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"minimum=1,maximum=64" unit:"source ports"`
 	// DSCP is the DSCP of the probes, which decides their priority. Default 0.
-	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63"`
+	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63" unit:"none"`
 	// Family is the IP version, 4 (default) or 6.
 	Family string `yaml:"ip,omitempty" json:"ip,omitempty" scalar:"any" jsonschema:"enum=4,enum=6"`
 	// Arrived bounds the number of probes that arrive. Default: all arrive.
-	Arrived string `yaml:"arrived,omitempty" json:"arrived,omitempty"`
-	// Paths bounds the number of paths that probes take.
-	Paths string `yaml:"paths,omitempty" json:"paths,omitempty"`
-	// Queue bounds the longest queue that a probe left behind at a switch.
-	Queue string `yaml:"queue,omitempty" json:"queue,omitempty"`
+	Arrived string `yaml:"arrived,omitempty" json:"arrived,omitempty" unit:"probes"`
+	// Paths bounds the number of paths that probes take. Default: not judged.
+	Paths string `yaml:"paths,omitempty" json:"paths,omitempty" unit:"paths"`
+	// Queue bounds the longest queue that a probe left behind at a switch. Default: not judged.
+	Queue string `yaml:"queue,omitempty" json:"queue,omitempty" unit:"size"`
 	// Timeout is the time after which the step fails. Default 1m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 }

@@ -13,18 +13,18 @@ import (
 type RD struct {
 	// Engines is the number of engines that work in parallel on each rank's NIC. Each has its own
 	// ports and sequence spaces. Messages go to them in turn. Default 1.
-	Engines int `yaml:"engines,omitempty" json:"engines,omitempty" jsonschema:"minimum=1,maximum=16"`
+	Engines int `yaml:"engines,omitempty" json:"engines,omitempty" jsonschema:"minimum=1,maximum=16" unit:"engines"`
 	// Paths is the number of source ports of each engine, at most 128 for all engines of a rank
 	// together. Default 8.
-	Paths int `yaml:"paths,omitempty" json:"paths,omitempty" jsonschema:"minimum=1,maximum=128"`
+	Paths int `yaml:"paths,omitempty" json:"paths,omitempty" jsonschema:"minimum=1,maximum=128" unit:"source ports"`
 	// Spray is the method by which packets are spread over the paths: oblivious (default), bitmap,
 	// reps, mixed, weighted by weights, or pinned to one path.
 	Spray string `yaml:"spray,omitempty" json:"spray,omitempty" jsonschema:"enum=oblivious,enum=bitmap,enum=reps,enum=mixed,enum=pinned,enum=weighted"`
-	// Weights are the shares of the paths, one per path, for spray: weighted.
-	Weights []int `yaml:"weights,omitempty" json:"weights,omitempty"`
+	// Weights are the shares of the paths, one per path, for spray: weighted. Default none.
+	Weights []int `yaml:"weights,omitempty" json:"weights,omitempty" unit:"none"`
 	// Grain is the number of consecutive packets on one path. 1 sprays each packet. With more,
 	// several packets can leave in one system call. Default 4.
-	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64"`
+	Grain int `yaml:"grain,omitempty" json:"grain,omitempty" jsonschema:"minimum=1,maximum=64" unit:"packets"`
 	// Droppable is the share of each message that may be lost. Lost packets within that share are
 	// not sent again, and the receiver knows which parts are missing. Default 0.
 	//
@@ -33,11 +33,11 @@ type RD struct {
 	// packets are left out: 2% of a message of 256 KiB, the longest, is one packet of 4 KiB, and 2%
 	// of 128 KiB is none.
 	Droppable units.Ratio `yaml:"droppable,omitempty" json:"droppable,omitzero"`
-	// Encrypt encrypts and authenticates every packet and the messages between ranks and an
-	// arbiter. The workload draws its own secret. Without key-log the secret is written nowhere.
+	// Encrypt encrypts and authenticates every packet and the messages between ranks and an arbiter.
+	// The workload draws its own secret. Without key-log the secret is written nowhere. Default false.
 	Encrypt bool `yaml:"encrypt,omitempty" json:"encrypt,omitempty"`
 	// ReadableHeaders leaves the headers of encrypted packets readable and authenticated. Only the
-	// payload is hidden.
+	// payload is hidden. Default false.
 	ReadableHeaders bool `yaml:"readable-headers,omitempty" json:"readable-headers,omitempty"`
 	// Control limits the sending rate of ranks below the rate of their NICs.
 	//
@@ -53,9 +53,9 @@ type RD struct {
 	// all-to-all with algorithm: pairwise has the rates of conflict-free phases, which the run then
 	// uses as its phases.
 	Rates string `yaml:"rates,omitempty" json:"rates,omitempty"`
-	// KeyLog writes the keys for the encrypted packets of the recordings to NAME.keys beside them.
-	// NAME is the workload's name. Checks then read the packets that the capture's snaplen kept
-	// whole.
+	// KeyLog writes the keys for the encrypted packets of the recordings to NAME.keys beside them. NAME
+	// is the workload's name. Checks then read the packets that the capture's snaplen kept whole.
+	// Default false.
 	KeyLog bool `yaml:"key-log,omitempty" json:"key-log,omitempty"`
 }
 

@@ -76,13 +76,13 @@ type RoCECheck struct {
 	//   - cnp: receivers notify the sender of marks.
 	//   - rate-decrease: senders slow down when they receive a CNP.
 	Rule string `yaml:"rule" json:"rule" jsonschema:"enum=icrc,enum=psn,enum=acks,enum=writes,enum=go-back-n,enum=cnp,enum=rate-decrease"`
-	// Within is for cnp the time around a mark in which a CNP must leave, default 50us. For
-	// rate-decrease it is the time before and after a CNP in which the bytes are compared, default
-	// 1ms. Other rules have none.
+	// Within is for cnp the time around a mark in which a CNP must leave. For rate-decrease it is the
+	// time before and after a CNP in which the bytes are compared. Other rules have none. Default: 50us
+	// for cnp, 1ms for rate-decrease.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitzero"`
 	// Again bounds for psn how many requests were sent again, such as "== 0". Requests are sent
 	// again after a loss or because an answer took too long. Default: any number.
-	Again string `yaml:"again,omitempty" json:"again,omitempty"`
+	Again string `yaml:"again,omitempty" json:"again,omitempty" unit:"requests"`
 }
 
 // roceCheck checks conditions on a RoCECheck that struct tags cannot express.

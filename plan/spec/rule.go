@@ -39,24 +39,26 @@ type Rule struct {
 	// these. Default: all.
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Per judges the packets of each flow, message, port or pair of nodes by itself, or the packets
-	// that each rank of the workload sent. A message is one of rd or of RoCEv2.
+	// that each rank of the workload sent. A message is one of rd or of RoCEv2. Default: all together.
 	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=flow,enum=message,enum=port,enum=pair,enum=rank"`
-	// Is compares a number: "<= 2" for count, "< 5%" for share, "<= 40MB" for sum. For count and sum the
-	// number may be a formula with + - * / and parentheses. With a workload, a formula can use the number
-	// of ranks (n), the size of the buffers (size) and the number of executions, warm-ups included
-	// (iterations).
-	Is string `yaml:"is,omitempty" json:"is,omitempty"`
+	// Is compares a number: "<= 2" for count, "< 5%" for share, "<= 40MB" for sum. For count and sum
+	// the number may be a formula with + - * / and parentheses. With a workload, a formula can use the
+	// number of ranks (n), the size of the buffers (size) and the number of executions, warm-ups
+	// included (iterations). Default none.
+	Is string `yaml:"is,omitempty" json:"is,omitempty" unit:"number, share or size"`
 	// Tolerance is the share by which a number may differ from the formula after == of "is". Default
 	// 0%: exact.
 	Tolerance units.Ratio `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
-	// Window is a length of time. Any such time at a port must keep the bound of count.
+	// Window is a length of time. Any such time at a port must keep the bound of count. Default: the
+	// whole capture.
 	Window units.Duration `yaml:"window,omitempty" json:"window,omitempty"`
-	// Expect is a filter for the packet that must follow.
+	// Expect is a filter for the packet that must follow. Default none.
 	Expect string `yaml:"expect,omitempty" json:"expect,omitempty"`
-	// Within is the longest time until the packet that must follow.
+	// Within is the longest time until the packet that must follow. Default none.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitempty"`
 	// Same lists fields that have equal values in both packets. An element FIELD=FIELD has the field of
-	// the first packet and then the field of the packet that follows, as in ip.src=ip.dst.
+	// the first packet and then the field of the packet that follows, as in ip.src=ip.dst. Default
+	// none.
 	Same []string `yaml:"same,omitempty" json:"same,omitempty"`
 	// Workload names the workload whose packets count, and whose numbers the formula has. Default: all
 	// packets.

@@ -24,30 +24,39 @@ var update = flag.Bool("update", false, "write railbed.schema.json anew")
 
 // Forms of the units in the schema. TestUnitPatterns compares them with the parsers.
 var unitForms = map[reflect.Type]jsonschema.Schema{
-	reflect.TypeFor[units.Rate](): {Type: "string",
+	reflect.TypeFor[units.Rate](): {Type: "string", Format: "rate",
 		Pattern:     `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`,
 		Description: "A bit rate such as 1gbit."},
-	reflect.TypeFor[units.Bytes](): {Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`,
+	reflect.TypeFor[units.Bytes](): {Type: "string", Format: "size", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`,
 		Description: "A size such as 40KB or 16MiB."},
-	reflect.TypeFor[units.Duration](): {Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`,
+	reflect.TypeFor[units.Duration](): {Type: "string", Format: "duration",
+		Pattern:     `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`,
 		Description: "A duration such as 10us."},
-	reflect.TypeFor[units.Ratio](): {Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.",
+	reflect.TypeFor[units.Ratio](): {Format: "share",
+		Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.",
 		AnyOf: []*jsonschema.Schema{
 			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)|0+(\.0+)?)$`},
 			{Type: "number", Minimum: "0", Maximum: "0"},
 		}},
-	reflect.TypeFor[units.Factor](): {Description: "A number above 0 such as 0.5, 8 or 1/3.",
+	reflect.TypeFor[units.Factor](): {Format: "factor",
+		Description: "A number above 0 such as 0.5, 8 or 1/3.",
 		AnyOf: []*jsonschema.Schema{
 			{Type: "string", Pattern: `^[0-9]+(\.[0-9]+)?(/[0-9]+(\.[0-9]+)?)?$`},
 			{Type: "number", ExclusiveMinimum: "0"},
 		}},
+	reflect.TypeFor[units.Offset](): {Type: "string", Format: "offset",
+		Pattern:     `^[+-]?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`,
+		Description: "A time such as 10s or -10s."},
+	reflect.TypeFor[units.Drift](): {Type: "string", Format: "drift",
+		Pattern:     `^[+-]?[0-9]+(\.[0-9]+)?pp[mb]$`,
+		Description: "A drift such as 100ppm or -100ppm."},
 }
 
 // newReflector returns a reflector with schemas for the types that JSON Schema's reflection does
 // not know.
 func newReflector(t *testing.T) *jsonschema.Reflector {
 	r := &jsonschema.Reflector{FieldNameTag: "yaml"}
-	if err := r.AddGoComments("railbed/plan/spec", "."); err != nil {
+	if err := r.AddGoComments("railbed/plan/spec", ".", jsonschema.WithFullComment()); err != nil {
 		t.Fatal(err)
 	}
 	r.Mapper = func(typ reflect.Type) *jsonschema.Schema {
@@ -84,7 +93,8 @@ func property(t *testing.T, s *jsonschema.Schema, path string) *jsonschema.Schem
 
 // makeSchema makes the schema from the types. It adds constraints that struct tags cannot express:
 // forms of names, lists that cannot be empty, and exclusive choices.
-func makeSchema(t *testing.T) []byte {
+func makeSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
 	r := newReflector(t)
 	s := r.Reflect(&Testbed{})
 	for _, used := range []any{&Node{}, &Switch{}, &Link{}} {
@@ -167,11 +177,8 @@ func makeSchema(t *testing.T) []byte {
 	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless},
 		&jsonschema.Schema{OneOf: workload.OneOf}, nil
 	addVariables(r, s)
-	text, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(text, '\n')
+	addWords(t, s)
+	return s
 }
 
 // addVariables adds the keys of a File, and lets each value be a variable.
@@ -202,13 +209,13 @@ func addVariables(r *jsonschema.Reflector, s *jsonschema.Schema) {
 	keys.Set(variablesKey, &jsonschema.Schema{Type: "object", PropertyNames: names,
 		Description: "Variables maps " +
 			"names to values. Each ${name} in a value of the file is replaced by the variable's " +
-			"value. The option " +
-			"--set NAME=VALUE gives a variable another value."})
+			"value. The option --set NAME=VALUE gives a variable another value. Default none."})
 	keys.Set(matrixKey, &jsonschema.Schema{Ref: "#/$defs/Matrix",
 		Description: "Matrix makes a testbed of each " +
-			"combination of the values of its axes, which are variables. `railbed test` runs all of them."})
+			"combination of the values of its axes, which are variables. `railbed test` runs all of them. " +
+			"Default: one testbed."})
 	keys.Set(compareKey, &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/Compare"},
-		Description: "Compare are checks between cells of the matrix."})
+		Description: "Compare lists checks between cells of the matrix. Default none."})
 }
 
 // orVariable returns a schema that also accepts a variable, unless the schema accepts every text.
@@ -230,7 +237,11 @@ func orVariable(p *jsonschema.Schema) *jsonschema.Schema {
 }
 
 func TestSchemaFileIsMadeFromTheTypes(t *testing.T) {
-	made := makeSchema(t)
+	made, err := json.MarshalIndent(makeSchema(t), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made = append(made, '\n')
 	if *update {
 		if err := os.WriteFile("railbed.schema.json", made, 0o644); err != nil {
 			t.Fatal(err)
@@ -426,6 +437,8 @@ func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 		reflect.TypeFor[units.Ratio](): {"0.1%", "0.001", "1", "0", "0.0", "1/1000", "0%", "100%", "%",
 			"1/", "-1%", "x"},
 		reflect.TypeFor[units.Factor](): {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
+		reflect.TypeFor[units.Offset](): {"10s", "-10s", "+1.5s", "10", "--1s", "-s"},
+		reflect.TypeFor[units.Drift]():  {"100ppm", "-0.5ppm", "20ppb", "100", "1%", "ppm", "-ppb"},
 	}
 	for typ, list := range texts {
 		schema := map[string]any{"$schema": "https://json-schema.org/draft/2020-12/schema"}

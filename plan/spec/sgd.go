@@ -17,11 +17,11 @@ const KindSGD = "sgd"
 type SGD struct {
 	// Hidden lists the widths of the network's layers between its 77 inputs and its 10 outputs.
 	// Default [64].
-	Hidden []int `yaml:"hidden,omitempty" json:"hidden,omitempty"`
+	Hidden []int `yaml:"hidden,omitempty" json:"hidden,omitempty" unit:"neurons"`
 	// Batch is the number of images that a rank uses in an iteration. Default 16.
-	Batch int `yaml:"batch,omitempty" json:"batch,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	Batch int `yaml:"batch,omitempty" json:"batch,omitempty" jsonschema:"minimum=1,maximum=4096" unit:"images"`
 	// Rate is the learning rate. Default 0.1.
-	Rate units.Factor `yaml:"rate,omitempty" json:"rate,omitzero"`
+	Rate units.Factor `yaml:"rate,omitempty" json:"rate,omitzero" unit:"none"`
 	// Momentum is the share of a step that the next step adds to its own. Default none.
 	Momentum units.Ratio `yaml:"momentum,omitempty" json:"momentum,omitzero"`
 	// Exchange is the form in which ranks exchange gradients.

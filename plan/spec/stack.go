@@ -26,20 +26,20 @@ type Stack struct {
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch,enum=perftest"`
 	// Nodes lists names or globs of nodes. Default: all nodes.
 	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
-	// Test is the measurement. Kinds without an entry here have one test each.
+	// Test is the measurement. Kinds without an entry here have one test each. Default: by kind.
 	//
 	//   - openmpi, mpich: all-reduce (default) or all-to-all.
 	//   - ucx: tag_bw (default), tag_lat or am_bw.
 	//   - libfabric: endpoints of type rdm (default) or msg.
 	//   - perftest: write_bw (default), write_lat, send_bw, send_lat, read_bw or read_lat.
 	Test string `yaml:"test,omitempty" json:"test,omitempty"`
-	// Command is a user's MPI program and its arguments, in place of a test. It is not run by a
-	// shell.
+	// Command is a user's MPI program and its arguments, in place of a test. It is not run by a shell.
+	// Default none.
 	Command []string `yaml:"command,omitempty" json:"command,omitempty" scalar:"any"`
-	// Sends is the least number of bytes that each rank of command sends to ranks of other nodes, for the
-	// check crossed.
+	// Sends is the least number of bytes that each rank of command sends to ranks of other nodes, for
+	// the check crossed. Default none.
 	Sends units.Bytes `yaml:"sends,omitempty" json:"sends,omitempty"`
-	// Size is the size of messages or data.
+	// Size is the size of messages or data. Default: by kind.
 	//
 	//   - openmpi, mpich: the largest message of a test. Default 1MiB.
 	//   - ucx, libfabric, perftest: a message. Default 64KiB.
@@ -47,15 +47,15 @@ type Stack struct {
 	//   - redis: a value. Default 1KiB.
 	//   - pytorch: about the size of the gradients. Default 64KiB.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
-	// Iterations is the number of repetitions.
+	// Iterations is the number of repetitions. Default: by kind.
 	//
 	//   - openmpi, mpich: messages of each size. Default 20.
 	//   - ucx, libfabric, perftest: messages of each size. Default 100.
 	//   - redis: requests of each kind. Default 2000.
 	//   - pytorch: steps. Default 100.
-	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000"`
+	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000000" unit:"repetitions"`
 	// Beside names an earlier run of the same kind that is not in the background. The report shows the
-	// figures of both runs and their ratios, this run's to the earlier one's.
+	// figures of both runs and their ratios, this run's to the earlier one's. Default none.
 	Beside string `yaml:"beside,omitempty" json:"beside,omitempty"`
 	// Timeout is the time after which the run fails. Default 1m.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`

@@ -54,8 +54,9 @@ type Switch struct {
 	//     traffic.
 	//   - bridge: the kernel's bridge, which needs a fabric without loops.
 	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=soft,enum=router,enum=bridge"`
-	// Buffer is the size of the egress queue of each port of a router or bridge, default 256KiB. Of
-	// a soft switch it is the size of the packet buffer that all ports share, default 2MB.
+	// Buffer is the size of the packet buffer that all ports of a soft switch share. Of a router or
+	// bridge it is the size of the egress queue of each port. Default: 2MB for a soft switch, 256KiB
+	// for the others.
 	Buffer units.Bytes `yaml:"buffer,omitempty" json:"buffer,omitempty"`
 	// Forwarding is l3 (default), which routes as a router does, or l2, which forwards as a
 	// learning bridge does and needs a fabric without loops.
@@ -76,13 +77,14 @@ type Switch struct {
 	// Alpha is the factor of the dynamic threshold: a queue may hold this many times the free space
 	// of the shared buffer. Default 1. Source: Choudhury and Hahne, Dynamic Queue Length Thresholds
 	// for Shared-Memory Packet Switches, IEEE/ACM Transactions on Networking 6(2), 1998.
-	Alpha units.Factor `yaml:"alpha,omitempty" json:"alpha,omitzero"`
-	// Scheduler sets the order in which the queues of a port are served.
+	Alpha units.Factor `yaml:"alpha,omitempty" json:"alpha,omitzero" unit:"none"`
+	// Scheduler sets the order in which the queues of a port are served. Default: priority 7 first,
+	// then the others by equal weights.
 	Scheduler *Scheduler `yaml:"scheduler,omitempty" json:"scheduler,omitempty"`
 	// Priorities maps a DSCP, 0 to 63, to the priority of its packets, 0 to 7. Other DSCPs have the
 	// priority of their three high bits, DSCP/8. A frame with a priority tag (VLAN 0) has the tag's
-	// priority instead.
-	Priorities Ordered[int] `yaml:"priorities,omitempty" json:"priorities,omitempty"`
+	// priority instead. Default: DSCP/8 for all.
+	Priorities Ordered[int] `yaml:"priorities,omitempty" json:"priorities,omitempty" unit:"none"`
 	// ECN marks packets of ECN-capable flows in case of congestion. Default off.
 	ECN *ECN `yaml:"ecn,omitempty" json:"ecn,omitempty"`
 	// Trim cuts packets to their headers that would otherwise be dropped. Default off.
@@ -104,9 +106,9 @@ type Switch struct {
 // using Deficit Round Robin, SIGCOMM 1995).
 type Scheduler struct {
 	// Strict lists the priorities that are served first, in this order. Default [7].
-	Strict []int `yaml:"strict,omitempty" json:"strict,omitempty"`
+	Strict []int `yaml:"strict,omitempty" json:"strict,omitempty" unit:"none"`
 	// Weights are the weights of the other priorities, 1 to 1,000. Default 1 for each.
-	Weights Ordered[int] `yaml:"weights,omitempty" json:"weights,omitempty"`
+	Weights Ordered[int] `yaml:"weights,omitempty" json:"weights,omitempty" unit:"none"`
 
 	// Zero marks the fields that are empty on purpose.
 	Zero Zeros `yaml:"-" json:"zero,omitempty"`
@@ -137,7 +139,7 @@ type ECN struct {
 	// mark follows after interval/sqrt(n). Default 200us.
 	Interval units.Duration `yaml:"interval,omitempty" json:"interval,omitempty"`
 	// Priorities lists the priorities whose packets are marked. Default all.
-	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty"`
+	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty" unit:"none"`
 
 	// Off is true for "ecn: false".
 	Off bool `yaml:"-" json:"off,omitempty"`
@@ -152,13 +154,13 @@ type Trim struct {
 	// more: rd's data keeps its whole header and any telemetry before it.
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
 	// DSCP is the DSCP of trimmed packets. Its priority must be the value of queue. Default 59.
-	DSCP *int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63"`
+	DSCP *int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63" unit:"none"`
 	// Queue is the priority of trimmed packets. Default 7.
-	Queue *int `yaml:"queue,omitempty" json:"queue,omitempty" jsonschema:"minimum=0,maximum=7"`
+	Queue *int `yaml:"queue,omitempty" json:"queue,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
 	// Priorities lists the priorities whose packets are trimmed. Default: the priority of rd's data
 	// (DSCP 35). A stack without support for trimming, such as RoCE, takes a trimmed packet for a
 	// broken one.
-	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty"`
+	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty" unit:"none"`
 
 	// Off is true for "trim: false".
 	Off bool `yaml:"-" json:"off,omitempty"`
@@ -172,17 +174,17 @@ type Trim struct {
 // delay of a link changes during the run.
 type PFC struct {
 	// Priorities lists the lossless priorities. Default [3].
-	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty"`
-	// XOff is the length above which the sender is paused.
+	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty" unit:"none"`
+	// XOff is the length above which the sender is paused. Default: computed for each port.
 	XOff *units.Bytes `yaml:"xoff,omitempty" json:"xoff,omitempty"`
-	// XOn is the length at or below which the sender continues.
+	// XOn is the length at or below which the sender continues. Default: computed for each port.
 	XOn *units.Bytes `yaml:"xon,omitempty" json:"xon,omitempty"`
-	// Headroom is the number of bytes that may arrive beyond xoff, because they were on the way
-	// when the pause was sent.
+	// Headroom is the number of bytes that may arrive beyond xoff, because they were on the way when
+	// the pause was sent. Default: computed for each port.
 	Headroom *units.Bytes `yaml:"headroom,omitempty" json:"headroom,omitempty"`
 	// Quanta is the duration of a pause that is not renewed, in units of 512 bit times. Default
 	// 65535, the maximum.
-	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535"`
+	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535" unit:"512 bit times"`
 
 	// Off is true for "pfc: false".
 	Off bool `yaml:"-" json:"off,omitempty"`
@@ -197,15 +199,15 @@ type GFC struct {
 	// threshold of that stage, or time, which sends it a rate every period.
 	Kind string `yaml:"kind,omitempty" json:"kind,omitempty" jsonschema:"enum=buffer,enum=time"`
 	// Priorities lists the lossless priorities. Default [3].
-	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty"`
-	// B1 is the length at which the sender is first slowed: for buffer the paper's B1, for time its
-	// B0.
+	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty" unit:"none"`
+	// B1 is the length at which the sender is first slowed: for buffer the paper's B1, for time its B0.
+	// Default: computed for each port.
 	B1 *units.Bytes `yaml:"b1,omitempty" json:"b1,omitempty"`
-	// BM is the length that is never reached, the paper's Bm.
+	// BM is the length that is never reached, the paper's Bm. Default: computed for each port.
 	BM *units.Bytes `yaml:"bm,omitempty" json:"bm,omitempty"`
 	// Stages is the number of times that kind: buffer halves the rate. Default: until the rate is
 	// below 8kbit, the step of hardware rate limiters.
-	Stages int `yaml:"stages,omitempty" json:"stages,omitempty" jsonschema:"minimum=1,maximum=40"`
+	Stages int `yaml:"stages,omitempty" json:"stages,omitempty" jsonschema:"minimum=1,maximum=40" unit:"halvings"`
 	// Period is the time between two messages of kind: time. Default: the time of 65,535 bytes at
 	// the link's rate, as for InfiniBand's credits.
 	Period units.Duration `yaml:"period,omitempty" json:"period,omitempty"`
@@ -220,9 +222,9 @@ type GFC struct {
 type Aggregation struct {
 	// Slots is the number of sums of a collective that the switch holds at a time. Among switches
 	// that add up together the smallest number applies, and likewise for elements. Default 128.
-	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=65536"`
+	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=65536" unit:"sums"`
 	// Elements is the number of 4-byte values of a slot. Default 256.
-	Elements int `yaml:"elements,omitempty" json:"elements,omitempty" jsonschema:"minimum=1,maximum=2048"`
+	Elements int `yaml:"elements,omitempty" json:"elements,omitempty" jsonschema:"minimum=1,maximum=2048" unit:"values of 4 bytes"`
 	// Timeout is the time for which a sum waits for a worker. After it the job is over until its
 	// workers begin again. Default 1s.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`

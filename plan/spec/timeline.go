@@ -10,7 +10,7 @@ import (
 // Retry repeats a command that fails.
 type Retry struct {
 	// Times is the maximum number of further attempts.
-	Times int `yaml:"times" json:"times" jsonschema:"minimum=1,maximum=1000"`
+	Times int `yaml:"times" json:"times" jsonschema:"minimum=1,maximum=1000" unit:"attempts"`
 	// Every is the time between the end of an attempt and the start of the next one. Default 1s.
 	Every units.Duration `yaml:"every,omitempty" json:"every,omitzero"`
 }

@@ -19,7 +19,7 @@ type Traffic struct {
 	To []string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Shift makes each node of from send to the node that is this many places further on in from.
 	// The order is the plan's, and it wraps around.
-	Shift int `yaml:"shift,omitempty" json:"shift,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	Shift int `yaml:"shift,omitempty" json:"shift,omitempty" jsonschema:"minimum=1,maximum=4096" unit:"nodes"`
 	// Pause sends PFC frames instead, from the node's first NIC.
 	Pause *PauseFrames `yaml:"pause,omitempty" json:"pause,omitempty"`
 	// For is the duration of the traffic.
@@ -31,9 +31,9 @@ type Traffic struct {
 	Size units.Bytes `yaml:"size,omitempty" json:"size,omitempty"`
 	// Flows is the number of source ports that a node uses, in turn, for each other node. Default
 	// 1.
-	Flows int `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"minimum=1,maximum=256"`
+	Flows int `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"minimum=1,maximum=256" unit:"source ports"`
 	// DSCP is the DSCP of the datagrams. Default 0.
-	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63"`
+	DSCP int `yaml:"dscp,omitempty" json:"dscp,omitempty" jsonschema:"minimum=0,maximum=63" unit:"none"`
 	// ECN sets ECT(0) in the datagrams: the transport is ECN-capable. Default false.
 	ECN bool `yaml:"ecn,omitempty" json:"ecn,omitempty"`
 	// Background starts the next step at once. Default false.
@@ -44,9 +44,9 @@ type Traffic struct {
 // The last frame lets the far end continue.
 type PauseFrames struct {
 	// Priorities lists the priorities that are paused.
-	Priorities []int `yaml:"priorities" json:"priorities"`
+	Priorities []int `yaml:"priorities" json:"priorities" unit:"none"`
 	// Quanta is the pause time that each frame requests, in units of 512 bit times. Default 65535.
-	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535"`
+	Quanta int `yaml:"quanta,omitempty" json:"quanta,omitempty" jsonschema:"minimum=1,maximum=65535" unit:"512 bit times"`
 }
 
 // Sizes of frames. 16 bytes of payload identify a datagram.

@@ -21,7 +21,7 @@ type Training struct {
 	// World is the number of ranks of the job of a trace. Default: the number that the trace gives.
 	// The ranks of a traffic matrix of htsim are the nodes that its connections use. If world is the
 	// number after Nodes, all nodes are ranks.
-	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	World int `yaml:"world,omitempty" json:"world,omitempty" jsonschema:"minimum=1,maximum=4096" unit:"ranks"`
 	// Placement chooses ranks that no job running at the same time uses. In the order of the job's own
 	// ranks, tensor parallel ranks are neighbours, then data parallel ranks, then stages of the pipeline.
 	//
@@ -32,13 +32,13 @@ type Training struct {
 	Placement string `yaml:"placement,omitempty" json:"placement,omitempty" jsonschema:"enum=packed,enum=spread,enum=rail-aware,enum=non-idle-aware"`
 	// BytesScale multiplies all sizes, so that a job of a large machine fits on a small one.
 	// Default 1.
-	BytesScale units.Factor `yaml:"bytes-scale,omitempty" json:"bytes-scale,omitzero"`
+	BytesScale units.Factor `yaml:"bytes-scale,omitempty" json:"bytes-scale,omitzero" unit:"none"`
 	// TimeScale multiplies all times of computation. Default 1.
-	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero"`
+	TimeScale units.Factor `yaml:"time-scale,omitempty" json:"time-scale,omitzero" unit:"none"`
 	// Iterations is the number of measured iterations. Default 5.
-	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000"`
+	Iterations int `yaml:"iterations,omitempty" json:"iterations,omitempty" jsonschema:"minimum=1,maximum=10000" unit:"iterations"`
 	// Warmup is the number of iterations that run before and are not measured. Default 1.
-	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=10000"`
+	Warmup int `yaml:"warmup,omitempty" json:"warmup,omitempty" jsonschema:"minimum=0,maximum=10000" unit:"iterations"`
 	// Transport is tcp (default), the kernel's TCP; rd, reliable datagrams over many paths; roce,
 	// reliable connections of RoCEv2; or quic, QUIC in userspace.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=quic"`
@@ -55,40 +55,40 @@ type Training struct {
 // Model is a transformer and the division of its training among dp * tp * pp ranks.
 type Model struct {
 	// Layers is the number of layers.
-	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1024"`
+	Layers int `yaml:"layers" json:"layers" jsonschema:"minimum=1,maximum=1024" unit:"layers"`
 	// Hidden is the number of values of a token's activation.
-	Hidden int `yaml:"hidden" json:"hidden" jsonschema:"minimum=1,maximum=1048576"`
+	Hidden int `yaml:"hidden" json:"hidden" jsonschema:"minimum=1,maximum=1048576" unit:"values"`
 	// Sequence is the number of tokens of a sequence.
-	Sequence int `yaml:"sequence" json:"sequence" jsonschema:"minimum=1,maximum=16777216"`
+	Sequence int `yaml:"sequence" json:"sequence" jsonschema:"minimum=1,maximum=16777216" unit:"tokens"`
 	// Vocabulary is the number of entries of the embedding. A separate transposed matrix makes the
 	// logits. Default: no embedding and no logits.
-	Vocabulary int `yaml:"vocabulary,omitempty" json:"vocabulary,omitempty" jsonschema:"minimum=1,maximum=16777216"`
+	Vocabulary int `yaml:"vocabulary,omitempty" json:"vocabulary,omitempty" jsonschema:"minimum=1,maximum=16777216" unit:"entries"`
 	// Heads is the number of attention heads, a multiple of tp. Default: as many as tp.
-	Heads int `yaml:"heads,omitempty" json:"heads,omitempty" jsonschema:"minimum=1,maximum=65536"`
+	Heads int `yaml:"heads,omitempty" json:"heads,omitempty" jsonschema:"minimum=1,maximum=65536" unit:"heads"`
 	// FFN is the inner size of the feed-forward block. Default: 4 * hidden.
-	FFN int `yaml:"ffn,omitempty" json:"ffn,omitempty" jsonschema:"minimum=1,maximum=4194304"`
+	FFN int `yaml:"ffn,omitempty" json:"ffn,omitempty" jsonschema:"minimum=1,maximum=4194304" unit:"values"`
 	// MicroBatch is the number of sequences that go through the model at once. Default 1.
-	MicroBatch int `yaml:"micro-batch,omitempty" json:"micro-batch,omitempty" jsonschema:"minimum=1,maximum=1048576"`
+	MicroBatch int `yaml:"micro-batch,omitempty" json:"micro-batch,omitempty" jsonschema:"minimum=1,maximum=1048576" unit:"sequences"`
 	// GlobalBatch is the number of sequences of an iteration. Default: dp * micro-batch.
-	GlobalBatch int `yaml:"global-batch,omitempty" json:"global-batch,omitempty" jsonschema:"minimum=1,maximum=16777216"`
+	GlobalBatch int `yaml:"global-batch,omitempty" json:"global-batch,omitempty" jsonschema:"minimum=1,maximum=16777216" unit:"sequences"`
 	// DP is the degree of data parallelism. Default 1.
-	DP int `yaml:"dp,omitempty" json:"dp,omitempty" jsonschema:"minimum=1,maximum=256"`
+	DP int `yaml:"dp,omitempty" json:"dp,omitempty" jsonschema:"minimum=1,maximum=256" unit:"ranks"`
 	// TP is the degree of tensor parallelism. Default 1.
-	TP int `yaml:"tp,omitempty" json:"tp,omitempty" jsonschema:"minimum=1,maximum=256"`
+	TP int `yaml:"tp,omitempty" json:"tp,omitempty" jsonschema:"minimum=1,maximum=256" unit:"ranks"`
 	// PP is the number of stages of the pipeline. Default 1.
-	PP int `yaml:"pp,omitempty" json:"pp,omitempty" jsonschema:"minimum=1,maximum=256"`
+	PP int `yaml:"pp,omitempty" json:"pp,omitempty" jsonschema:"minimum=1,maximum=256" unit:"stages"`
 	// EP is the number of ranks of a data parallel group that share the experts. Default 1.
-	EP int `yaml:"ep,omitempty" json:"ep,omitempty" jsonschema:"minimum=1,maximum=256"`
+	EP int `yaml:"ep,omitempty" json:"ep,omitempty" jsonschema:"minimum=1,maximum=256" unit:"ranks"`
 	// Experts is the number of experts of each layer. Default 1, which is no mixture.
-	Experts int `yaml:"experts,omitempty" json:"experts,omitempty" jsonschema:"minimum=1,maximum=4096"`
+	Experts int `yaml:"experts,omitempty" json:"experts,omitempty" jsonschema:"minimum=1,maximum=4096" unit:"experts"`
 	// TopK is the number of experts to which each token goes. Default 1.
-	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64"`
+	TopK int `yaml:"top-k,omitempty" json:"top-k,omitempty" jsonschema:"minimum=1,maximum=64" unit:"experts"`
 	// SP divides along the sequence the parts that tensor parallelism does not divide. Default
 	// false.
 	SP bool `yaml:"sp,omitempty" json:"sp,omitempty"`
 	// ZeRO is the stage of ZeRO: 0 (default) partitions nothing, 1 the optimizer's states, 2
 	// gradients too, 3 parameters too.
-	ZeRO int `yaml:"zero,omitempty" json:"zero,omitempty" jsonschema:"minimum=0,maximum=3"`
+	ZeRO int `yaml:"zero,omitempty" json:"zero,omitempty" jsonschema:"minimum=0,maximum=3" unit:"none"`
 	// DType is the type of activations, gradients and parameters. Default bf16.
 	DType string `yaml:"dtype,omitempty" json:"dtype,omitempty" jsonschema:"enum=bf16,enum=fp16,enum=fp32"`
 	// Bucket is the least size of the gradients that are reduced together while the backward pass
@@ -96,7 +96,7 @@ type Model struct {
 	Bucket units.Bytes `yaml:"bucket,omitempty" json:"bucket,omitempty"`
 	// TFLOPS is the most floating-point operations that a device does per second, in units of
 	// 10^12.
-	TFLOPS units.Factor `yaml:"tflops" json:"tflops"`
+	TFLOPS units.Factor `yaml:"tflops" json:"tflops" unit:"10^12 operations per second"`
 	// Efficiency is the share of tflops that the model reaches. Default 40%.
 	Efficiency units.Ratio `yaml:"efficiency,omitempty" json:"efficiency,omitzero"`
 }

@@ -1,0 +1,100 @@
+package keys_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"railbed/plan/spec"
+	"railbed/plan/spec/keys"
+)
+
+func TestFind(t *testing.T) {
+	for path, want := range map[string]string{
+		"":                                 "",
+		"fabric.links.loss":                "fabric.links.loss",
+		"links.mtu":                        "fabric.links.mtu",
+		"switches":                         "fabric.switches",
+		"pfc":                              "fabric.switch.pfc",
+		"switches.pfc.xoff":                "fabric.switches.pfc.xoff",
+		"checks.packets.roce":              "checks.packets.roce",
+		"nodes.h0.cpu":                     "nodes.cpu",
+		"nodes.*.cpu":                      "nodes.cpu",
+		`fabric.switches["leaf1"].ecn`:     "fabric.switches.ecn",
+		"steps[3].workload.rd":             "steps.workload.rd",
+		"fabric.params":                    "fabric.params",
+		"steps.workload.rd.control":        "steps.workload.rd.control",
+		"matrix.repeat":                    "matrix.repeat",
+		"checks.packets.bytes-per-rank":    "checks.packets.bytes-per-rank",
+		"steps.fault.partition":            "steps.fault.partition",
+		"fabric.links.a-to-b.jitter-kind.": "fabric.links.a-to-b.jitter-kind",
+	} {
+		key, err := keys.Find(path)
+		if err != nil || key.Path != want {
+			t.Errorf("%q: %v, %v, want %s", path, key, err, want)
+		}
+	}
+	if key, _ := keys.Find("rd.spray"); !slices.Contains(key.Also, "steps.training.rd.spray") {
+		t.Errorf("rd.spray is also at %v", key.Also)
+	}
+}
+
+func TestWrongPaths(t *testing.T) {
+	for path, want := range map[string]string{
+		"chekcs.packets":                 "did you mean checks.packets?",
+		"checks.packets.roec":            `checks.packets has no key "roec"; did you mean checks.packets.roce?`,
+		"fabric.links.los":               "did you mean fabric.links.loss?",
+		"switches.pfc.xof":               "did you mean fabric.switches.pfc.xoff?",
+		"workloads.collective.algorithm": "did you mean steps.workload.algorithm?",
+		"loss":                           "several places; want one of fabric.links.loss",
+		"fabric.qqqqqqqqqqqq":            "fabric has no key \"qqqqqqqqqqqq\"; it has topology, params",
+		"seed.x":                         "it has no keys",
+		"zzzzzzzzzzzzzzzzzz":             "files have no key \"zzzzzzzzzzzzzzzzzz\"; they have name",
+	} {
+		if key, err := keys.Find(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v, want an error with %q", path, key, err, want)
+		}
+	}
+}
+
+// Each key of the schema is a key of the tree, and has all its words.
+func TestAllKeys(t *testing.T) {
+	all := keys.All()
+	if len(all) < 700 {
+		t.Fatalf("%d keys; there are more", len(all))
+	}
+	for _, k := range all {
+		if k.Type == "" || k.Description == "" || k.Summary() == "" || k.Example() == "" || k.Value() == "" {
+			t.Errorf("%s: type %q, description %q, example %q", k.Path, k.Type, k.Description, k.Example())
+		}
+		if k.Default == "" && !k.Required && !k.Choice {
+			t.Errorf("%s has no default", k.Path)
+		}
+		if strings.Contains(strings.Join(k.Paragraphs(), " "), "Default "+k.Default+".") {
+			t.Errorf("%s: the description repeats the default", k.Path)
+		}
+	}
+	roce, _ := keys.Find("checks.packets.roce.rule")
+	if len(roce.Values) != 7 || roce.Type != "word" || !roce.Required {
+		t.Errorf("%+v", roce)
+	}
+}
+
+// The example of a key can be read as a part of a file.
+func TestExamplesParse(t *testing.T) {
+	for _, k := range keys.All() {
+		text := k.Example()
+		if _, err := spec.ParseTree("example.yaml", []byte(text)); err != nil {
+			t.Errorf("%s: %v\n%s", k.Path, err, text)
+		}
+		for line := range strings.Lines(text) {
+			if len(line) > 200 {
+				t.Errorf("%s: a line of %d characters", k.Path, len(line))
+			}
+		}
+	}
+	switches, _ := keys.Find("fabric.switches")
+	if want := "fabric:\n  switches:\n    spine*: {ecn: true}\n"; switches.Example() != want {
+		t.Errorf("example %q, want %q", switches.Example(), want)
+	}
+}
