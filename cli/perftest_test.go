@@ -63,8 +63,8 @@ func TestRdmaJSON(t *testing.T) {
 // TestRdmaOptions: what is refused is said in one line, with exit code 2.
 func TestRdmaOptions(t *testing.T) {
 	for _, args := range []string{
-		"-c UD", "-i 2", "-s -1", "-m 1500", "--rate_limit 5", "-D 2 -f 1", "-q 100000", "h0 h1", "-t 9000",
-		"-o 16",
+		"-c UD", "-i 2", "-s -1", "-m 1500", "--rate_limit 5", "-D 2 -f 1", "-q 100000", "h0 h1 h2",
+		"-t 9000", "-o 16",
 	} {
 		code, stdout, stderr := railbed("", append([]string{"rdma", "write-bw"}, strings.Fields(args)...)...)
 		if code != 2 || strings.Count(stderr, "\n") != 1 || stdout != "" {

@@ -24,7 +24,12 @@ program of perftest (ib_write_bw, ib_write_lat, ib_send_bw, ib_send_lat, ib_read
 ib_atomic_bw) on a RoCEv2 device; options and tables are theirs, except that -o is
 the output's format and --outs has no short form.
 
-Without a host a command waits for one client. Run it in nodes with railbed exec.`,
+With two nodes of a running testbed a command starts both ends in them, prints what the
+client prints, and ends both. In a node or on a host it is one end: without an argument
+it waits for one client, and with a host it connects to the server there.`,
+		Example: `  railbed rdma write-bw h0 h1                       # h0 writes to h1
+  railbed rdma read-bw h0:eth1 h1:eth1 -D 5         # over the second rail, for 5 s
+  railbed rdma send-lat h0 h1 -s 64 -o json | jq '.latency[0].typical'`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -68,20 +73,34 @@ type rdmaOptions struct {
 }
 
 func (a *app) newRdmaTest(o *rdmaOptions, what string) *cobra.Command {
+	var name string
 	cmd := &cobra.Command{
-		Use:   o.config.Test.String() + " [HOST]",
+		Use:   o.config.Test.String() + " [HOST | CLIENT SERVER]",
 		Short: "Measure " + what,
-		Long: "Measure " + what + `. With a HOST this is the client and connects
-to the server there; both ends want the same options.`,
-		Example: fmt.Sprintf(`  railbed exec h0 -- railbed rdma %[1]v              # the server, then
-  railbed exec h1 -- railbed rdma %[1]v h0           # the client`, o.config.Test),
-		Args:              rangeArgs(0, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Long: "Measure " + what + `.
+
+CLIENT and SERVER are nodes of a running testbed, or NICs as NODE:NIC. The command
+starts the server, then the client, and prints what the client prints. Both get the
+other options. Ctrl-C ends both. An error names the end and its node.
+
+With a HOST the command is the client alone and connects to the server there. Without
+arguments it is a server. Both ends want the same options.`,
+		Example: fmt.Sprintf(`  railbed rdma %[1]v h0 h1
+  railbed rdma %[1]v h0:eth1 h1:eth1 -n 100 -o json
+  railbed exec h1 -- railbed rdma %[1]v              # the server alone, then
+  railbed exec h0 -- railbed rdma %[1]v h1           # the client`, o.config.Test),
+		Args:              rangeArgs(0, 2),
+		ValidArgsFunction: ofTestbed(&name, nodesAndNICs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
 			}
-			if len(args) > 0 {
+			switch {
+			case len(args) == 2:
+				return a.rdmaBetween(cmd, o.config, name, args[0], args[1])
+			case name != "":
+				return usage("--testbed %s: want two nodes, the client and the server", name)
+			case len(args) == 1:
 				o.config.Server = args[0]
 			}
 			out := a.stdout
@@ -107,7 +126,10 @@ to the server there; both ends want the same options.`,
 	if !o.config.Test.Latency() {
 		o.bandwidthFlags(cmd)
 	}
-	// perftest uses the letter of the global flag -x for an option of its own.
+	// perftest uses the letters of --testbed and of the global flag -x for options of its own.
+	cmd.Flags().StringVar(&name, "testbed", "",
+		"`NAME` of the testbed of CLIENT and SERVER; needed only when several are up")
+	completeFlag(cmd, "testbed", completeTestbeds)
 	cmd.Flags().BoolVar(&a.trace, "trace", false, "")
 	_ = cmd.Flags().MarkHidden("trace")
 	return cmd

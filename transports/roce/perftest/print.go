@@ -19,9 +19,12 @@ var rule = strings.Repeat("-", 87) + "\n"
 
 func (p *printer) line() { p.printf("%s", rule) }
 
+// Waiting is the text that a server prints once it listens.
+const Waiting = "Waiting for client to connect..."
+
 func (p *printer) banner() {
-	p.printf("\n************************************\n* Waiting for client to connect... *\n" +
-		"************************************\n")
+	p.printf("\n************************************\n* %s *\n"+
+		"************************************\n", Waiting)
 }
 
 // info prints the test and its settings.
