@@ -140,7 +140,7 @@ func quality(c *runner.Coverage, limit int) string {
 	}
 	switch {
 	case len(c.NotSeen) > 0 && c.Optimal:
-		return plural.Text("%s; no other choice of %d sees more", text, limit)
+		return fmt.Sprintf("%s; no other choice of %d sees more", text, limit)
 	case len(c.NotSeen) > 0:
 		return text + "; other choices may see more: --exact searches longer"
 	case c.AtLeast < len(c.Points):

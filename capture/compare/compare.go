@@ -266,8 +266,8 @@ func (c *Comparison) note(sides [2]*side) {
 
 // noteTests adds a note on the significance of the tests.
 func (c *Comparison) noteTests() {
-	c.Notes = append(c.Notes, plural.Text("%d of %d tests found a difference (p <= %.3g), where chance alone "+
-		"gives up to %.0f on average. The tests assume that runs are independent of each other",
+	c.Notes = append(c.Notes, plural.Text("%d of %d tests found a difference (p <= %.3g), where chance "+
+		"alone gives up to %.0f on average. The tests assume that runs are independent of each other",
 		c.Significant, c.Tests, c.Alpha, math.Ceil(c.Alpha*float64(c.Tests))))
 	if c.Tests == 1 || c.Significant == 0 {
 		return

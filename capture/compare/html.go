@@ -21,6 +21,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
 	"class": class,
 	"mark":  mark,
+	"style": report.Style,
 }).Parse(pageText))
 
 // pageData is the data of the page's template.

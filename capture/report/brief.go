@@ -223,11 +223,7 @@ func jobs(all []Training) table.Writer {
 
 // exchanges has the times of the messages of each step.
 func exchanges(all []Messages) table.Writer {
-	var times []float64
-	for i := range all {
-		times = append(times, all[i].Times.P50, all[i].Times.P99)
-	}
-	in := durations.of(times...)
+	in := unitOfMessages(all)
 	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.head("p50"), in.head("p99"),
 		in.head("most"))
 	rightAligned(rows, 4, 5, 6, 7, 8)

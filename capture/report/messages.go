@@ -133,11 +133,7 @@ func (t *textWriter) messages(all []Messages) {
 	if len(all) == 0 {
 		return
 	}
-	var times []float64
-	for i := range all {
-		times = append(times, all[i].Times.P50, all[i].Times.P99)
-	}
-	in := durations.of(times...)
+	in := unitOfMessages(all)
 	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.head("p50"), in.head("p95"),
 		in.head("p99"), in.head("p99.9"), in.head("most"), "wrong\nbytes")
 	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10, 11)

@@ -296,7 +296,7 @@ func TestPageIsSelfContained(t *testing.T) {
 		}
 	}
 	for _, wanted := range []string{`<svg id="topology"/>`, "FAIL", "&lt;b&gt;",
-		"991 Mbit/s", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`,
+		"0.9910</td>", "Peak<br>(Gbit/s)", "-0.9%", "prefers-color-scheme: dark", `href="run.pcapng"`,
 		"railbed run &#39;my file&#39;", "rank 3 used h3:eth0", "tail 2 at 0, 1 at 3",
 		`<rect x="48" y="0" width="20" height="60"><title>2us to 4us: 11000 frames</title>`,
 		`<title>1.07s or more: 7 frames</title>`} {

@@ -276,12 +276,8 @@ func (t *textWriter) fidelity(f *Fidelity) {
 
 // links prints the rates of the busiest links.
 func (t *textWriter) links(links []LinkRate) {
-	var bits, busy []float64
-	for _, l := range links[:min(len(links), linksShown)] {
-		bits = append(bits, float64(l.Asked), float64(l.Achieved), float64(l.Peak))
-		busy = append(busy, l.Busy)
-	}
-	at, in := rates.of(bits...), durations.of(busy...)
+	u := unitsOfLinks(links)
+	at, in := u.Rate, u.Time
 	rows := newRows("link", at.head("asked"), at.head("achieved"), at.head("peak"), in.head("busy"),
 		"packets", "dropped")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7)

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -60,4 +61,42 @@ func digits(v float64) string {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	return strconv.FormatFloat(v, 'f', max(0, figures-1-power), 64)
+}
+
+// inUnit formats a number of the page's template.
+func inUnit(u unit, v any) (string, error) {
+	switch v := v.(type) {
+	case float64:
+		return u.text(v), nil
+	case uint64:
+		return u.text(float64(v)), nil
+	}
+	return "", fmt.Errorf("format %v: %T has no unit", v, v)
+}
+
+// linkUnits are the units of the table of links.
+type linkUnits struct{ Rate, Time unit }
+
+func unitsOfLinks(links []LinkRate) linkUnits {
+	var bits, busy []float64
+	for _, l := range links {
+		bits, busy = append(bits, float64(l.Asked), float64(l.Peak)), append(busy, l.Busy)
+	}
+	return linkUnits{rates.of(bits...), durations.of(busy...)}
+}
+
+func unitOfMessages(all []Messages) unit {
+	var times []float64
+	for i := range all {
+		times = append(times, all[i].Times.P50, all[i].Times.P99)
+	}
+	return durations.of(times...)
+}
+
+func unitOfTimes(all []Distribution) unit {
+	var times []float64
+	for _, d := range all {
+		times = append(times, d.At(0.5), d.At(0.99))
+	}
+	return durations.of(times...)
 }

@@ -22,9 +22,9 @@ var singular = map[string]string{
 }
 
 // Text is fmt.Sprintf, except that a noun directly behind %d becomes the singular if the number is 1. The
-// format has the plural: "%d packets of %d ranks". The same applies to the verbs are, were and have behind the
-// noun, or behind %d. One of a few attributes may stand before the noun, as in "%d more packets". Operands are
-// not changed. The format has no explicit indexes of operands.
+// format has the plural: "%d packets of %d ranks". The same applies to the verbs are, were and have behind
+// the noun, or behind %d. One of a few attributes may stand before the noun, as in "%d more packets".
+// Operands do not change. The format has no explicit indexes of operands.
 func Text(format string, operands ...any) string {
 	if false {
 		_ = fmt.Sprintf(format, operands...) // so that go vet checks the calls

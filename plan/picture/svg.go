@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -157,14 +158,14 @@ func (d *drawing) legend(width float64) legend {
 	var out strings.Builder
 	p := d.plan
 	x, y := margin, 24.0
-	if !d.inline { // the page has a title of its own
+	if !d.inline && d.uses == nil { // pages have a title of their own
 		name := []rune(p.Name)
 		for textWidth(string(name), 17) > width {
 			name = name[:len(name)-1]
 		}
 		fmt.Fprintf(&out, `<text class="t" x="%s" y="36">%s</text>`+"\n", num(margin), escape(string(name)))
-		fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%d servers, %d switches, %d links</text>`+"\n",
-			num(margin), len(p.Nodes), len(p.Switches), len(p.Links))
+		fmt.Fprintf(&out, `<text class="k" x="%s" y="56">%s</text>`+"\n", num(margin),
+			plural.Text("%d servers, %d switches, %d links", len(p.Nodes), len(p.Switches), len(p.Links)))
 		y = 80
 	}
 	key := func(text string, sample func(x, y float64) string) {

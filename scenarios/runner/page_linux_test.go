@@ -121,6 +121,13 @@ type measured struct {
 	Charts     int      `json:"charts"`
 	Unnamed    int      `json:"unnamed"` // charts without a name for screen readers
 	Foreign    int      `json:"foreign"` // elements that a report's text must not make
+	Wider      []string `json:"wider"`    // elements outside of scrollers that are wider than the window
+	Dim        []string `json:"dim"`      // texts with too little contrast
+	Broken     []string `json:"broken"`   // names of links in more than one line
+	Uncued     int      `json:"uncued"`   // scrollers without shadows at their edges
+	Used       float64  `json:"used"`     // width of the page's content, in pixels
+	Headings   []string `json:"headings"` // of the first level
+	Named      int      `json:"named"`    // texts that are the name of the run
 	Title      string   `json:"title"`
 	Text       string   `json:"text"`
 	Background string   `json:"background"`
@@ -129,8 +136,41 @@ type measured struct {
 const measureScript = `(() => {
 	const m = {wide: document.scrollingElement.scrollWidth, inner: innerWidth, overlaps: [], outside: [], small: 1e9,
 		charts: 0, unnamed: 0, foreign: document.querySelectorAll("script, img, iframe, object, b").length,
-		title: document.title, text: document.body.textContent,
+		title: document.title, text: document.body.textContent, wider: [], dim: [], broken: [], uncued: 0,
+		used: document.querySelector("main").clientWidth,
+		headings: [...document.querySelectorAll("h1")].map(h => h.textContent),
 		background: getComputedStyle(document.body).backgroundColor};
+	m.named = [...document.querySelectorAll("body *")].filter(e => !e.closest("title") && !e.children.length &&
+		e.textContent === m.headings[0]).length;
+	// The contrast is that of WCAG 2. Colours are drawn to read any notation of CSS.
+	const pixel = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+	const light = colours => {
+		for (const c of colours) { pixel.fillStyle = c; pixel.fillRect(0, 0, 1, 1); }
+		const [r, g, b] = [...pixel.getImageData(0, 0, 1, 1).data].map(v => v / 255)
+			.map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+	};
+	const behind = e => {
+		const colours = [];
+		for (; e; e = e.parentElement) colours.unshift(getComputedStyle(e).backgroundColor);
+		return colours;
+	};
+	for (const e of document.querySelectorAll("body *")) {
+		const box = e.getBoundingClientRect(), style = getComputedStyle(e), scroller = e.closest(".scroll");
+		if (box.width > innerWidth && (!scroller || scroller === e)) m.wider.push(e.tagName + " " + e.className);
+		if (e.classList.contains("scroll") && !style.backgroundImage.includes("gradient")) m.uncued++;
+		const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+		const fabric = e.closest("svg.fabric");
+		if (!own || !box.width || e.closest("svg") && !fabric || e.tagName === "title") continue;
+		const back = light(behind(e)), front = light([...behind(e), fabric ? style.fill : style.color]);
+		const contrast = Math.max(back, front) / Math.min(back, front);
+		if (contrast < 4.5) m.dim.push(contrast.toFixed(1) + " " + e.textContent.slice(0, 30));
+	}
+	for (const cell of document.querySelectorAll("td.whole")) {
+		const lines = document.createRange();
+		lines.selectNode(cell.firstChild);
+		if (lines.getClientRects().length > 1) m.broken.push(cell.textContent);
+	}
 	for (const chart of document.querySelectorAll("svg[role]")) {
 		m.charts++;
 		if (!chart.getAttribute("aria-label")) m.unnamed++;
@@ -223,7 +263,7 @@ func TestPageInBrowser(t *testing.T) {
 	b := newBrowser(t)
 	for name, path := range pages {
 		backgrounds := map[string]bool{}
-		for _, width := range []int64{1200, 400} {
+		for _, width := range []int64{1600, 1000, 400} {
 			for _, scheme := range []string{"light", "dark"} {
 				t.Run(fmt.Sprintf("%s %s %d", name, scheme, width), func(t *testing.T) {
 					m := b.look(t, path, width, scheme)
@@ -285,6 +325,19 @@ func (m *measured) judge(t *testing.T) {
 	t.Helper()
 	if m.Wide > m.Inner {
 		t.Errorf("the page is %v pixels wide in a window of %v", m.Wide, m.Inner)
+	}
+	if m.Used < min(m.Inner, 1600)*0.9 {
+		t.Errorf("the content is %v pixels wide in a window of %v", m.Used, m.Inner)
+	}
+	if len(m.Wider) > 0 || len(m.Broken) > 0 || m.Uncued > 0 {
+		t.Errorf("wider than the window: %.20q; broken names: %.20q; scrollers without shadows: %d", m.Wider,
+			m.Broken, m.Uncued)
+	}
+	if len(m.Dim) > 0 {
+		t.Errorf("contrast below 4.5: %.20q", m.Dim)
+	}
+	if len(m.Headings) != 1 || m.Named != 1 && m.Headings[0] != hostile {
+		t.Errorf("headings %q, and %d texts with the name of the run, want one of each", m.Headings, m.Named)
 	}
 	if len(m.Overlaps) > 0 || len(m.Outside) > 0 {
 		t.Errorf("texts overlap: %.20q; texts are outside of their chart: %.20q", m.Overlaps, m.Outside)

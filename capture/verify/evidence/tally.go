@@ -11,17 +11,17 @@ type Tally struct {
 	Lines, Examples []string
 }
 
-// Count adds a line with a count, unless the count is 0.
+// Count adds a line with a count of things, named in the plural, unless the count is 0.
 func (f *Tally) Count(n uint64, what string) {
 	if n > 0 {
-		f.Lines = append(f.Lines, fmt.Sprintf("%d %s", n, what))
+		f.Lines = append(f.Lines, plural.Count(n, what))
 	}
 }
 
 // Exemplify adds an example. It keeps the first few.
 func (f *Tally) Exemplify(format string, args ...any) {
 	if len(f.Examples) < 8 {
-		f.Examples = append(f.Examples, plural.Text(format, args...))
+		f.Examples = append(f.Examples, fmt.Sprintf(format, args...))
 	}
 }
 

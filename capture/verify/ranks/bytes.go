@@ -342,7 +342,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 	from, to, within := b.roles.Workload.Within()
 	if within && !b.roles.Workload.Across {
 		r.Verdict = verdict.Inconclusive
-		r.Summary = plural.Text("rank %d sends to rank %d on the same node, %s, which crosses no link",
+		r.Summary = fmt.Sprintf("rank %d sends to rank %d on the same node, %s, which crosses no link",
 			from.Rank, to.Rank, from.Node)
 		return r
 	}
@@ -398,7 +398,7 @@ func (b *bytesPerRank) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, "the workload has no ranks")
 	}
 	if anew := b.requests.Anew(); anew > 0 {
-		f.Unclear = append(f.Unclear, fmt.Sprintf("%d queue pairs continued with an unrelated PSN", anew))
+		f.Unclear = append(f.Unclear, plural.Text("%d queue pairs continued with an unrelated PSN", anew))
 	}
 	if b.full {
 		f.Unclear = append(f.Unclear, plural.Text("more than %d pairs of engines or queue pairs",

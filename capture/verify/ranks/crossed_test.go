@@ -253,9 +253,9 @@ func TestCrossedTakes(t *testing.T) {
 			p.Flow.Dst, p.Flow.Proto = netip.AddrPortFrom(to(2).Addr(), 17000), evidence.ProtoTCP
 		}, 100, ""},
 		"one at a port of a switch": {func(p *evidence.Packet) { p.Tap.NIC = false }, 0,
-			"of 4 ranks the NICs of 2 were not captured"},
+			"no NIC was captured of 2 of 4 ranks"},
 		"one at a node without a rank": {func(p *evidence.Packet) { p.Tap.Node = "h3" }, 0,
-			"of 4 ranks the NICs of 2 were not captured"},
+			"no NIC was captured of 2 of 4 ranks"},
 		"one by a NIC that is no rank's": {func(p *evidence.Packet) {
 			p.Tap.Port = "eth1"
 		}, 100, "h1:eth0: 100 bytes left by this NIC, which belongs to no rank"},

@@ -403,7 +403,7 @@ func (k *needed) Result() evidence.Result {
 		{k.hasty, "packets were sent again while they were under way, and came"},
 	} {
 		if line.count > 0 {
-			wrong = append(wrong, fmt.Sprintf("%d %s", line.count, line.what))
+			wrong = append(wrong, plural.Count(line.count, line.what))
 		}
 	}
 	if wrong = append(wrong, k.examples...); len(f.Unclear) > 0 {

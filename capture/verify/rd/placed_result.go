@@ -21,17 +21,17 @@ func (k *placed) Result() evidence.Result {
 	}
 	say := func(to *[]string, count uint64, what string) {
 		if count > 0 {
-			*to = append(*to, fmt.Sprintf("%d %s", count, what))
+			*to = append(*to, plural.Count(count, what))
 		}
 	}
-	say(&f.Wrong, k.overlap, "packets carry bytes of a message that another packet carries")
-	say(&f.Wrong, k.changed, "packets contradict earlier packets about their PSN or message")
+	say(&f.Wrong, k.overlap, "packets carried bytes of a message that another packet carries")
+	say(&f.Wrong, k.changed, "packets contradicted earlier packets about their PSN or message")
 	say(&f.Wrong, k.beyond, "packets go beyond the end of their message")
 	say(&f.Wrong, k.givenUp, "messages were refused and given up")
 	say(absent, incomplete, "messages did not come whole")
 	say(absent, k.never, "packets did not come within a window of their numbers")
 	say(absent, k.tooSoon, "packets were acknowledged that had not come whole")
-	say(absent, k.tooLarge, "acknowledgements count more bytes than came, each packet once")
+	say(absent, k.tooLarge, "acknowledgements counted more bytes than came, each packet once")
 	say(&f.Unclear, underWay, "messages were under way at the end")
 	say(&f.Unclear, late, "pairs of engines had begun before the capture")
 	if k.messages == 0 {

@@ -129,7 +129,7 @@ var thatMutations = []struct {
 		s.DataAgain(8, verifytest.Another)
 		// 8 packets, of them one with 500 bytes, and one of them again
 		s.Say(8, verifytest.Another+5000, func(f *wire.RDAckFields) { f.Received = 9500 }, 8)
-	}, [2]verdict.Verdict{fail, fail}, "acknowledgements count more bytes than came"},
+	}, [2]verdict.Verdict{fail, fail}, "1 acknowledgement counted more bytes than came"},
 	{"a receiver counts each packet once", func(s *verifytest.Scene) {
 		s.Say(8, 5000, func(f *wire.RDAckFields) { f.Received = 8500 }, 9)
 	}, [2]verdict.Verdict{pass, pass}, ""},

@@ -9,6 +9,7 @@ import (
 	"railbed/capture/layers"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 )
 
 // side is the end at which a connection is observed.
@@ -242,7 +243,7 @@ func (v *follower[S]) end(f *flow[S]) int64 {
 func (v *follower[S]) doubts() (lines []string) {
 	add := func(count uint64, what string) {
 		if count > 0 {
-			lines = append(lines, fmt.Sprintf("%d %s", count, what))
+			lines = append(lines, plural.Count(count, what))
 		}
 	}
 	add(v.unread, "packets of RoCEv2 cannot be read: cut off by the capture, or damaged")

@@ -245,7 +245,7 @@ var roceMutations = []struct {
 	}, spec.RoCERuleWrites, fail, "padding that is not zeros"},
 	{"a WRITE beyond the last address", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100, verifytest.Address(1<<64-99))
-	}, spec.RoCERuleWrites, fail, "1 WRITE or READs go beyond the last address"},
+	}, spec.RoCERuleWrites, fail, "1 request went beyond the last address"},
 	{"a WRITE up to the last address", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100, verifytest.Address(1<<64-100))
 	}, spec.RoCERuleWrites, pass, "WRITEs"},

@@ -11,6 +11,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -58,5 +59,5 @@ func title(rule string) string { return "roce " + rule }
 
 // notApplicable formats the finding of a check whose precondition does not hold.
 func notApplicable(format string, args ...any) string {
-	return "NOT-APPLICABLE: " + fmt.Sprintf(format, args...)
+	return "NOT-APPLICABLE: " + plural.Text(format, args...)
 }

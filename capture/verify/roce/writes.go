@@ -195,7 +195,7 @@ func (k *writes) Result() evidence.Result {
 	unclear := k.doubts()
 	k.found.Count(k.total, "WRITEs carry a different number of bytes than their RETH announces")
 	k.found.Count(k.extra, "WRITEs or READs announce more than 2^31 bytes")
-	k.found.Count(k.beyond, "WRITEs or READs go beyond the last address")
+	k.found.Count(k.beyond, "requests went beyond the last address")
 	k.found.Count(k.size, "packets are longer or shorter than the path MTU allows")
 	k.found.Count(k.order, "packets are out of the order FIRST, MIDDLE, LAST")
 	k.found.Count(k.padding, "packets have padding that is not zeros")

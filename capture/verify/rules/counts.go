@@ -65,7 +65,7 @@ func (c *counts) conclude(f *evidence.Finding) string {
 		n := float64(*c.keys.states[at])
 		c.hold(f, "packets"+c.keyer.name(at), c.bound, n, amount(n))
 	}
-	return c.over(plural.Text("%d of %d packets matched", c.total, c.selected), len(c.keys.keys))
+	return c.over(plural.Text("%d of %d packets match", c.total, c.selected), len(c.keys.keys))
 }
 
 // hold adds a claim about a number that missing packets could only raise. A number that has to be equal

@@ -64,13 +64,13 @@ func TestRules(t *testing.T) {
 		want  verdict.Verdict
 		says  string
 	}{
-		"never, nothing there": {quiet, `never: tcp`, pass, "0 of 320 packets matched"},
+		"never, nothing there": {quiet, `never: tcp`, pass, "0 of 320 packets match"},
 		"never, in nothing":    {quiet, `never: ip, where: arp`, unclear, `no packet matches "arp"`},
 		"never, at no tap's":   {quiet, `never: udp, at: h3`, unclear, "no packet at h3"},
 		"always":               {quiet, `always: udp, where: ip`, pass, "0 of 320 packets do not match"},
 		"always, broken": {asked, `always: 'udp.dstport == 17000', at: h0`, fail,
 			"frame 16 at h0:eth0, 0.000503 s: 10.0.0.5:17000 > 10.0.0.1:7000 UDP"},
-		"count":          {quiet, `count: udp, at: "h2:eth0", is: "== 40"`, pass, "40 of 40 packets matched"},
+		"count":          {quiet, `count: udp, at: "h2:eth0", is: "== 40"`, pass, "40 of 40 packets match"},
 		"count, too few": {quiet, `count: udp, at: h2, is: ">= 41"`, fail, "packets: 40, want >= 41"},
 		"count, not equal": {quiet, `count: udp, at: h2, is: "== 2*20+1"`,
 			fail, "packets: 40, want == 2*20+1"},
@@ -162,7 +162,7 @@ func TestLackingEvidence(t *testing.T) {
 	s := datagrams(t, 40, false, none)
 	s.Snap = 60
 	results, _ := s.Run(ruleOf(t, `never: 'udp.srcport == 9'`))
-	verifytest.Wants(t, results[0], pass, "0 of 320 packets matched") // the header of UDP is there
+	verifytest.Wants(t, results[0], pass, "0 of 320 packets match") // the header of UDP is there
 }
 
 // TestMessages counts the packets of each message of RoCEv2.
@@ -176,7 +176,7 @@ func TestMessages(t *testing.T) {
 	q.Now += 1_000_000_000
 	results, _ := q.Run(ruleOf(t, `count: infiniband, per: message, at: "h0:eth0", is: "== 3"`),
 		ruleOf(t, `count: infiniband, per: message, at: "h0:eth0", is: "<= 2"`))
-	verifytest.Wants(t, results[0], pass, "9 of 9 packets matched, in 3 messages")
+	verifytest.Wants(t, results[0], pass, "9 of 9 packets match, in 3 messages")
 	verifytest.Wants(t, results[1], fail, "packets of message")
 	q = verifytest.NewQP(t, 4)
 	q.Next(infiniband.WriteMiddle, 1024) // its message began before
@@ -260,7 +260,7 @@ func TestFormulasHaveNumbersOfWorkloads(t *testing.T) {
 func TestOffendersHaveNeighbours(t *testing.T) {
 	s := datagrams(t, 40, true, all)
 	results, _ := s.Run(ruleOf(t, `never: 'udp.srcport == 7010 || udp.srcport == 7011', at: "h0:eth0"`))
-	verifytest.Wants(t, results[0], fail, "2 packets matched")
+	verifytest.Wants(t, results[0], fail, "2 packets match")
 	var file bytes.Buffer
 	if err := results[0].Offenders.WriteExcerpt(&file, "two"); err != nil {
 		t.Fatal(err)

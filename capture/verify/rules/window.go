@@ -115,6 +115,6 @@ func (w *windows) conclude(f *evidence.Finding) string {
 	if w.offenders.Count > 0 && w.most > 0 {
 		many = fmt.Sprintf("more than %d", w.most)
 	}
-	return w.over(plural.Text("%d of %d packets matched, %s of them within %v", w.total, w.selected, many,
+	return w.over(plural.Text("%d of %d packets match, %s of them within %v", w.total, w.selected, many,
 		time.Duration(w.spec.Window)), len(w.keys.keys))
 }
