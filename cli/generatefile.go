@@ -81,6 +81,8 @@ type fileData struct {
 	// Ranks is the number of all ranks.
 	Ranks      int
 	Iterations int
+	// Event is the number of packets after which the fault begins.
+	Event uint64
 	// Buffer is the buffer of a switch, in MB.
 	Buffer int
 	// Timeout is the timeout of a queue pair.
@@ -207,6 +209,13 @@ func (d *fileData) fill(p *plan.Plan) {
 		const bits = 3_000_000 // in 3 s, for each Mbit/s
 		d.Iterations = max(d.Iterations, int(uint64(bits*d.Rate)/(8*max(each, 1)))+1)
 	}
+	// A packet of 9,000 bytes, or of RoCE's path MTU 4096, is seen at two NICs and two ports of a switch, or
+	// more. The fault begins when a third of the packets were seen, or before.
+	payload := uint64(8948)
+	if d.With["roce"] {
+		payload = 4096
+	}
+	d.Event = max(1, each*uint64(d.Ranks)*uint64(d.Iterations)*4/3/payload/100) * 100
 	const warmup = 1
 	d.Sent = each * uint64(d.PerNode) * uint64(d.Iterations+warmup)
 	d.Bound = d.Sent + d.Sent/10

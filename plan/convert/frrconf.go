@@ -234,7 +234,8 @@ var (
 		"enable", "username", "debug", "agentx", "exit-address-family", "ip forwarding", "no ip forwarding",
 		"ipv6 forwarding", "no ipv6 forwarding", "ip nht", "ipv6 nht", "ip router-id", "ipv6 router-id"}
 	frrInterface = []string{"description", "no shutdown", "ip ospf network", "ip ospf hello-interval",
-		"ip ospf dead-interval", "ip ospf bfd", "ipv6 ospf6 network", "ipv6 nd", "no ipv6 nd", "no ip ospf passive",
+		"ip ospf dead-interval", "ip ospf bfd", "ipv6 ospf6 network",
+		"ipv6 nd", "no ipv6 nd", "no ip ospf passive",
 		"ip ospf passive", "isis passive", "isis circuit-type"}
 	frrRouter = []string{"network", "passive-interface", "no passive-interface", "router-id",
 		"ospf router-id", "ospf6 router-id", "redistribute connected", "log-adjacency-changes", "net",
