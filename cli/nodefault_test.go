@@ -52,10 +52,10 @@ true`
 	if got := state(); !strings.Contains(got, "stopped") {
 		t.Errorf("the program is %q", got)
 	}
-	write := func() int {
-		return do(t, "exec", "h0", "-t", name, "--", "sh", "-c", "echo some > /tmp/file").code
+	write := func(node string) int {
+		return do(t, "exec", node, "-t", name, "--", "sh", "-c", "echo some > /tmp/file").code
 	}
-	if f := add("h0", "--disk", "full"); f.Name != "fault-1" || write() == 0 {
+	if f := add("h1", "--disk", "full"); f.Name != "fault-1" || write("h1") == 0 {
 		t.Errorf("a program writes to a full disk: %+v", f)
 	}
 	all := faultsOf(t, "fault", "list", "-t", name)
@@ -73,15 +73,18 @@ true`
 		{[]string{"h0", "--clock", "jump: -10s"}, "want nodes with runtime: vm"},
 		{[]string{"h0", "--slow", "0.001"}, "want a number of cores from 0.01"},
 		{[]string{"h0", "--drop", "all", "--name", "still"}, "a fault of this name is in force"},
-		{[]string{"h0", "--disk", "full"}, "another fault has filled it"},
+		{[]string{"h*", "--disk", "full"}, "fill the disk of h1: exit code 1, signal 0: another fault"},
 	} {
 		got := do(t, append([]string{"fault", "add", "-t", name}, wrong.args...)...)
 		if got.code == 0 || !strings.Contains(got.stderr, wrong.want) {
 			t.Errorf("fault add %v: code %d, %q, want %q", wrong.args, got.code, got.stderr, wrong.want)
 		}
 	}
+	if write("h0") != 0 {
+		t.Error("a fault that failed to begin at h1 is in force at h0")
+	}
 	cleared := faultsOf(t, "fault", "clear", "--all", "-t", name)
-	if len(cleared) != 2 || !cleared[0].Over || write() != 0 || !strings.Contains(state(), "sleeping") {
+	if len(cleared) != 2 || !cleared[0].Over || write("h1") != 0 || !strings.Contains(state(), "sleeping") {
 		t.Errorf("the program is %q; cleared %+v", state(), cleared)
 	}
 
@@ -121,6 +124,12 @@ func TestSlowNodeCommand(t *testing.T) {
 		}
 		return
 	}
+	slowRunning(t, name)
+}
+
+// slowRunning slows a node of a running testbed, as root.
+func slowRunning(t *testing.T, name string) {
+	t.Helper()
 	busy := command("exec", "h1", "-t", name, "--", "sh", "-c", "while :; do :; done")
 	if err := busy.Start(); err != nil {
 		t.Fatal(err)
