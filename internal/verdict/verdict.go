@@ -24,11 +24,18 @@ const (
 
 // Exit codes of the railbed command.
 const (
-	ExitPass         = 0
-	ExitFail         = 1
-	ExitUsage        = 2
-	ExitUnsupported  = 3
-	ExitOverloaded   = 4
+	// ExitPass is success: the command did what was asked, or the run passed.
+	ExitPass = 0
+	// ExitFail is a failure: of the command, of a check or of a step. An aborted run has it, too.
+	ExitFail = 1
+	// ExitUsage is bad input: a wrong file, flag, name or number of arguments. Nothing was changed.
+	ExitUsage = 2
+	// ExitUnsupported means that the host lacks a feature that the file needs. `railbed doctor` names the
+	// remedy.
+	ExitUnsupported = 3
+	// ExitOverloaded means that the emulation did not keep up, so that the run proves nothing.
+	ExitOverloaded = 4
+	// ExitInconclusive means that nothing was proved: the evidence was empty or incomplete.
 	ExitInconclusive = 5
 )
 

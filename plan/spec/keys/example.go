@@ -36,7 +36,9 @@ func (k *Key) Value() string {
 		return ""
 	}
 	node := k.sorted(k.example)
-	node.Style = yaml.FlowStyle * yaml.Style(min(1, len(node.Content)))
+	if len(node.Content) > 0 {
+		node.Style = yaml.FlowStyle
+	}
 	return strings.TrimSpace(dump(node))
 }
 
