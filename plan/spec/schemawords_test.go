@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/invopop/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -273,6 +275,41 @@ func TestSchemaHasTheWordsOfEachKey(t *testing.T) {
 	}
 	if count < 500 {
 		t.Errorf("%d keys; there are more", count)
+	}
+}
+
+// Defaults and examples are valid values of their keys.
+func TestSchemaAcceptsItsDefaultsAndExamples(t *testing.T) {
+	document, err := validator.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := validator.NewCompiler()
+	if err := c.AddResource("railbed.schema.json", document); err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for name, definition := range document.(map[string]any)["$defs"].(map[string]any) {
+		properties, _ := definition.(map[string]any)["properties"].(map[string]any)
+		for key, property := range properties {
+			s, err := c.Compile("railbed.schema.json#/$defs/" + name + "/properties/" + key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			values, _ := property.(map[string]any)["examples"].([]any)
+			if value, there := property.(map[string]any)["default"]; there {
+				values = append(slices.Clone(values), value)
+			}
+			for _, value := range values {
+				checked++
+				if err := s.Validate(value); err != nil {
+					t.Errorf("%s.%s: %v: %v", name, key, value, err)
+				}
+			}
+		}
+	}
+	if checked < 700 {
+		t.Errorf("%d values; there are more", checked)
 	}
 }
 

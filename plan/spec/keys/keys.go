@@ -28,8 +28,10 @@ type Key struct {
 	Unit     string `json:"unit,omitempty"`
 	Required bool   `json:"required,omitempty"`
 	// Choice is set if the key is one of several that exclude each other.
-	Choice      bool   `json:"choice,omitempty"`
+	Choice bool `json:"choice,omitempty"`
+	// Default is a value as in a file, or words. Literal is set if it is a value.
 	Default     string `json:"default,omitempty"`
+	Literal     bool   `json:"-"`
 	Description string `json:"description"`
 	// Group is the name of the group of keys that the value has, or "".
 	Group string `json:"-"`
@@ -94,6 +96,7 @@ func (k *Key) Fields() []*Key {
 			Unit: text(property, "x-unit"), Required: slices.Contains(required, name),
 			Choice: slices.Contains(chosen, name), Default: defaultOf(property),
 			Description: text(property, "description")}
+		f.Literal = f.Default != "" && text(property, "x-default") == ""
 		if f.Unit == "none" {
 			f.Unit = ""
 		}
