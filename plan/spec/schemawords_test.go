@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -209,7 +210,8 @@ func readExamples(t *testing.T, s *jsonschema.Schema) map[string]any {
 				}
 			}
 		case map[string]any:
-			for key, inner := range value {
+			for _, key := range slices.Sorted(maps.Keys(value)) {
+				inner := value[key]
 				if isRef {
 					property := s.Definitions[name].Properties.Value(key)
 					if property == nil { // a name, or an axis of a matrix
