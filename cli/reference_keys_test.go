@@ -40,7 +40,7 @@ var keyPagesOf = []keyPage{
 	{"file-messages.md", "Messages", "This page has the keys of messages outside of collectives: published " +
 		"sizes, key-value caches and storage.", []string{"Messages", "OpenMessages", "ClosedMessages",
 		"CacheMessages", "CacheDecode", "BlockMessages"}},
-	{"file-faults.md", "Faults", "This page has the keys of the step `fault`. [Faults](../faults.md) " +
+	{"file-faults.md", "Faults", "This page has the keys of the step `fault`. [Faults](../how-to/faults.md) " +
 		"explains them with examples.", []string{"Fault", "Pick", "FaultDelay", "FaultCorrupt",
 		"FaultTruncate",
 		"FaultReorder", "FaultRewrite", "FaultTrim", "FaultLimit", "FaultMirror", "FaultMisroute",
