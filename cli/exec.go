@@ -67,6 +67,7 @@ testbed ends.`,
 	cmd.Flags().StringArrayVarP(&env, "env", "e", nil,
 		"`NAME=VALUE` for the command's environment; may be repeated; of your variables only TERM, LANG, "+
 			"TZ and the like are passed on")
+	cmd.Flags().Lookup("workdir").DefValue = "." // in help and manual pages, which are the same everywhere
 	completeFlag(cmd, "workdir", completeDirs)
 	cmd.Flags().BoolVar(&tty, "tty", false, "give the command a terminal, as a shell or an editor needs")
 	testbedFlag(cmd, &name)

@@ -12,7 +12,7 @@ import (
 	"railbed/internal/verdict"
 )
 
-// Each command has a manual page with its flags. The same date gives the same pages.
+// Each command has a manual page with its flags. The same date gives the same pages, in any directory.
 func TestManualPages(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	first, again := filepath.Join(t.TempDir(), "man"), t.TempDir()
@@ -20,6 +20,7 @@ func TestManualPages(t *testing.T) {
 		if code, out, errors := railbed("", "man", dir); code != 0 || out+errors != "" {
 			t.Fatalf("exit code %d, %s%s", code, out, errors)
 		}
+		t.Chdir(t.TempDir())
 	}
 	for _, path := range cli.CommandPaths() {
 		cmd, _, err := cli.Root().Find(strings.Fields(path))
