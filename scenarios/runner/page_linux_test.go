@@ -127,7 +127,7 @@ type measured struct {
 	// Uncued counts scrollers without shadows at their edges. Used is the width of the content in pixels.
 	Uncued int
 	Used   float64
-	// Headings are those of the first level. Named counts texts that are the name of the run.
+	// Headings are headings of the first level. Named counts texts that are the name of the run.
 	Headings []string
 	Named    int
 
