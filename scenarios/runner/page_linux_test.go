@@ -113,24 +113,27 @@ func (b *browser) look(t *testing.T, path string, width int64, scheme string) (m
 
 // measured is the result of measureScript.
 type measured struct {
-	Wide       float64  `json:"wide"` // of the document, and the window, in pixels
-	Inner      float64  `json:"inner"`
-	Overlaps   []string `json:"overlaps"` // of texts of one chart
-	Outside    []string `json:"outside"`  // texts outside of their chart
-	Small      float64  `json:"small"`    // height of the smallest text of a chart, in pixels
-	Charts     int      `json:"charts"`
-	Unnamed    int      `json:"unnamed"` // charts without a name for screen readers
-	Foreign    int      `json:"foreign"` // elements that a report's text must not make
-	Wider      []string `json:"wider"`    // elements outside of scrollers that are wider than the window
-	Dim        []string `json:"dim"`      // texts with too little contrast
-	Broken     []string `json:"broken"`   // names of links in more than one line
-	Uncued     int      `json:"uncued"`   // scrollers without shadows at their edges
-	Used       float64  `json:"used"`     // width of the page's content, in pixels
-	Headings   []string `json:"headings"` // of the first level
-	Named      int      `json:"named"`    // texts that are the name of the run
-	Title      string   `json:"title"`
-	Text       string   `json:"text"`
-	Background string   `json:"background"`
+	Wide     float64  `json:"wide"` // of the document, and the window, in pixels
+	Inner    float64  `json:"inner"`
+	Overlaps []string `json:"overlaps"` // of texts of one chart
+	Outside  []string `json:"outside"`  // texts outside of their chart
+	Small    float64  `json:"small"`    // height of the smallest text of a chart, in pixels
+	Charts   int      `json:"charts"`
+	Unnamed  int      `json:"unnamed"` // charts without a name for screen readers
+	Foreign  int      `json:"foreign"` // elements that a report's text must not make
+	// Wider are elements outside of scrollers that are wider than the window. Dim are texts with too little
+	// contrast. Broken are names of links in more than one line.
+	Wider, Dim, Broken []string
+	// Uncued counts scrollers without shadows at their edges. Used is the width of the content in pixels.
+	Uncued int
+	Used   float64
+	// Headings are headings of the first level. Named counts texts that are the name of the run.
+	Headings []string
+	Named    int
+
+	Title      string `json:"title"`
+	Text       string `json:"text"`
+	Background string `json:"background"`
 }
 
 const measureScript = `(() => {
