@@ -40,11 +40,11 @@ var keyPagesOf = []keyPage{
 	{"file-messages.md", "Messages", "This page has the keys of messages outside of collectives: published " +
 		"sizes, key-value caches and storage.", []string{"Messages", "OpenMessages", "ClosedMessages",
 		"CacheMessages", "CacheDecode", "BlockMessages"}},
-	{"file-faults.md", "Faults", "This page has the keys of the step `fault`. [Faults](../how-to/faults.md) " +
-		"explains them with examples.", []string{"Fault", "Pick", "FaultDelay", "FaultCorrupt",
-		"FaultTruncate",
-		"FaultReorder", "FaultRewrite", "FaultTrim", "FaultLimit", "FaultMirror", "FaultMisroute",
-		"FaultPause", "FaultSlow", "FaultClock"}},
+	{"file-faults.md", "Faults", "This page has the keys of the step `fault`. " +
+		"[Faults](../how-to/faults.md) explains them with examples.",
+		[]string{"Fault", "Pick", "FaultDelay", "FaultCorrupt", "FaultTruncate", "FaultReorder",
+			"FaultRewrite", "FaultTrim", "FaultLimit", "FaultMirror", "FaultMisroute", "FaultPause",
+			"FaultSlow", "FaultClock"}},
 }
 
 // checkGroups are the groups of checks.md in its order, without the checks of packets.
