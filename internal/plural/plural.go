@@ -11,7 +11,7 @@ import (
 // counted finds a verb for an integer, the noun in the plural that it counts, perhaps behind an attribute,
 // and a verb that follows. Words that end in ss, such as "less", are no plurals.
 var counted = regexp.MustCompile(`(%%)|%(?:d|[^%a-zA-Z]*[a-zA-Z])` +
-	`(?: (?:` + attributes + `))?( [A-Za-z]*[^\WsS_]s\b)?( (?:are|were|have)\b)?`)
+	`(?: (?:` + attributes + `)\b)?( [A-Za-z]*[^\WsS_]s\b)?( (?:are|were|have)\b)?`)
 
 const attributes = `more|other|queue|partial|link|PFC|ECN-capable|trimmed|late|failed|canceled|empty`
 
