@@ -30,7 +30,7 @@ func TestSite(t *testing.T) {
 	server := httptest.NewServer(http.FileServer(http.Dir(site)))
 	defer server.Close()
 	b := browsertest.Open(t, server.URL+"/index.html")
-	for _, page := range []string{"index", "tutorial", "reference/scenarios", "how-to/faults"} {
+	for _, page := range []string{"index", "tutorial", "reference/checks", "how-to/faults"} {
 		for scheme, want := range map[string]string{"light": "default", "dark": "slate"} {
 			for _, width := range []int64{1400, 400} {
 				b.Text("localStorage.clear()") // else the page takes the scheme of the last visit
