@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -127,7 +129,7 @@ func commentsBeside(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]string{}
+	found, embeds := map[string]string{}, map[string][]string{}
 	for _, file := range files {
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
@@ -143,6 +145,9 @@ func commentsBeside(t *testing.T) map[string]string {
 				return true
 			}
 			for _, f := range fields.Fields.List {
+				if embedded, is := f.Type.(*ast.Ident); is && len(f.Names) == 0 {
+					embeds[typ.Name.Name] = append(embeds[typ.Name.Name], embedded.Name+".")
+				}
 				if f.Tag == nil || f.Comment == nil {
 					continue
 				}
@@ -152,6 +157,15 @@ func commentsBeside(t *testing.T) map[string]string {
 			}
 			return true
 		})
+	}
+	for outer, inner := range embeds {
+		for _, name := range inner {
+			for field, comment := range maps.Clone(found) {
+				if key, is := strings.CutPrefix(field, name); is {
+					found[outer+"."+key] = cmp.Or(found[outer+"."+key], comment)
+				}
+			}
+		}
 	}
 	return found
 }

@@ -10,14 +10,14 @@ import (
 // Activity describes the operations and messages of a step in a part of the run, for a Gantt chart. Spans
 // count in seconds from Start, which counts from the start of the first step.
 type Activity struct {
-	Step string `json:"step"`
+	Step string `json:"step"` // the step's name
 	// What names the part, such as "the slowest of 20 operations".
 	What  string  `json:"what"`
-	Start float64 `json:"start"`
+	Start float64 `json:"start"` // from the first step
 	// Began is when the first rank of an operation began, and Took how long the last one took, in seconds.
 	// They are absent where messages alone show the activity.
 	Began time.Time `json:"began,omitzero"`
-	Took  float64   `json:"took,omitempty"`
+	Took  float64   `json:"took,omitempty"` // its duration
 	// Slowest is set if no other operation of the step took longer.
 	Slowest bool `json:"slowest,omitempty"`
 	// Source is RanksSource, the path of a recording and how many packets that lost, or both.
@@ -42,8 +42,8 @@ func PartsKept(lanes int) int { return min(8, max(2, 128/max(1, lanes))) }
 
 // Lane has the operations and messages of a rank, or of a node without ranks.
 type Lane struct {
-	Rank  *int   `json:"rank,omitempty"`
-	Node  string `json:"node"`
+	Rank  *int   `json:"rank,omitempty"` // the rank, if it is one
+	Node  string `json:"node"`           // the node
 	Spans []Span `json:"spans"`
 	// Steps are the steps of the rank's algorithm in an operation that was timed alone. Only in-network
 	// aggregation has none. StepsLeftOut counts parts of the algorithm whose steps are left out.
@@ -62,7 +62,7 @@ type RankSteps struct {
 	Count int       `json:"count"`
 	Each  int       `json:"each"`
 	Start float64   `json:"start"` // of the first step
-	Ends  []float64 `json:"ends"`
+	Ends  []float64 `json:"ends"`  // from the first step
 }
 
 // TimedStep is a step, or several in succession, with the times at which it began and ended.
@@ -101,15 +101,15 @@ func (l *Lane) Timed() (all []TimedStep) {
 type Span struct {
 	// Of is "operation", "wait" or "message". Waits that follow each other closely are one span.
 	Of    string  `json:"of"`
-	Start float64 `json:"start"`
-	End   float64 `json:"end"`
+	Start float64 `json:"start"` // from the first step
+	End   float64 `json:"end"`   // from the first step
 	// Waited is the part of an operation in which the rank had nothing to do until another rank sent
 	// something.
 	Waited float64 `json:"waited,omitempty"`
 	// To is the receiver of a message. Message is its number in railbed follow.
 	To      string `json:"to,omitempty"`
-	Bytes   int64  `json:"bytes,omitempty"`
-	Message int    `json:"message,omitempty"`
+	Bytes   int64  `json:"bytes,omitempty"`   // payload
+	Message int    `json:"message,omitempty"` // its number in railbed follow
 	// Again counts packets of the message that were sent again.
 	Again int `json:"sent_again,omitempty"`
 	// Count is the number of messages, if the span is of several.
@@ -126,12 +126,12 @@ const (
 // Distribution is how long things of one kind took. Times[i] is the time that a share of Shares[i] of them
 // did not exceed, in seconds.
 type Distribution struct {
-	Step   string    `json:"step"`
+	Step   string    `json:"step"`   // the step's name
 	What   string    `json:"what"`   // "operation", or the kind of message
 	Source string    `json:"source"` // as of an Activity
-	Count  int       `json:"count"`
-	Shares []float64 `json:"shares"`
-	Times  []float64 `json:"times"`
+	Count  int       `json:"count"`  // number of values
+	Shares []float64 `json:"shares"` // of values that are at most the time at the same place of times
+	Times  []float64 `json:"times"`  // in ascending order
 }
 
 // At returns the time that a share did not exceed.

@@ -9,9 +9,9 @@ type Capture struct {
 	// Files is the number of files of a recording in several files: run.pcapng, run-2.pcapng. File is the
 	// first. It is 0 for a recording in one file.
 	Files  int      `json:"files,omitempty"`
-	At     []string `json:"at"`
-	Filter string   `json:"filter,omitempty"`
-	Bytes  int64    `json:"bytes"`
+	At     []string `json:"at"`               // the taps as the file has them
+	Filter string   `json:"filter,omitempty"` // as the file has it
+	Bytes  int64    `json:"bytes"`            // size of the file
 	// Complete is false when the recording ended before the run did.
 	Complete bool  `json:"complete"`
 	Taps     []Tap `json:"taps"`
@@ -19,9 +19,9 @@ type Capture struct {
 
 // Tap is one recorded port.
 type Tap struct {
-	Name    string `json:"name"` // "h0:eth0"
-	Packets uint64 `json:"packets"`
-	Dropped uint64 `json:"dropped"`
+	Name    string `json:"name"`    // "h0:eth0"
+	Packets uint64 `json:"packets"` // packets recorded
+	Dropped uint64 `json:"dropped"` // packets that the recording lost
 	// Limited counts packets that were not written because of the file's size limit.
 	Limited uint64 `json:"limited"`
 }

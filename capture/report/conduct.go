@@ -43,7 +43,7 @@ type Load struct {
 	// carried.
 	Link      string  `json:"link"`
 	Direction string  `json:"direction"`
-	Use       float64 `json:"use"`
+	Use       float64 `json:"use"` // share of the rate that this direction carried
 }
 
 // Processors are the bound of a workload if they are busy for this share of the time, and if each link
@@ -72,8 +72,8 @@ func (l *Load) String() string {
 // Straggler is a rank that worked while the others waited. The computation of a training job does
 // not count as work of a rank: it only takes time.
 type Straggler struct {
-	Rank int    `json:"rank"`
-	Node string `json:"node"`
+	Rank int    `json:"rank"` // its number
+	Node string `json:"node"` // its node
 	// Worked is the share of the timed operations in which the rank did not wait for others. Others
 	// is the greatest such share of another rank.
 	Worked float64 `json:"worked"`

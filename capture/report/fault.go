@@ -7,8 +7,8 @@ import (
 
 // Fault is a fault that a step added.
 type Fault struct {
-	Name  string `json:"name"`
-	Where string `json:"where"`
+	Name  string `json:"name"`  // the file's name of the fault, or a number
+	Where string `json:"where"` // the place as the file has it
 	// Does describes the action of the fault and the packets that it picks.
 	Does string `json:"does"`
 	// Late is the time in seconds from when the fault was due until it was in force: from the time of "at",
@@ -30,9 +30,9 @@ type Fault struct {
 
 // FaultPlace is a port at which packets matched a fault, or a node that the fault met.
 type FaultPlace struct {
-	Port    string `json:"port"`
-	Matched uint64 `json:"matched"`
-	Hit     uint64 `json:"hit"`
+	Port    string `json:"port"`    // the port
+	Matched uint64 `json:"matched"` // packets that matched
+	Hit     uint64 `json:"hit"`     // packets that were hit
 	// Killed is the number of processes of the node that were killed because they had too little memory.
 	Killed uint64 `json:"killed,omitempty"`
 }

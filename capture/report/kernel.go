@@ -11,14 +11,14 @@ import (
 
 // NodeKernel counts what the kernel did with the packets and programs of a node during the run.
 type NodeKernel struct {
-	Node string `json:"node"`
+	Node string `json:"node"` // the node
 	usage.Stack
 	// Queues counts the packets that the queues of the node's own NICs dropped.
 	Queues uint64 `json:"queue_drops,omitempty"`
 	// Ran and Waited are seconds of real time that the node's programs had and waited for a processor, over
 	// all threads.
 	Ran    float64 `json:"programs_ran"`
-	Waited float64 `json:"programs_waited"`
+	Waited float64 `json:"programs_waited"` // seconds for which its programs waited for a processor
 	// Throttled is the part of Waited that the node's limit of CPUs caused, in seconds, summed over the CPUs.
 	Throttled float64 `json:"programs_throttled,omitempty"`
 }

@@ -11,10 +11,10 @@ import (
 
 // Messages is the result of messages that do not belong to a collective.
 type Messages struct {
-	Name      string `json:"name"`
-	Transport string `json:"transport"`
-	Count     int    `json:"count"`
-	Bytes     uint64 `json:"bytes"`
+	Name      string `json:"name"`      // the step's name
+	Transport string `json:"transport"` // tcp, rd, roce or quic
+	Count     int    `json:"count"`     // number of messages
+	Bytes     uint64 `json:"bytes"`     // payload of all messages
 	// PerSecond is the number of items in Times divided by the time, in seconds, until the last
 	// item was completed.
 	PerSecond float64 `json:"per_second"`
@@ -44,12 +44,12 @@ type Messages struct {
 
 // SlowRank is a rank whose messages, sent or received, took long. Times are in seconds.
 type SlowRank struct {
-	Rank int    `json:"rank"`
-	Node string `json:"node"`
+	Rank int    `json:"rank"` // its number
+	Node string `json:"node"` // its node
 	// Median is the median time of the rank's messages, and Others the median of all other
 	// messages.
 	Median float64 `json:"median"`
-	Others float64 `json:"others"`
+	Others float64 `json:"others"` // the median of all other messages
 }
 
 // String returns a sentence for people.
@@ -60,7 +60,7 @@ func (s SlowRank) String() string {
 
 // MessagesPart is the result of a part of the messages.
 type MessagesPart struct {
-	What      string      `json:"what"`
+	What      string      `json:"what"`                 // the kind of messages
 	PerSecond float64     `json:"per_second,omitempty"` // 0 stands for the rate of the whole
 	Times     Percentiles `json:"times"`
 }
@@ -78,8 +78,8 @@ type Serving struct {
 	// seconds. Goodput is the number of requests per second that were completed and met the
 	// objectives.
 	SLO      float64 `json:"slo,omitempty"`
-	TokenSLO float64 `json:"token_slo,omitempty"`
-	Goodput  float64 `json:"goodput,omitempty"`
+	TokenSLO float64 `json:"token_slo,omitempty"` // the objective for the time between tokens
+	Goodput  float64 `json:"goodput,omitempty"`   // requests per second that met both objectives
 }
 
 // Told returns a sentence for people about the share of requests that met the objectives. It is
@@ -114,12 +114,12 @@ func (s *Serving) told(attained *float64) string {
 
 // Percentiles are computed by the nearest-rank method.
 type Percentiles struct {
-	Count int     `json:"count"`
-	P50   float64 `json:"p50"`
-	P95   float64 `json:"p95"`
-	P99   float64 `json:"p99"`
-	P999  float64 `json:"p99_9"`
-	Most  float64 `json:"most"`
+	Count int     `json:"count"` // number of values
+	P50   float64 `json:"p50"`   // median
+	P95   float64 `json:"p95"`   // 95th percentile
+	P99   float64 `json:"p99"`   // 99th percentile
+	P999  float64 `json:"p99_9"` // 99.9th percentile
+	Most  float64 `json:"most"`  // largest value
 }
 
 // Slowdown holds the slowdowns of messages of a range of sizes.

@@ -18,9 +18,9 @@ type Repeats struct {
 	// probe of a silent receiver found missing. Refused packets found no room at the receiver.
 	Order    uint64 `json:"order"`
 	Loss     uint64 `json:"loss"`
-	Trimming uint64 `json:"trimming"`
-	Timer    uint64 `json:"timer"`
-	Refused  uint64 `json:"refused"`
+	Trimming uint64 `json:"trimming"` // packets sent again because a switch trimmed them
+	Timer    uint64 `json:"timer"`    // packets that an expired timer sent again
+	Refused  uint64 `json:"refused"`  // packets for which the receiver had no room
 }
 
 // repeatsLimit is the share of the payload from which retransmissions are reported in words.

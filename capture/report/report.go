@@ -37,14 +37,14 @@ const (
 // seconds, sizes in bytes and rates in bit/s unless the name says otherwise. Lists are in the order
 // of the file.
 type Report struct {
-	Format  string          `json:"format"`
-	Verdict verdict.Verdict `json:"verdict"`
+	Format  string          `json:"format"`  // the version of the format
+	Verdict verdict.Verdict `json:"verdict"` // PASS, FAIL, INCONCLUSIVE, OVERLOADED, UNSUPPORTED or ABORTED
 	// Reason is the reason, in one line, why the verdict is not PASS.
 	Reason string `json:"reason,omitempty"`
 	// Name is the testbed's name. File is the path that the user gave.
 	Name        string `json:"name"`
-	Description string `json:"description,omitempty"`
-	File        string `json:"file"`
+	Description string `json:"description,omitempty"` // the file's description
+	File        string `json:"file"`                  // the path that the user gave
 	// PlanHash is the SHA-256 of the plan's JSON. Together with Seed and Versions it identifies the
 	// run's input.
 	PlanHash string `json:"plan_hash"`
@@ -86,38 +86,38 @@ type Report struct {
 
 // Versions are the versions of the programs that ran.
 type Versions struct {
-	Railbed string `json:"railbed"`
-	Go      string `json:"go"`
+	Railbed string `json:"railbed"` // the version of railbed
+	Go      string `json:"go"`      // the version of Go that built it
 }
 
 // Host is the host on which the run took place.
 type Host struct {
-	Name   string `json:"name"`
-	Kernel string `json:"kernel"`
-	Arch   string `json:"arch"`
-	CPUs   int    `json:"cpus"`
-	Memory uint64 `json:"memory"`
+	Name   string `json:"name"`   // the host name
+	Kernel string `json:"kernel"` // the release of the kernel
+	Arch   string `json:"arch"`   // the architecture, as Go names it
+	CPUs   int    `json:"cpus"`   // logical CPUs
+	Memory uint64 `json:"memory"` // bytes
 	// Rootless is set if the testbed ran in a user namespace of an unprivileged user.
 	Rootless bool `json:"rootless"`
 }
 
 // Testbed is the size of the cluster, and the times to bring it up and take it down.
 type Testbed struct {
-	Nodes    int `json:"nodes"`
-	Switches int `json:"switches"`
-	Links    int `json:"links"`
-	Ranks    int `json:"ranks"`
+	Nodes    int `json:"nodes"`    // number of nodes
+	Switches int `json:"switches"` // number of switches
+	Links    int `json:"links"`    // number of links
+	Ranks    int `json:"ranks"`    // number of ranks
 	// Topology is the file's name for the fabric's topology.
 	Topology string  `json:"topology"`
-	BringUp  float64 `json:"bring_up"`
-	TakeDown float64 `json:"take_down"`
+	BringUp  float64 `json:"bring_up"`  // time until it was up
+	TakeDown float64 `json:"take_down"` // time until it was gone
 }
 
 // Unsupported is a feature that the host lacks.
 type Unsupported struct {
-	Feature string `json:"feature"`
-	Reason  string `json:"reason"`
-	Remedy  string `json:"remedy,omitempty"`
+	Feature string `json:"feature"`          // as railbed doctor names it
+	Reason  string `json:"reason"`           // what needs the feature
+	Remedy  string `json:"remedy,omitempty"` // how to get it
 	// Where is the position in the file that needs the feature, as file:line:column.
 	Where string `json:"where,omitempty"`
 }
@@ -138,7 +138,7 @@ type Step struct {
 	// Name is the kind and the object: "workload ar", "link h0--s0 down".
 	Name  string `json:"name"`
 	Where string `json:"where"` // file:line:column
-	State State  `json:"state"`
+	State State  `json:"state"` // passed, failed, cancelled or skipped
 	// Error is why a step failed.
 	Error string `json:"error,omitempty"`
 	// Start and End are seconds from the start of the first step. End is the end of the step's own
@@ -164,25 +164,25 @@ type LeftOut struct {
 
 // Workload is the result of a collective, in the terms of nccl-tests.
 type Workload struct {
-	Name      string `json:"name"`
-	Kind      string `json:"kind"`
-	Algorithm string `json:"algorithm"`
+	Name      string `json:"name"`      // the step's name
+	Kind      string `json:"kind"`      // the collective
+	Algorithm string `json:"algorithm"` // the algorithm that ran
 	// File is the file that the algorithm comes from; empty for a built-in algorithm.
 	File      string `json:"file,omitempty"`
-	Transport string `json:"transport"`
-	Ranks     int    `json:"ranks"`
+	Transport string `json:"transport"` // tcp, rd, roce, quic or in-switch
+	Ranks     int    `json:"ranks"`     // number of ranks
 	// Bytes is the size of each rank's buffer and Count its number of elements.
 	Bytes      uint64 `json:"bytes"`
-	Count      uint64 `json:"count"`
-	Type       string `json:"type"`  // float
-	RedOp      string `json:"redop"` // sum
-	Warmup     int    `json:"warmup"`
-	Iterations int    `json:"iterations"`
+	Count      uint64 `json:"count"`      // elements of the buffer
+	Type       string `json:"type"`       // float
+	RedOp      string `json:"redop"`      // sum
+	Warmup     int    `json:"warmup"`     // operations before the measured ones
+	Iterations int    `json:"iterations"` // measured operations
 	// Time is the mean of the timed iterations in microseconds. AlgBW and BusBW are in 10^9 bytes
 	// per second, as in nccl-tests.
 	Time  float64 `json:"time_us"`
-	AlgBW float64 `json:"algbw_gb_s"`
-	BusBW float64 `json:"busbw_gb_s"`
+	AlgBW float64 `json:"algbw_gb_s"` // 10^9 bytes per second: the size by the mean time
+	BusBW float64 `json:"busbw_gb_s"` // algbw scaled to the load of a link, as in nccl-tests
 	// Rows are the results of all sizes, if the workload has several. The fields above then hold
 	// the last size, out of place.
 	Rows []perf.Row `json:"rows,omitempty"`
@@ -202,10 +202,10 @@ type Workload struct {
 // which the schedule allowed a packet. No packet is sent before that time. P50 and P99 are rounded
 // up to powers of two of microseconds.
 type Pace struct {
-	Packets uint64        `json:"packets"`
-	P50     time.Duration `json:"p50_ns"`
-	P99     time.Duration `json:"p99_ns"`
-	Most    time.Duration `json:"most_ns"`
+	Packets uint64        `json:"packets"` // packets that were paced
+	P50     time.Duration `json:"p50_ns"`  // median lateness
+	P99     time.Duration `json:"p99_ns"`  // 99th percentile of the lateness
+	Most    time.Duration `json:"most_ns"` // largest lateness
 }
 
 // Worst merges another rank's pace: packets are added, and the worse lateness is kept.
@@ -222,9 +222,9 @@ type Check struct {
 	// Name is the kind and the object: "workload ar", "packets
 	// bytes-per-rank ar".
 	Name    string          `json:"name"`
-	Where   string          `json:"where"` // file:line:column
-	Verdict verdict.Verdict `json:"verdict"`
-	Summary string          `json:"summary"`
+	Where   string          `json:"where"`   // file:line:column
+	Verdict verdict.Verdict `json:"verdict"` // PASS, FAIL or INCONCLUSIVE
+	Summary string          `json:"summary"` // one sentence
 	// Details are further lines for people: the ranks, ports or packets that violate the check.
 	Details []string `json:"details,omitempty"`
 	// Near are the numbers, with their bounds, that satisfy a bound but are at most 10 % away from it.
@@ -240,9 +240,9 @@ type Check struct {
 
 // Value is a measured number and its bound.
 type Value struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit,omitempty"`
+	Name  string  `json:"name"`           // the figure
+	Value float64 `json:"value"`          // the measured value
+	Unit  string  `json:"unit,omitempty"` // its unit
 	// Want is the bound, in words: ">= 600 Mbit/s".
 	Want string `json:"want,omitempty"`
 }
@@ -258,7 +258,7 @@ type Fidelity struct {
 	// Pressure is the share of the run's time in which some task waited for a CPU. PressureSource
 	// names the source of the number.
 	Pressure       float64 `json:"cpu_pressure"`
-	PressureSource string  `json:"cpu_pressure_source"`
+	PressureSource string  `json:"cpu_pressure_source"` // the file of the kernel
 	// Steal is the share of CPU time that the hypervisor took from this machine.
 	Steal float64 `json:"cpu_steal"`
 	// Dropped is the number of packets that captures lost.
@@ -286,16 +286,16 @@ type Fidelity struct {
 // HeldUp is the share of time in which the host delayed a source of traffic.
 type HeldUp struct {
 	Traffic string  `json:"traffic"` // the step
-	Node    string  `json:"node"`
-	Share   float64 `json:"share"`
+	Node    string  `json:"node"`    // the node
+	Share   float64 `json:"share"`   // of the time
 }
 
 // Overrun is the number of packets that arrived at a rank of a workload and found no room.
 type Overrun struct {
 	Workload string `json:"workload"` // the step
-	Rank     int    `json:"rank"`
-	Node     string `json:"node"`
-	Packets  uint64 `json:"packets"`
+	Rank     int    `json:"rank"`     // its number
+	Node     string `json:"node"`     // its node
+	Packets  uint64 `json:"packets"`  // packets that found no room
 }
 
 // Undilated is a part that keeps real time in a dilated run.
@@ -331,7 +331,7 @@ type Timing struct {
 	// which more than 1 % of the frames were later than Unit. First is the first late window, and
 	// Worst the window with the highest 99th percentile.
 	Windows uint64  `json:"windows"`
-	Late    uint64  `json:"late_windows"`
+	Late    uint64  `json:"late_windows"` // windows in which frames were late
 	First   *Window `json:"first_late,omitempty"`
 	Worst   *Window `json:"worst,omitempty"`
 	// Waited is the share of time in which the timing thread was runnable but had no CPU. It is
@@ -342,7 +342,7 @@ type Timing struct {
 	// Priority is the priority of the timing thread as a real-time thread. It is 0 for a thread
 	// without real-time priority, and then Nice counts.
 	Priority int `json:"realtime_priority"`
-	Nice     int `json:"nice"`
+	Nice     int `json:"nice"` // nice value of the thread
 	// Lost counts frames that the emulator lost although the model did not drop them. Frames counts
 	// the frames that the nodes sent.
 	Lost   uint64 `json:"lost"`
@@ -351,10 +351,10 @@ type Timing struct {
 
 // Lateness summarizes how late frames were.
 type Lateness struct {
-	Frames uint64  `json:"frames"`
-	P50    float64 `json:"p50_us"`
-	P99    float64 `json:"p99_us"`
-	Worst  float64 `json:"worst_us"`
+	Frames uint64  `json:"frames"`   // frames watched
+	P50    float64 `json:"p50_us"`   // median
+	P99    float64 `json:"p99_us"`   // 99th percentile
+	Worst  float64 `json:"worst_us"` // largest
 	// Buckets are the buckets that hold frames, in order.
 	Buckets []Bucket `json:"buckets,omitempty"`
 }
@@ -363,15 +363,15 @@ type Lateness struct {
 // the testbed's time. The first bucket covers 0 to 1.024 us of real time. Each bucket reaches twice
 // as far as the one before. The last possible bucket, from about a second on, has no end.
 type Bucket struct {
-	From   float64 `json:"from_us"`
-	To     float64 `json:"to_us,omitempty"`
-	Frames uint64  `json:"frames"`
+	From   float64 `json:"from_us"`         // from this lateness on
+	To     float64 `json:"to_us,omitempty"` // below this lateness
+	Frames uint64  `json:"frames"`          // frames of this lateness
 }
 
 // Window is a part of the run of about a second.
 type Window struct {
-	From   float64 `json:"from"`
-	Length float64 `json:"length"`
+	From   float64 `json:"from"`   // from the first step
+	Length float64 `json:"length"` // of the window
 	Lateness
 	// WorstAt is the time at which the latest frame arrived.
 	WorstAt float64 `json:"worst_at"`
@@ -379,11 +379,11 @@ type Window struct {
 
 // LinkRate is the traffic of one direction of a link.
 type LinkRate struct {
-	Link      string `json:"link"`
-	Direction string `json:"direction"` // a-to-b or b-to-a
-	From      string `json:"from"`      // "leaf0:p3"
-	To        string `json:"to"`
-	Asked     uint64 `json:"asked_bit_s"`
+	Link      string `json:"link"`        // its name
+	Direction string `json:"direction"`   // a-to-b or b-to-a
+	From      string `json:"from"`        // "leaf0:p3"
+	To        string `json:"to"`          // the port that receives
+	Asked     uint64 `json:"asked_bit_s"` // rate of the plan
 	// Achieved is the rate over the time in which the link was busy: it had more to send than it
 	// could carry. It is zero if the link was never busy.
 	Achieved uint64 `json:"achieved_bit_s"`
@@ -391,8 +391,8 @@ type LinkRate struct {
 	Peak uint64 `json:"peak_bit_s"`
 	// Busy is the time in seconds in which the link was busy.
 	Busy    float64 `json:"busy"`
-	Packets uint64  `json:"packets"`
-	Bytes   uint64  `json:"bytes"`
+	Packets uint64  `json:"packets"` // packets sent
+	Bytes   uint64  `json:"bytes"`   // bytes sent, Ethernet headers included
 	Dropped uint64  `json:"dropped"` // by the link's queue
 	// Drops, Marks and Trims count the packets that the port of a soft switch dropped, marked and
 	// trimmed, by reason and by priority, 0 to 7. Dropped is the sum of Drops plus the drops of a

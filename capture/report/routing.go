@@ -34,9 +34,9 @@ type Reaction struct {
 
 // DaemonEnd is a routing daemon that ended before its testbed.
 type DaemonEnd struct {
-	Switch string  `json:"switch"`
-	Daemon string  `json:"daemon"`
-	At     float64 `json:"at"`
+	Switch string  `json:"switch"` // the router
+	Daemon string  `json:"daemon"` // the program
+	At     float64 `json:"at"`     // from the first step
 	// How is the exit code or the signal, with the last lines of the daemon's log.
 	How string `json:"how"`
 	// Meant is set if a step ended the daemon on purpose.

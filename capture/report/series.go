@@ -16,7 +16,7 @@ type Series struct {
 	Source string `json:"source"`
 	// Start is the begin of the first interval, and Interval the length of each, in seconds.
 	Start    float64 `json:"start"`
-	Interval float64 `json:"interval"`
+	Interval float64 `json:"interval"` // between two values
 	// Links are the directions of links that carried most for their rate, the busiest first. LeftOut counts
 	// the others.
 	Links   []LinkSeries `json:"links"`
@@ -35,10 +35,10 @@ const (
 // LinkSeries are the time lines of a direction of a link. A list has a value for each interval, and is absent
 // if all values are 0.
 type LinkSeries struct {
-	From  string   `json:"from"` // "leaf0:p3"
-	To    string   `json:"to"`
-	Asked uint64   `json:"asked_bit_s"`
-	Bits  []uint64 `json:"bit_s,omitempty"`
+	From  string   `json:"from"`            // "leaf0:p3"
+	To    string   `json:"to"`              // the port that receives
+	Asked uint64   `json:"asked_bit_s"`     // rate of the plan
+	Bits  []uint64 `json:"bit_s,omitempty"` // the rate in each interval
 	// Depth is the greatest number of bytes seen in the queue of the sending port.
 	Depth []uint64 `json:"depth,omitempty"`
 	// Pauses are the pause frames that arrived at the sending port. Marks and Drops count packets there.

@@ -15,11 +15,11 @@ import (
 
 // Stack is the result of a third-party program, in that program's own terms.
 type Stack struct {
-	Name    string `json:"name"`
-	Kind    string `json:"kind"`
-	Version string `json:"version"`
-	Test    string `json:"test,omitempty"`
-	Ranks   int    `json:"ranks"`
+	Name    string `json:"name"`           // the step's name
+	Kind    string `json:"kind"`           // openmpi, redis and so on
+	Version string `json:"version"`        // the version that the program states
+	Test    string `json:"test,omitempty"` // the measurement
+	Ranks   int    `json:"ranks"`          // number of ranks or nodes
 	// Columns are the column heads of the table that the program prints.
 	Columns []string   `json:"columns,omitempty"`
 	Rows    []StackRow `json:"rows,omitempty"`
@@ -27,7 +27,7 @@ type Stack struct {
 	// better.
 	Metric string `json:"metric,omitempty"`
 	Unit   string `json:"unit,omitempty"`
-	Less   bool   `json:"less_is_better,omitempty"`
+	Less   bool   `json:"less_is_better,omitempty"` // whether lower figures are better
 	// Beside is the name of the other run, to which Part of each row compares this run.
 	Beside string `json:"beside,omitempty"`
 	// Figures are the columns that the program's users look at. Costs compares them.
@@ -43,15 +43,15 @@ type Stack struct {
 // HeldRank is a rank that was stopped, or got less CPU time than others, as the kernels account for
 // its processes.
 type HeldRank struct {
-	Rank int    `json:"rank"`
-	Node string `json:"node"`
+	Rank int    `json:"rank"` // its number
+	Node string `json:"node"` // its node
 	// Got is the share of its runnable time in which the rank had a processor. Others is the least
 	// such share of another node. Both are 0 if the rank was hardly ever runnable.
 	Got    float64 `json:"got,omitempty"`
 	Others float64 `json:"others,omitempty"`
 	// Stopped is the number of samples, of Looks, in which a signal had stopped the rank.
 	Stopped int `json:"stopped,omitempty"`
-	Looks   int `json:"looks"`
+	Looks   int `json:"looks"` // how often the rank's program was looked at
 }
 
 // String returns the rank and how it was held up, for people.
@@ -67,8 +67,8 @@ func (h HeldRank) String() string {
 // FarRank is a rank whose round trips take longer than the others', according to the kernels' TCP
 // connections. Times are in seconds.
 type FarRank struct {
-	Rank int    `json:"rank"`
-	Node string `json:"node"`
+	Rank int    `json:"rank"` // its number
+	Node string `json:"node"` // its node
 	// Trip is the least round trip to or from the rank. Others is the median over pairs without it.
 	Trip   float64 `json:"trip"`
 	Others float64 `json:"others"`
@@ -85,9 +85,9 @@ func (s FarRank) String() string {
 type StackCost struct {
 	// Of is the row's key or, if Before and After are medians of several rows, the number of rows.
 	Of     string  `json:"of"`
-	Figure string  `json:"figure"`
-	Before float64 `json:"before"`
-	After  float64 `json:"after"`
+	Figure string  `json:"figure"` // a column of the table
+	Before float64 `json:"before"` // in the run beside
+	After  float64 `json:"after"`  // in this run
 }
 
 // costRows is the maximum number of rows for which each row has its own costs. With more rows, the
@@ -96,7 +96,7 @@ const costRows = 4
 
 // StackRow is a row of the program's table.
 type StackRow struct {
-	Cells []string `json:"cells"`
+	Cells []string `json:"cells"` // one for each column
 	// Key identifies the measurement, and is the same in another run of the stack.
 	Key string `json:"key"`
 	// Value is the row's figure.

@@ -11,10 +11,10 @@ import (
 // Training is a training job's result. Its shares are shares of the time of the measured
 // iterations. Times are in seconds.
 type Training struct {
-	Name      string `json:"name"`
-	Transport string `json:"transport"`
-	Ranks     int    `json:"ranks"`
-	Warmup    int    `json:"warmup"`
+	Name      string `json:"name"`      // the step's name
+	Transport string `json:"transport"` // tcp, rd, roce or quic
+	Ranks     int    `json:"ranks"`     // number of ranks
+	Warmup    int    `json:"warmup"`    // iterations before the measured ones
 	// Iterations are the durations of the measured iterations, from the first rank's begin to the
 	// last rank's end.
 	Iterations []float64 `json:"iterations"`
@@ -37,8 +37,8 @@ type Training struct {
 // TrainingRank divides the time of a rank.
 type TrainingRank struct {
 	Rank int    `json:"rank"` // in the job
-	Node string `json:"node"`
-	NIC  string `json:"nic"`
+	Node string `json:"node"` // its node
+	NIC  string `json:"nic"`  // its NIC
 	// Compute is the share of time in which the rank's device computed, its utilisation. Exposed is
 	// the share in which the device did not compute while bytes were in transit. Idle is the rest.
 	Compute float64         `json:"compute"`
@@ -52,18 +52,18 @@ type TrainingRank struct {
 // count. Exposed is the group's part of the rank's Exposed, which is divided among the groups that
 // were active at the same time.
 type TrainingGroup struct {
-	Group    string  `json:"group"`
-	Expected uint64  `json:"expected"`
-	Sent     uint64  `json:"sent"`
-	Exposed  float64 `json:"exposed"`
+	Group    string  `json:"group"`    // kind of parallelism
+	Expected uint64  `json:"expected"` // bytes by the formula
+	Sent     uint64  `json:"sent"`     // bytes that were sent
+	Exposed  float64 `json:"exposed"`  // time of communication that no computation hid
 }
 
 // TrainingBar is a task: a computation or an exchange of a group.
 type TrainingBar struct {
-	Name  string  `json:"name"`
+	Name  string  `json:"name"`  // the computation or exchange
 	Group string  `json:"group"` // compute, delay, or the group's name
 	Start float64 `json:"start"` // seconds from the iteration's begin
-	End   float64 `json:"end"`
+	End   float64 `json:"end"`   // from the start of the iteration
 	// Begun is the time at which all ranks of an exchange had begun it. Until then the rank waited
 	// for others.
 	Begun float64 `json:"begun,omitempty"`
