@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -166,7 +165,7 @@ func (r *reader) foreground(b block, text string) (int, string) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), commandLimit)
 	defer cancel()
-	cmd, out := r.command(ctx, text), new(printed)
+	cmd, out := r.command(ctx, text), new(spoken)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		r.Fatal(err)
@@ -179,22 +178,4 @@ func (r *reader) foreground(b block, text string) (int, string) {
 	}
 	_ = cmd.Wait()
 	return cmd.ProcessState.ExitCode(), out.String()
-}
-
-// printed collects the output of a command, and can be read meanwhile.
-type printed struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (p *printed) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.Write(text)
-}
-
-func (p *printed) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.text.String()
 }
