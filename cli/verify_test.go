@@ -227,7 +227,7 @@ func TestVerifyNamedChecks(t *testing.T) {
 			verdict.ExitInconclusive, "drops leaf?:p*"},
 		"no tap of the plan": {[]string{whole, "--testbed-file", file, "--check",
 			`pauses: {at: nosuch, count: "== 0"}`}, verdict.ExitUsage,
-			`--check:1:14: "nosuch" is no tap; want "all", "nics", "switches", a node, a switch or node:port`},
+			`--check:1:14: "nosuch" is no tap; want "all", "nics", "switches", node:port, a node or a switch; the switches are leaf1`},
 		"no node of the plan": {[]string{whole, "--testbed-file", file, "--check",
 			`lossless: {from: "h*", to: h9}`}, verdict.ExitUsage,
 			`--check:1:28: "h9" is no node; did you mean "h0"?`},

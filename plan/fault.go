@@ -294,8 +294,11 @@ func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
 		}
 	}
 	if len(problems) == 0 && !f.OfNodes() && len(p.FaultPlaces(f)) == 0 {
-		problems = append(problems, faultProblem{"where", fmt.Sprintf("no port is at %q", f.Where),
-			`want a link such as "` + p.Links[0].Name + `", node:port, a node, a switch or "all"`})
+		want := `want a link such as "` + p.Links[0].Name + `", node:port, a node, a switch or "all"`
+		if link, _, _ := strings.Cut(f.Where, " "); strings.Contains(link, "--") {
+			want = p.wantLink(link)
+		}
+		problems = append(problems, faultProblem{"where", fmt.Sprintf("no port is at %q", f.Where), want})
 	}
 	if _, err := p.FaultTarget(f); err != nil && len(problems) == 0 {
 		key, _ := f.Action()

@@ -118,15 +118,18 @@ func (p *Plan) LinksAt(where string) (places []LinkPlace, err error) {
 
 // wantLink says which links there are in place of a link that does not exist.
 func (p *Plan) wantLink(name string) string {
-	var all, own []string
-	for _, l := range p.Links {
-		all = append(all, l.Name)
-		if l.A.Node == name || l.B.Node == name {
-			own = append(own, l.Name)
+	var all []string
+	for _, end := range strings.Split(name, "--") {
+		var own []string
+		for _, l := range p.Links {
+			all = append(all, l.Name)
+			if l.A.Node == end || l.B.Node == end {
+				own = append(own, l.Name)
+			}
 		}
-	}
-	if len(own) > 0 {
-		return fmt.Sprintf("the links of %s are %s", name, few(own))
+		if len(own) > 0 {
+			return fmt.Sprintf("the links of %s are %s", end, few(own))
+		}
 	}
 	return wantName(name, "link", all)
 }

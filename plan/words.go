@@ -168,7 +168,10 @@ func (w *words) tap(path, tap string) {
 		want = fmt.Sprintf("want node:port, such as %q", w.ports[0])
 	default:
 		names, want = slices.Concat([]string{"all", "nics", "switches"}, w.nodes, w.switches),
-			`want "all", "nics", "switches", a node, a switch or node:port`
+			`want "all", "nics", "switches", node:port, a node or a switch`
+		if len(w.switches) > 0 {
+			want += "; the switches are " + few(w.switches)
+		}
 	}
 	w.wrong(path, suggest(tap, names, want), what, tap)
 }

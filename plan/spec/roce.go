@@ -80,8 +80,8 @@ type RoCECheck struct {
 	// time before and after a CNP in which the bytes are compared. Other rules have none. Default: 50us
 	// for cnp, 1ms for rate-decrease.
 	Within units.Duration `yaml:"within,omitempty" json:"within,omitzero"`
-	// Again bounds for psn how many requests were sent again, such as "== 0". Requests are sent
-	// again after a loss or because an answer took too long. Default: any number.
+	// Again bounds for psn the retransmissions: how many requests were sent again, such as "== 0".
+	// Requests are sent again after a loss or because an answer took too long. Default: any number.
 	Again string `yaml:"again,omitempty" json:"again,omitempty" unit:"requests"`
 }
 

@@ -202,8 +202,8 @@ type Node struct {
 // Step is a step of a scenario. Exactly one of capture, workload, training, messages, traffic,
 // probe, stack, exec, link, fault, wait and sleep is set.
 type Step struct {
-	// At is the time at which the step starts, counted from the start of the first step. Default:
-	// when the step before it has ended.
+	// At is the time at which the step starts, counted from the start of the first step. The step runs
+	// beside the steps above it. Default: when the step before it has ended.
 	At *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
 	// When is an event with which the step starts, as in the key start of captures, or never. A run in
 	// which the event does not happen is INCONCLUSIVE. Default: when the step before it has ended.
