@@ -50,7 +50,7 @@ func commandsPage() string {
 // longWords writes a description, whose indented lines are code.
 func longWords(p *page, long string) {
 	for block := range strings.SplitSeq(markdownOf(long), "\n\n") {
-		if strings.HasPrefix(block, "    ") {
+		if block = strings.Trim(block, "\n"); strings.HasPrefix(block, "    ") {
 			p.code("text", unindented(block))
 		} else if block != "" {
 			p.prose("%s", escaped(block))
