@@ -123,13 +123,19 @@ func TestSuiteFindsRegressions(t *testing.T) {
 	if got.code != verdict.ExitFail || !strings.Contains(got.stdout, "worse: a: ar busbw: ") {
 		t.Errorf("code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
+	junit, err := os.ReadFile(filepath.Join("new", suite.JUnitFile))
+	if err != nil || !strings.Contains(string(junit), `classname="railbed.baseline" name="a: ar busbw"`) {
+		t.Errorf("%v: no failure in\n%s", err, junit)
+	}
 	var r suite.Results
 	same := must(t, append(again[:6:6], "--out", "same", "--baseline", "new", "-o", "json")...)
 	if err := json.Unmarshal([]byte(same.stdout), &r); err != nil || r.Verdict != verdict.Pass {
 		t.Errorf("%v: %s", err, same.stdout)
 	}
-	for args, want := range map[string]string{"busbw --repeat 1": "more runs with --repeat",
-		"absent --repeat 1": "no scenario has a number absent"} {
+	for args, want := range map[string]string{
+		"busbw --repeat 1": "a: 1 and, in new, 4 runs are too few for a significant result; want --repeat 4",
+		"absent --repeat 4": "no scenario has a number absent both here and in new; " +
+			`want the beginning of one of ["time" "algbw" "busbw" `} {
 		metric, repeat, _ := strings.Cut(args, " --repeat ")
 		got := do(t, "test", "a.yaml", "--repeat", repeat, "--out", "few", "--baseline", "new", "--metric",
 			metric)

@@ -133,6 +133,9 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 		if base, err = suite.Read(flags.baseline); err != nil {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
+		if err := suite.EnoughRuns(t.cases, flags.repeat, base, flags.baseline); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: err}
+		}
 	}
 	if err := suite.Claim(flags.out); err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}

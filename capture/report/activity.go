@@ -130,7 +130,7 @@ type Distribution struct {
 	What   string    `json:"what"`   // "operation", or the kind of message
 	Source string    `json:"source"` // as of an Activity
 	Count  int       `json:"count"`  // number of values
-	Shares []float64 `json:"shares"` // of values that are at most the time at the same place of times
+	Shares []float64 `json:"shares"` // of values up to the time of the same index
 	Times  []float64 `json:"times"`  // in ascending order
 }
 

@@ -8,11 +8,12 @@ import (
 // over operations, in microseconds. Byte counts are the bytes that all ranks send to others in one
 // exchange.
 type Mixture struct {
-	Experts         int     `json:"experts"`           // number of experts
-	Tokens          int     `json:"tokens"`            // of each rank
-	Hidden          int     `json:"hidden"`            // values of a token
-	TopK            int     `json:"top_k"`             // experts of each token
-	Skew            string  `json:"skew,omitempty"`    // exponent of Zipf's law of the gate
+	Experts int    `json:"experts"`        // number of experts
+	Tokens  int    `json:"tokens"`         // of each rank
+	Hidden  int    `json:"hidden"`         // values of a token
+	TopK    int    `json:"top_k"`          // experts of each token
+	Skew    string `json:"skew,omitempty"` // exponent of Zipf's law of the gate
+
 	Dispatch        float64 `json:"dispatch_us"`       // mean time of a dispatch
 	Combine         float64 `json:"combine_us"`        // mean time of a combine
 	DispatchBytes   uint64  `json:"dispatch_bytes"`    // sent by all ranks in a dispatch

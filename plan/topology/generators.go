@@ -39,7 +39,8 @@ var generators = []Generator{
 		build: buildFatTree,
 	},
 	{
-		Name: RailOptimized, Summary: "NIC i of every server is on rail switch i, leaf1 to leafN; spines join the rails",
+		Name: RailOptimized,
+		Summary: "NIC i of every server is on rail switch i, leaf1 to leafN; spines join the rails",
 		Params: []Param{
 			{Name: "servers", Required: true, Min: 1, Max: 4096, Doc: "servers"},
 			{Name: "rails", Required: true, Min: 1, Max: 64, Doc: "rails, and NICs of each server"},

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -38,6 +39,7 @@ func (r *Results) Compare(ctx context.Context, dir string, base *Results, baseDi
 func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir string,
 	metrics []string) (worse []string, err error) {
 	var all []chosen
+	var known []string
 	for i := range r.Cases {
 		o := &r.Cases[i]
 		at := slices.IndexFunc(base.Cases, func(b Outcome) bool { return b.Name == o.Name })
@@ -53,16 +55,24 @@ func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir 
 			return nil, fmt.Errorf("%s: %w", o.Name, err)
 		}
 		for _, n := range c.Numbers {
-			if n.Better != compare.Neither && len(n.Base.Values) > 0 && len(n.New.Values) > 0 &&
-				slices.ContainsFunc(metrics, func(m string) bool { return strings.HasPrefix(n.What, m) }) {
+			if n.Better == compare.Neither || len(n.Base.Values) == 0 || len(n.New.Values) == 0 {
+				continue
+			}
+			if !slices.Contains(known, n.What) {
+				known = append(known, n.What)
+			}
+			if slices.ContainsFunc(metrics, func(m string) bool { return strings.HasPrefix(n.What, m) }) {
 				all = append(all, chosen{n, o.Name})
 			}
 		}
 	}
 	for _, m := range metrics {
 		if !slices.ContainsFunc(all, func(n chosen) bool { return strings.HasPrefix(n.What, m) }) {
-			return nil, fmt.Errorf("no scenario has a number %s both here and in %s; railbed report lists "+
-				"numbers", m, baseDir)
+			want := "no scenario has comparable runs on both sides"
+			if len(known) > 0 {
+				want = fmt.Sprintf("want the beginning of one of %q", known)
+			}
+			return nil, fmt.Errorf("no scenario has a number %s both here and in %s; %s", m, baseDir, want)
 		}
 	}
 	limit := alpha / float64(len(all))
@@ -81,6 +91,34 @@ func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir 
 	}
 	return worse, nil
 }
+
+// EnoughRuns reports a case that can have no significant result, because its runs are too few beside those of
+// the same case in an earlier suite. A case without a number of runs has repeat of them.
+func EnoughRuns(cases []Case, repeat int, base *Results, baseDir string) error {
+	for _, c := range cases {
+		at := slices.IndexFunc(base.Cases, func(b Outcome) bool { return b.Name == c.Name })
+		if at < 0 {
+			continue
+		}
+		runs, before := max(cmp.Or(c.Repeat, repeat), 1), len(base.Cases[at].reports(baseDir))
+		if before == 0 || leastP(runs, before) <= alpha {
+			continue
+		}
+		want := "make more runs there first"
+		for more := runs + 1; more <= maxRepeat; more++ {
+			if leastP(more, before) <= alpha {
+				want = fmt.Sprintf("want --repeat %d or more", more)
+				break
+			}
+		}
+		return fmt.Errorf("%s: %d and, in %s, %d runs are too few for a significant result; %s", c.Name, runs,
+			baseDir, before, want)
+	}
+	return nil
+}
+
+// maxRepeat bounds the number of runs that an error suggests.
+const maxRepeat = 100
 
 // leastP returns the smallest possible p of the two-sided test with a and b values. Of all ways to order the
 // values, the two most extreme have this p.

@@ -95,7 +95,8 @@ func Read(dir string) (*Results, error) {
 	return r, nil
 }
 
-// WriteJUnit writes the results as a JUnit test suite, with one test case for each case.
+// WriteJUnit writes the results as a JUnit test suite. Each case, each comparison of cells, and each number
+// that is worse than in an earlier suite is a test case.
 func (r *Results) WriteJUnit(w io.Writer) error {
 	var cases []report.JUnitCase
 	for _, o := range r.Cases {
@@ -117,6 +118,11 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 			cases = append(cases, report.JUnitCase{Class: "railbed." + strings.ReplaceAll(m.Name, "/", "."),
 				Name: c.Title(), Verdict: c.Verdict, Reason: c.Reason, Output: c.Where})
 		}
+	}
+	for _, worse := range r.Worse {
+		words := strings.SplitN(worse, ": ", 3) // the case, the number, and its values
+		cases = append(cases, report.JUnitCase{Class: "railbed.baseline",
+			Name: strings.Join(words[:min(2, len(words))], ": "), Verdict: verdict.Fail, Reason: worse})
 	}
 	return report.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
 }
