@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"railbed/capture/bundle"
 	"railbed/capture/keep"
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -58,7 +61,7 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Judge the packets of a capture at switches, links and NICs",
 		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be any tool's
-capture, or - for standard input. Railbed names interfaces NODE:PORT; --tap says which
+capture, - for standard input, or the directory of a run, whose plan is then known. Railbed names interfaces NODE:PORT; --tap says which
 port another interface is, by its name or, if it has none, by its number from 0 on.
 
 With --testbed-file or --plan it knows the cluster, and checks that every switch
@@ -106,18 +109,17 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return err
 	}
+	in, of, err := a.openVerified(name)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
+	defer in.Close()
+	if p == nil {
+		p = of
+	}
 	checks, err := flags.checks(p, changed)
 	if err != nil {
 		return err
-	}
-	var in io.Reader = a.stdin
-	if name != "-" {
-		file, err := keep.OpenFile(name)
-		if err != nil {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-		defer file.Close()
-		in = file
 	}
 	var judges []verify.Check
 	for _, check := range checks {
@@ -162,6 +164,29 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 		return exit
 	}
 	return err
+}
+
+// openVerified opens a capture, standard input, or the only recording of a run, which has a plan.
+func (a *app) openVerified(name string) (io.ReadCloser, *plan.Plan, error) {
+	if name == "-" {
+		return io.NopCloser(a.stdin), nil, nil
+	}
+	if about, err := os.Stat(name); err != nil || !about.IsDir() {
+		file, err := keep.OpenFile(name)
+		return file, nil, err
+	}
+	run, err := bundle.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer run.Close()
+	all := append(run.Captures(), "")
+	if len(all) > 2 {
+		return nil, nil, fmt.Errorf("%s has several recordings; want one of them, such as %s", name,
+			filepath.Join(name, all[0]))
+	}
+	file, err := run.OpenCapture(all[0])
+	return file, run.Plan, err
 }
 
 // define adds the flags to the command.

@@ -134,6 +134,33 @@ func TestVerifyReadsPlans(t *testing.T) {
 	}
 }
 
+// TestVerifyReadsRuns judges the recording of a run's directory with the run's plan.
+func TestVerifyReadsRuns(t *testing.T) {
+	const file = "name: x\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
+	code, plan, stderr := railbed(file, "plan", "-",
+		"-o", "json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	capture, err := os.ReadFile(writeCapture(t, "h0:eth0", 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := t.TempDir()
+	for _, step := range []struct{ file, text, want string }{
+		{"plan.json", plan, "the run has no recording"},
+		{"a.pcapng", string(capture), "conservation *"},
+		{"b.pcapng", string(capture), "want one of them, such as " + filepath.Join(run, "a.pcapng")},
+	} {
+		if err := os.WriteFile(filepath.Join(run, step.file), []byte(step.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, stdout, stderr := railbed("", "verify", run); !strings.Contains(stdout+stderr, step.want) {
+			t.Errorf("with %s: %s%s, want %q", step.file, stdout, stderr, step.want)
+		}
+	}
+}
+
 // TestVerifyKnowsTheChecksOfFiles gives each check that a scenario file can ask for
 // to "railbed verify".
 func TestVerifyKnowsTheChecksOfFiles(t *testing.T) {
