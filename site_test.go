@@ -19,6 +19,7 @@ import (
 // dark screens.
 func TestSite(t *testing.T) {
 	hosttest.Need(t, hosttest.Mkdocs, hosttest.Chromium)
+	hosttest.Long(t)
 	site := t.TempDir()
 	out, err := exec.Command("mkdocs", "build", "--strict", "--site-dir", site).CombinedOutput()
 	if err != nil {
