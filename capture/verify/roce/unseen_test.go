@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
+	"railbed/capture/verify/fabric"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/infiniband"
 	"railbed/internal/verdict"
@@ -145,5 +146,19 @@ func TestRequestsUnseen(t *testing.T) {
 	u = &unseen{Requests: NewRequests()}
 	if q.Run(u); u.sum != 1 {
 		t.Errorf("%d PSNs were not seen, want 1", u.sum)
+	}
+}
+
+// A check of drops at NICs of soft switches names what their nodes' kernels dropped, and does not count it.
+func TestDropsBeforeTheNIC(t *testing.T) {
+	q := verifytest.NewQP(t, 4)
+	q.Plan = plantest.Compile(t, strings.Replace(verifytest.ClusterFile, "topology:",
+		"switch: {kind: soft}\n  topology:", 1))
+	q.Healthy()
+	q.Queues["h0:eth0"] = 2
+	results, _ := q.Run(fabric.NewDrops(&spec.DropsCheck{At: "h0"}))
+	const says = "the kernel of h0 dropped 2 packets before the tap of h0:eth0: nic-queue"
+	if r := results[0]; !strings.Contains(strings.Join(r.Details, "\n"), says) || r.Measured["dropped"] > 1 {
+		t.Errorf("%+v, want %q", r, says)
 	}
 }
