@@ -13,7 +13,7 @@ import (
 type NodeKernel struct {
 	Node string `json:"node"` // the node
 	usage.Stack
-	// Queues counts the packets that the queues of the node's own NICs dropped.
+	// Queues counts the packets that the kernel's queues in front of the node's own NICs dropped.
 	Queues uint64 `json:"queue_drops,omitempty"`
 	// Ran and Waited are seconds of real time that the node's programs had and waited for a processor, over
 	// all threads.
@@ -37,9 +37,9 @@ func (n NodeKernel) Unread() uint64 {
 }
 
 // Lost is the number of packets that the node's kernel dropped on their way to or from a program. It leaves
-// out packets that no program waited for or that had no route, and the queues of NICs, which links show.
+// out packets that no program waited for or that had no route.
 func (n NodeKernel) Lost() uint64 {
-	return n.Dropped() - n.Queues - n.Drops[usage.UDPNoSocket] - n.Drops[usage.IPSend]
+	return n.Dropped() - n.Drops[usage.UDPNoSocket] - n.Drops[usage.IPSend]
 }
 
 // Dropped is the number of packets that the node's kernel dropped.

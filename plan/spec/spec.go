@@ -184,7 +184,10 @@ type Node struct {
 	// least 256MiB, and 512MiB by default.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// NICQueue is the number of bytes that each of a NIC's eight priorities can queue before the
-	// link to a soft switch. Default 256KiB.
+	// link to a soft switch. It also bounds the kernel's queue in front of the NIC. That queue holds at
+	// most 100ms of the link's rate, unless the link has a queue of its own. A full queue drops packets.
+	// The kernel drops them before the NIC's tap, so no capture has them. The report counts them as
+	// nic-queue. The NIC drops them behind the tap, with the reason nic-overrun. Default 256KiB.
 	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
 	// Management gives a netns, docker or vm node a NIC to the host, apart from the fabric.
 	// Standard CNI plugins make it: bridge, host-local, portmap and firewall. Default: none.

@@ -143,15 +143,17 @@ func (s *sampler) rates() []report.LinkRate {
 	return rates
 }
 
-// drops returns the packets that the queues of a kernel fabric dropped, of switches and nodes, by
-// port. Soft switches, and the NICs in front of them, record their own drops.
+// drops returns the packets that the kernel's queues dropped, of switches and nodes, by port. Soft switches,
+// and the emulated NICs in front of them, record their own drops.
 func (s *sampler) drops() map[string]uint64 {
 	drops := map[string]uint64{}
-	if s.plan == nil || s.plan.Soft() {
+	if s.plan == nil {
 		return drops
 	}
 	for i := range s.meters {
-		drops[s.meters[i].rate.From] += s.meters[i].rate.Dropped
+		if dropped := s.meters[i].kernelDropped(); dropped > 0 {
+			drops[s.meters[i].rate.From] += dropped
+		}
 	}
 	return drops
 }
@@ -259,6 +261,17 @@ func (m *linkMeter) measure(now reading, asked float64) {
 	if m.run = append(m.run, now); len(m.run) > runKept {
 		m.run = append(m.run[:0], m.run[1:]...)
 	}
+}
+
+// kernelDropped is the part of the drops that no soft switch and no emulated NIC recorded.
+func (m *linkMeter) kernelDropped() uint64 {
+	recorded := uint64(0)
+	if m.began != nil && m.ended != nil {
+		for _, counts := range grown(m.began.Drops, m.ended.Drops) {
+			recorded += (*softswitch.ByPriority)(&counts).Total()
+		}
+	}
+	return m.rate.Dropped - min(recorded, m.rate.Dropped)
 }
 
 func (m *linkMeter) result() report.LinkRate {

@@ -13,6 +13,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/fabric"
+	"railbed/fabric/softswitch"
 	"railbed/internal/kernel"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -175,8 +176,17 @@ func TestDropsAreCountedBySender(t *testing.T) {
 	before, after := state(0, 0), state(10, 0)
 	before.BToA.Shaper.Drops, after.BToA.Shaper.Drops = 3, 10
 	before.AToB.Shaper.Drops, after.AToB.Shaper.Drops = 1, 8
-	for kind, want := range map[string]uint64{spec.Bridge: 7, spec.Soft: 0} {
-		// soft switches record theirs, and those of NICs
+	for _, kind := range []string{spec.Bridge, spec.Soft} {
+		want := uint64(7)
+		if kind == spec.Soft { // and emulated NICs record their drops
+			for _, end := range []*fabric.EndState{&before.A, &before.B, &after.A, &after.B} {
+				end.Soft = &softswitch.PortState{}
+			}
+			for _, end := range []*fabric.EndState{&after.A, &after.B} {
+				end.Soft.Drops = softswitch.ByReason{"nic-overrun": {3: 5}}
+			}
+			want = 2
+		}
 		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Kind: kind}}}}
 		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before}, cpuTime{})
 		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after}, cpuTime{})

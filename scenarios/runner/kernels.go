@@ -7,6 +7,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
+	"railbed/internal/usage"
 	"railbed/testbed/supervisor"
 )
 
@@ -20,7 +21,7 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 	queues := map[string]uint64{}
 	for i := range s.meters {
 		node, _, _ := strings.Cut(s.meters[i].rate.From, ":")
-		queues[node] += s.meters[i].rate.Dropped
+		queues[node] += s.meters[i].kernelDropped()
 	}
 	for _, now := range s.last.nodes {
 		was := before[now.Name]
@@ -40,6 +41,7 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 				n.Drops[reason] = grew
 			}
 		}
+		countOnce(&n)
 		if n.Ran+n.Waited > 0 || n.Dropped() > 0 {
 			nodes = append(nodes, n)
 		}
@@ -48,6 +50,22 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 		return cmp.Or(cmp.Compare(y.Dropped(), x.Dropped()), cmp.Compare(y.Denied(), x.Denied()))
 	})
 	return nodes
+}
+
+// countOnce counts a datagram that the queue of a NIC dropped as the queue's alone. Linux counts it in IP's
+// OutDiscards and UDP's SndbufErrors, too (ip_send_skb and udp_send_skb).
+func countOnce(n *report.NodeKernel) {
+	again := min(n.Queues, n.Drops[usage.IPSend], n.Drops[usage.UDPSendBuffer])
+	for _, reason := range []string{usage.IPSend, usage.UDPSendBuffer} {
+		if left := n.Drops[reason] - again; left > 0 {
+			n.Drops[reason] = left
+		} else {
+			delete(n.Drops, reason)
+		}
+	}
+	if len(n.Drops) == 0 {
+		n.Drops = nil
+	}
 }
 
 // backlog returns how many packets were dropped on the links of kernel switches because too many waited for a

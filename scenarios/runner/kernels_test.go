@@ -59,6 +59,46 @@ func TestKernelsCountTheRunAlone(t *testing.T) {
 	}
 }
 
+// Linux counts a datagram that the queue of a NIC dropped at three places.
+func TestKernelsCountALossOnce(t *testing.T) {
+	for _, c := range []struct {
+		queue, ip, udp uint64
+		want           string
+	}{
+		{141, 141, 141, "nic-queue 141"},
+		{0, 141, 141, "ip-send 141, udp-send-buffer 141"}, // of another interface
+		{141, 150, 141, "ip-send 9, nic-queue 141"},       // nine had no route
+		{100, 50, 0, "ip-send 50, nic-queue 100"},         // segments of TCP, and a firewall's drops
+		{0, 0, 0, ""},
+	} {
+		nic := func(dropped uint64) fabric.LinkState {
+			l := state(1, 0)
+			l.AToB.Shaper.Drops = dropped
+			return l
+		}
+		at := func(ip, udp uint64) observed {
+			return observed{nodes: []supervisor.NodeState{{Name: "h0", Programs: &usage.Programs{},
+				Stack: &usage.Stack{Drops: map[string]uint64{usage.IPSend: ip, usage.UDPSendBuffer: udp,
+					usage.UDPNoSocket: 0}}}}}
+		}
+		s := &sampler{plan: &plan.Plan{}, first: at(0, 0), last: at(c.ip, c.udp)}
+		s.add(time.Unix(1, 0), 0, []fabric.LinkState{nic(0)}, cpuTime{})
+		s.add(time.Unix(2, 0), 0, []fabric.LinkState{nic(c.queue)}, cpuTime{})
+		node, _, _ := strings.Cut(s.meters[0].rate.From, ":")
+		s.first.nodes[0].Name, s.last.nodes[0].Name = node, node
+		var got report.NodeKernel
+		for _, n := range s.kernels() {
+			got = n
+		}
+		if got.Reasons() != c.want {
+			t.Errorf("%+v: %q, want %q", c, got.Reasons(), c.want)
+		}
+		if want := c.queue + c.udp - min(c.queue, c.ip, c.udp); got.Lost() != want {
+			t.Errorf("%+v: %d lost, want %d", c, got.Lost(), want)
+		}
+	}
+}
+
 // A packet that the interface dropped because its link was down is not the backlog's.
 func TestBacklogOfKernelLinks(t *testing.T) {
 	const reason = "the host dropped 30 of 1000 packets between interfaces: too many waited for a CPU"

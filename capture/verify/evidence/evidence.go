@@ -147,8 +147,7 @@ type Capture struct {
 	names map[string]string
 	// from and to bound the time in which there was traffic, 0 where unknown.
 	from, to int64
-	// QueueDrops holds the packets that the queues of kernel switches counted as dropped, by port. It
-	// is nil when no counters were read.
+	// QueueDrops is Options.Drops.
 	QueueDrops map[string]uint64
 	// Harm is Options.Harm.
 	Harm map[string]Harm
@@ -197,8 +196,9 @@ type Options struct {
 	// From and To bound the time of the traffic under check, in nanoseconds since 1970. A capture
 	// that does not span this time lacks packets. Zero means unknown.
 	From, To int64
-	// Drops holds the packets that the queues of kernel switches counted as dropped in that time,
-	// by port as "node:port". Nil means that no counters were read.
+	// Drops holds the packets that the queues of kernel switches, and the kernel's queues in front of
+	// NICs, counted as dropped in that time. The key is the port as "node:port". Nil means that no
+	// counters were read.
 	Drops map[string]uint64
 	// Harm holds what faults did at ports of kernel links and switches, by port as "node:port".
 	Harm map[string]Harm

@@ -99,6 +99,7 @@ func (k *drops) Result() evidence.Result {
 		r.Details = append(r.Details, fmt.Sprintf("faults at the chosen kernel ports dropped %d", harmed))
 	}
 	r.Measured["dropped"] = float64(dropped)
+	r.Details = append(r.Details, k.before()...)
 	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {
 		return cmp.Or(cmp.Compare(k.where[b], k.where[a]), cmp.Compare(a.tap, b.tap),
 			cmp.Compare(a.reason, b.reason))
@@ -116,8 +117,26 @@ func (k *drops) Result() evidence.Result {
 	return r
 }
 
+// before tells of packets that the kernels of nodes at soft switches dropped before the taps of NICs. The
+// check leaves them out, as no NIC and no switch dropped them.
+func (k *drops) before() (lines []string) {
+	if k.capture.Plan == nil || !k.capture.Plan.Soft() {
+		return nil
+	}
+	for _, tap := range k.capture.Taps {
+		if tap.NIC && k.at(tap) {
+			_, reasons := k.capture.LostBefore(tap)
+			lines = append(lines, reasons...)
+		}
+	}
+	return lines
+}
+
 // counted returns the drops that queues of kernel switches counted at the selected ports.
 func (k *drops) counted() (total uint64) {
+	if k.capture.Plan != nil && k.capture.Plan.Soft() {
+		return 0
+	}
 	for _, port := range k.ports() {
 		total += k.capture.QueueDrops[port]
 	}

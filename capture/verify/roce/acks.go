@@ -31,7 +31,8 @@ import (
 // reserved syndrome is not judged.
 //
 // At taps that are not at NICs, packets may have taken another path, have overtaken each other or
-// be lost. Violations there are INCONCLUSIVE.
+// be lost. Violations there are INCONCLUSIVE. So are requests without an acknowledgement at a NIC before
+// whose tap the node's kernel lost packets.
 type acks struct {
 	follower[ackFlow]
 	linger                       int64
@@ -40,7 +41,8 @@ type acks struct {
 	early, needless, miscounted  uint64 // answers that violate a rule
 	misnamed                     uint64 // selective NAKs that do
 	unanswered, waiting          uint64
-	reserved                     uint64 // answers
+	silentAt                     map[*evidence.Tap]uint64 // flows with unanswered requests, by tap
+	reserved                     uint64                   // answers
 	found                        evidence.Tally
 }
 
@@ -72,7 +74,7 @@ const maxIgnored = 2
 
 // newAcks makes the check.
 func newAcks() *acks {
-	k := &acks{follower: newFollower[ackFlow](atResponder)}
+	k := &acks{follower: newFollower[ackFlow](atResponder), silentAt: map[*evidence.Tap]uint64{}}
 	k.reliable = true
 	return k
 }
@@ -273,16 +275,21 @@ func (k *acks) Result() evidence.Result {
 			vague++
 		default:
 			judged++
-			k.waits(f)
+			before := k.unanswered
+			if k.waits(f); k.unanswered > before {
+				k.silentAt[f.nic]++ // one answer acknowledges many requests
+			}
 		}
 	}
 	k.found.Count(k.early, "answers acknowledge PSNs that had not come")
 	k.found.Count(k.needless, "NAKs of a sequence error were sent although no later request had come")
 	k.found.Count(k.misnamed, "selective NAKs name a PSN that had not come")
 	k.found.Count(k.miscounted, "message sequence numbers do not match the number of messages")
-	k.found.Count(k.unanswered, "requests asked for an acknowledgement and got none")
+	silent := evidence.Tally{}
+	silent.Count(k.unanswered, "requests asked for an acknowledgement and got none")
 	f := evidence.Finding{Unclear: unclear}
-	if k.suspect(&f, k.found.Lines...); len(f.Absent) > 0 {
+	k.suspect(&f, k.found.Lines...)
+	if k.blame(&f, k.silentAt, silent.Lines...); len(f.Absent) > 0 {
 		k.suspect(&f, k.found.Examples...)
 	} else {
 		r.Details = append(r.Details, k.found.Examples...)

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"slices"
 	"time"
 
 	"railbed/capture/verify/evidence"
@@ -137,6 +138,7 @@ func (k *cnp) shown() time.Duration {
 func (k *cnp) Result() evidence.Result {
 	r := evidence.Result{Name: title(spec.RoCERuleCNP)}
 	var dumb uint64
+	silentAt := map[*evidence.Tap]uint64{} // flows that lack a CNP, by tap
 	for _, f := range k.ordered {
 		f.own.expire(k.capture.End - k.interval)
 		if !k.speakers[f.key.addresses.Dst] {
@@ -145,6 +147,9 @@ func (k *cnp) Result() evidence.Result {
 		}
 		k.pending += uint64(len(f.own.owed))
 		k.unheard += f.own.late
+		if f.own.late > 0 {
+			silentAt[f.nic]++ // one CNP is for many packets
+		}
 		for _, at := range f.own.missed {
 			k.found.Exemplify("%s: a packet with a mark came at %s, and no CNP left in %v", f.name,
 				evidence.ClockTime(at), k.shown())
@@ -158,13 +163,20 @@ func (k *cnp) Result() evidence.Result {
 	if k.overfull {
 		unclear = append(unclear, "more marks at once than the check can remember")
 	}
-	k.found.Count(k.unheard, "packets with a mark had no CNP in time")
+	silent := evidence.Tally{}
+	silent.Count(k.unheard, "packets with a mark had no CNP in time")
 	k.found.Count(k.baseless, "CNPs had no packet with a mark before them")
 	f := evidence.Finding{}
 	if k.strange > 0 {
-		unclear = append(unclear, k.found.All()...)
+		unclear = slices.Concat(unclear, silent.Lines, k.found.Lines)
 	} else {
-		k.suspect(&f, k.found.All()...)
+		k.suspect(&f, k.found.Lines...)
+		k.blame(&f, silentAt, silent.Lines...)
+	}
+	if len(f.Absent) > 0 {
+		f.Absent = append(f.Absent, k.found.Examples...)
+	} else {
+		unclear = append(unclear, k.found.Examples...)
 	}
 	switch {
 	case k.capable == 0:

@@ -28,7 +28,10 @@ type flow[S any] struct {
 	sent            []sentPSN
 	remembered      *int // number over all flows
 	leftOut         int  // PSNs right before the latest new one
-	paired          bool
+	filled          int  // PSNs left out before that the latest request took
+	// nic is where the latest request was seen.
+	nic    *evidence.Tap
+	paired bool
 	// mtu is the payload of a packet that is not the last of its message, in bytes. It is 0 while
 	// no such packet was seen.
 	mtu int
@@ -124,6 +127,7 @@ func (f *flow[S]) fill(p *evidence.Packet) bool {
 	if s == nil || s.seen {
 		return false
 	}
+	f.filled = 1
 	if *s = sentOf(p); s.opcode.Operation() != infiniband.ReadRequest {
 		return true
 	}
@@ -138,7 +142,7 @@ func (f *flow[S]) fill(p *evidence.Packet) bool {
 		run > 1 && s.length > uint32(infiniband.MTU(1)); readMTU(s.length, run) > 0 {
 		psns = run
 	}
-	s.ends = psns == 1
+	s.ends, f.filled = psns == 1, psns
 	for i := 1; i < psns; i++ {
 		*f.at(psn.Add(i)) = sentPSN{opcode: infiniband.ReadRequest, seen: true, ends: i == psns-1}
 	}

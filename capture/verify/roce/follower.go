@@ -188,6 +188,7 @@ func (v *follower[S]) request(p *evidence.Packet) (*flow[S], place) {
 		v.between[key.addresses] = append(v.between[key.addresses], f)
 		f.over = true
 	}
+	f.nic = p.Tap
 	if f.over {
 		f.begin(p)
 		v.begun(f, p.RoCE.BTH.PSN)
@@ -229,6 +230,30 @@ func (v *follower[S]) suspect(f *evidence.Finding, lines ...string) {
 	} else {
 		f.Absent = append(f.Absent, lines...)
 	}
+}
+
+// blame adds violations of nodes as suspect does. The violations would also appear if the nodes' kernels
+// lost packets before the taps of their NICs. atLeast has, by tap, the least number of lost packets that
+// would explain the violations. If no fewer packets were lost there, the violations are unclear.
+func (v *follower[S]) blame(f *evidence.Finding, atLeast map[*evidence.Tap]uint64, lines ...string) {
+	explained := len(atLeast) > 0
+	var reasons []string
+	for _, tap := range v.capture.Taps {
+		lost, why := v.capture.LostBefore(tap)
+		if atLeast[tap] == 0 {
+			continue
+		}
+		reasons = append(reasons, why...)
+		if explained = explained && lost >= atLeast[tap]; lost > 0 && lost < atLeast[tap] {
+			reasons = append(reasons, plural.Text("%d packets were lost before the tap of %s, and at least "+
+				"%d are missing", lost, tap.Name, atLeast[tap]))
+		}
+	}
+	if explained {
+		f.Unclear = append(append(f.Unclear, reasons...), lines...)
+		return
+	}
+	v.suspect(f, append(lines, reasons...)...)
 }
 
 // end returns when a flow ended: at the request to end its connection, or with the capture.

@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"fmt"
+
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
 	"railbed/internal/plural"
@@ -16,15 +18,19 @@ import (
 // It judges reliable connections, where requests leave the sender's NIC and answers arrive there.
 // It applies to queue pairs that retransmitted or received such a NAK. Selective repeat, as in IRN
 // or newer network cards, fails the check. At taps that are not at NICs, a packet may have been
-// lost before the tap. Violations there are INCONCLUSIVE.
+// lost before the tap. Violations there are INCONCLUSIVE. So are violations at a NIC before whose tap
+// the node's kernel lost packets, if there are no more violations than lost packets.
 type goBack struct {
 	follower[backFlow]
 	linger            int64
 	sent, again, naks uint64
-	rounds, byNak     uint64 // rounds of going back, and those that a NAK caused
-	beyond, leaps     uint64 // rounds that began after the missing PSN, rounds that left PSNs out
-	ignored, waiting  uint64 // NAKs, and those still open at the end
-	found             evidence.Tally
+	unseen            uint64                   // of again, requests that were not seen before
+	wrongAt           map[*evidence.Tap]uint64 // violations by tap
+	rounds, byNak     uint64                   // rounds of going back, and those that a NAK caused
+	// beyond and leaps are the rounds that began after the missing PSN, and the rounds that left PSNs out.
+	beyond, leaps    uint64
+	ignored, waiting uint64 // NAKs, and those still open at the end
+	found            evidence.Tally
 }
 
 // backFlow is the state of a requester.
@@ -39,7 +45,7 @@ type backFlow struct {
 
 // newGoBack makes the check.
 func newGoBack() *goBack {
-	k := &goBack{follower: newFollower[backFlow](atRequester)}
+	k := &goBack{follower: newFollower[backFlow](atRequester), wrongAt: map[*evidence.Tap]uint64{}}
 	k.reliable = true // unreliable connections do not retransmit
 	return k
 }
@@ -89,6 +95,9 @@ func (k *goBack) step(f *flow[backFlow], p *evidence.Packet, place place) {
 		k.again++
 		own.judged = true
 	}
+	if place == placeFilled {
+		k.unseen++
+	}
 	switch ahead := psn.From(own.cursor); {
 	case ahead < 0:
 		k.rounds++
@@ -97,12 +106,14 @@ func (k *goBack) step(f *flow[backFlow], p *evidence.Packet, place place) {
 		}
 		if psn.From(f.una) > 0 {
 			k.beyond++
+			k.wrongAt[p.Tap]++
 			k.found.Exemplify("%s: it went back to PSN %d at %s although PSN %d is not acknowledged",
 				f.name, psn,
 				evidence.ClockTime(p.Time), f.una)
 		}
 	case ahead > 0 && own.back && psn.From(f.una) > 0:
 		k.leaps++
+		k.wrongAt[p.Tap]++
 		k.found.Exemplify("%s: PSN %d left at %s behind %d, which was sent again, and %d is not acknowledged",
 			f.name, psn, evidence.ClockTime(p.Time), own.cursor.Add(-1), f.una)
 	}
@@ -147,6 +158,7 @@ func (k *goBack) Result() evidence.Result {
 			k.waiting++
 		default:
 			k.ignored++
+			k.wrongAt[f.nic]++
 			k.found.Exemplify("%s: the NAK of PSN %d that came at %s caused no retransmission",
 				f.name, f.own.nak,
 				evidence.ClockTime(f.own.nakAt))
@@ -157,7 +169,7 @@ func (k *goBack) Result() evidence.Result {
 	k.found.Count(k.leaps, "times PSNs were left out of a retransmission")
 	k.found.Count(k.ignored, "NAKs caused no retransmission")
 	f := evidence.Finding{Unclear: unclear}
-	k.suspect(&f, k.found.All()...)
+	k.blame(&f, k.wrongAt, k.found.All()...)
 	if judged == 0 {
 		f.Unclear = append(f.Unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK",
 			len(k.ordered)))
@@ -167,9 +179,13 @@ func (k *goBack) Result() evidence.Result {
 		"rounds":        float64(k.rounds),
 		"rounds-by-nak": float64(k.byNak), "waiting": float64(k.waiting), "not-applicable": float64(still),
 	}
-	r.Summary = plural.Text("%d of %d requests were sent again, in %d rounds, %d of them asked for by %d "+
+	unseen := ""
+	if k.unseen > 0 {
+		unseen = fmt.Sprintf(", %d of them not seen before", k.unseen)
+	}
+	r.Summary = plural.Text("%d of %d requests were sent again%s, in %d rounds, %d of them asked for by %d "+
 		"NAKs; %d queue pairs lost nothing",
-		k.again, k.sent, k.rounds, k.byNak, k.naks, still)
+		k.again, k.sent, unseen, k.rounds, k.byNak, k.naks, still)
 	k.capture.Conclude(&r, k.need(), f)
 	return r
 }

@@ -18,16 +18,19 @@ import (
 //
 // It judges requests of connections where they leave the sender's NIC. It applies to flows of which
 // two requests were seen. Taps that are not at NICs may miss packets that were lost before them:
-// gaps in PSNs there are INCONCLUSIVE.
+// gaps in PSNs there are INCONCLUSIVE. So are gaps at a NIC before whose tap the node's kernel lost packets,
+// if there are no more gaps than lost packets.
 type psns struct {
 	follower[psnFlow]
-	bound               *spec.Bound // on again
-	sent, bytes         uint64
-	again, againBytes   uint64
-	forgotten           uint64 // of these, requests that are no longer remembered
-	came                uint64
-	gaps, left, changed uint64 // gaps, PSNs in them, and retransmissions that differ
-	found               evidence.Tally
+	bound              *spec.Bound // on again
+	sent, bytes        uint64
+	again, againBytes  uint64
+	forgotten          uint64 // of these, requests that are no longer remembered
+	came               uint64
+	gaps, left, filled uint64                   // gaps, PSNs in them, and those of the PSNs that left later
+	gapsAt             map[*evidence.Tap]uint64 // gaps by tap
+	changed            uint64                   // retransmissions that differ
+	found              evidence.Tally
 }
 
 // psnFlow counts one flow.
@@ -35,7 +38,8 @@ type psnFlow struct{ sent, again uint64 }
 
 // newPSN makes the check. The bound is on the number of retransmitted requests; it may be nil.
 func newPSN(again *spec.Bound) *psns {
-	return &psns{follower: newFollower[psnFlow](atRequester), bound: again}
+	return &psns{follower: newFollower[psnFlow](atRequester), bound: again,
+		gapsAt: map[*evidence.Tap]uint64{}}
 }
 
 // Begin implements Check.
@@ -58,12 +62,13 @@ func (k *psns) Packet(p *evidence.Packet) {
 	switch place {
 	case placeGap:
 		k.gaps++
+		k.gapsAt[p.Tap]++
 		psn := p.RoCE.BTH.PSN
 		k.left += uint64(f.leftOut)
 		k.found.Exemplify("%s: PSN %d left at %s where PSN %d was due", f.name, psn,
 			evidence.ClockTime(p.Time), psn.Add(-f.leftOut))
 	case placeFilled:
-		k.left--
+		k.filled += uint64(f.filled)
 	case placeAgain:
 		k.repeat(f, p)
 	}
@@ -108,12 +113,12 @@ func (k *psns) Result() evidence.Result {
 	k.found.Count(k.changed, "requests were sent again with other contents")
 	f := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}
 	if k.foreign() {
-		if k.left > 0 {
+		if unseen := k.left - k.filled; unseen > 0 {
 			f.Unclear = append(f.Unclear, plural.Text("%d PSNs were not seen: not captured, or left out",
-				k.left))
+				unseen))
 		}
 	} else {
-		k.suspect(&f, gaps.Lines...)
+		k.blame(&f, k.gapsAt, gaps.Lines...)
 	}
 	f.Hold("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again))
 	if k.foreign() && k.bound != nil && k.bound.Upper() && k.capture.Railbed &&
@@ -126,6 +131,8 @@ func (k *psns) Result() evidence.Result {
 		f.Wrong = append(f.Wrong, k.found.Examples...)
 	} else if len(f.Absent) > 0 {
 		f.Absent = append(f.Absent, k.found.Examples...)
+	} else if !k.foreign() {
+		f.Unclear = append(f.Unclear, k.found.Examples...)
 	}
 	if single == len(k.ordered) {
 		f.Unclear = append(f.Unclear, notApplicable("no queue pair sent two requests: %d sent one", single))
@@ -133,7 +140,8 @@ func (k *psns) Result() evidence.Result {
 	r.Measured = map[string]float64{
 		"flows": float64(len(k.ordered)), "sent": float64(k.sent), "bytes": float64(k.bytes),
 		"again": float64(k.again), "again-bytes": float64(k.againBytes),
-		"left-out": float64(k.left), "came": float64(k.came), "not-applicable": float64(single),
+		"left-out": float64(k.left), "left-out-times": float64(k.gaps), "left-later": float64(k.filled),
+		"came": float64(k.came), "not-applicable": float64(single),
 	}
 	came := ""
 	if !k.foreign() {
@@ -141,6 +149,9 @@ func (k *psns) Result() evidence.Result {
 	}
 	r.Summary = plural.Text("%d requests of %d queue pairs left, %d of them again (%d bytes)%s; %d PSNs "+
 		"were left out", k.sent, len(k.ordered), k.again, k.againBytes, came, k.left)
+	if k.gaps > 0 {
+		r.Summary += plural.Text(" in %d gaps, and %d of them left later", k.gaps, k.filled)
+	}
 	k.capture.Conclude(&r, k.need(), f)
 	return r
 }

@@ -35,6 +35,12 @@ func TestRoCECNP(t *testing.T) {
 			q.Marked()
 			q.Wait(time.Millisecond)
 		}, 0, fail, "1 packet with a mark had no CNP in time"},
+		{"a CNP that its node's kernel lost", func(q *verifytest.QP) {
+			told(q)
+			q.Marked()
+			q.Wait(time.Millisecond)
+			q.Queues["h2:eth0"] = 1
+		}, 0, unclear, "the kernel of h2 dropped 1 packet before the tap of h2:eth0: "},
 		{"a mark that is told late", func(q *verifytest.QP) {
 			told(q)
 			q.Marked()

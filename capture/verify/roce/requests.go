@@ -22,8 +22,8 @@ type Request struct {
 	// Late reports whether it is the first request seen in a life of the queue pair, and is not known
 	// to begin that life.
 	Late bool
-	// Unseen is the number of PSNs right before the request that were left out. It is -1 for a
-	// request that was left out before.
+	// Unseen is the number of PSNs right before the request that were left out. For a request that
+	// was left out before, it is the number of the request's PSNs, below 0.
 	Unseen int
 }
 
@@ -57,7 +57,7 @@ func (r *Requests) Place(p *evidence.Packet) (at Request, known bool) {
 	case placeGap:
 		at.Unseen = f.leftOut
 	case placeFilled:
-		at.Unseen = -1
+		at.Unseen = -f.filled
 	}
 	return at, true
 }

@@ -115,7 +115,7 @@ func TestRXE(t *testing.T) {
 	// The kernel looks at no mark, which the check says with the count.
 	cnp := judgeRXE(t, "write-marked", newCNP(0))[0]
 	verifytest.Wants(t, cnp, unclear,
-		"packets with a mark came to receivers that sent no CNP at all, as rdma_rxe does")
+		" with a mark came to receivers that sent no CNP at all, as rdma_rxe does")
 	if cnp.Measured["marked"] == 0 || cnp.Measured["marked"] != cnp.Measured["not-applicable"] {
 		t.Errorf("%v: %v", cnp, cnp.Measured)
 	}

@@ -1,0 +1,43 @@
+package evidence
+
+import (
+	"fmt"
+
+	"railbed/internal/plural"
+)
+
+// LostBefore returns the number of packets that left a program and were lost before the tap of their NIC, and
+// why. The queue of a NIC, the loss of a kernel link and faults on kernel links drop packets there.
+func (c *Capture) LostBefore(nic *Tap) (packets uint64, reasons []string) {
+	at := nic.Node + ":" + nic.Port
+	if n := c.QueueDrops[at]; n > 0 {
+		packets += n
+		reasons = append(reasons, plural.Text("the kernel of %s dropped %d packets before the tap of %s: %s",
+			nic.Node, n, at, c.narrow(nic)))
+	}
+	if n := c.Harm[at].Dropped; n > 0 {
+		packets += n
+		reasons = append(reasons, plural.Text("faults dropped %d packets before the tap of %s", n, at))
+	}
+	return packets, reasons
+}
+
+// narrow names what drops the packets that a node's kernel does not pass to a NIC, and the remedy.
+func (c *Capture) narrow(nic *Tap) string {
+	if c.Plan == nil {
+		return "the queue of its link"
+	}
+	node, sends, link := c.Plan.Node(nic.Node), c.Plan.Sends(nic.Node, nic.Port), ""
+	if port, _ := c.Interface(nic.Node, nic.Port); port != nil {
+		link = port.Link
+	}
+	switch {
+	case node == nil || sends == nil:
+		return "the queue of its link"
+	case c.Plan.Soft() && sends.Queue >= node.NICQueue:
+		return fmt.Sprintf("nic-queue; raise nodes.%s.nic-queue, which is %v", nic.Node, node.NICQueue)
+	case !c.Plan.Soft() && !sends.Loss.IsZero():
+		return fmt.Sprintf("the queue and the loss of link %s", link)
+	}
+	return fmt.Sprintf("the queue of link %s; raise its queue, which is %v", link, sends.Queue)
+}
