@@ -101,7 +101,7 @@ func TestCrashKeepsLogAndReport(t *testing.T) {
 			t.Errorf("report %+v", r)
 		}
 		if printed := do(t, "report", last); printed.code != verdict.ExitFail ||
-			!strings.Contains(printed.stdout, "ABORTED: the testbed's supervisor died") ||
+			!strings.Contains(printed.stdout, "ABORTED: "+name+": the testbed's supervisor died") ||
 			strings.Contains(printed.stdout, report.HTMLFile) {
 			t.Errorf("railbed report: exit %d\n%s%s", printed.code, printed.stdout, printed.stderr)
 		}

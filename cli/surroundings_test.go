@@ -164,9 +164,9 @@ func TestResultsOnAFullDisk(t *testing.T) {
 		code                             int
 	}{
 		{"a log", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 2M, /dev/zero]}\n",
-			"ABORTED: ", "no space left on device", verdict.ExitFail},
+			"ABORTED", "no space left on device", verdict.ExitFail},
 		{"a capture", "256k", "- capture: {at: [all], file: run.pcapng}\n- exec: {nodes: [h0], command: " +
-			"[ping, -f, -c2000, -s1000, h1]}\nchecks:\n- packets: {drops: {count: \"== 0\"}}\n", "ABORTED: ",
+			"[ping, -f, -c2000, -s1000, h1]}\nchecks:\n- packets: {drops: {count: \"== 0\"}}\n", "ABORTED",
 			"no space left on device", verdict.ExitFail},
 		{"the report", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 216K, /dev/zero]}\n",
 			"PASS", "write ", verdict.ExitFail},
