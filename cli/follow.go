@@ -42,7 +42,8 @@ func newFollowCommand(a *app) *cobra.Command {
 puts packets together to messages and says where the time of each went:
 
   host       the sender sent nothing of the message
-  recover    from the first transmission of the bytes that arrived last to the one that arrived
+  recover    from the first transmission of the bytes that arrived last to the one that arrived,
+             and before, from new bytes to the last repeat before more new bytes
   queue      in queues of NICs and switches
   pause      in queues that flow control had stopped
   serialise  at the rate of links
