@@ -42,7 +42,8 @@ func newFollowCommand(a *app) *cobra.Command {
 puts packets together to messages and says where the time of each went:
 
   host       the sender sent nothing of the message
-  recover    from the first transmission of the bytes that arrived last to the one that arrived
+  recover    from the first transmission of the bytes that arrived last to the one that arrived,
+             and before, from new bytes to the last repeat before more new bytes
   queue      in queues of NICs and switches
   pause      in queues that flow control had stopped
   serialise  at the rate of links
@@ -98,12 +99,13 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 	if flags.svg != "" && !flags.asked("message") {
 		return usage("--svg: want --message, too: a diagram shows one message")
 	}
+	again := flags.again(name)
 	if flags.asked("packet") {
 		packet := r.PacketOf(flags.packet)
 		if packet < 0 {
 			return usage("--packet %d: %s has no such record", flags.packet, name)
 		}
-		return a.showFollow(&followReport{Packets: []follow.PacketLife{r.PacketLife(packet)}})
+		return a.showFollow(again, &followReport{Packets: []follow.PacketLife{r.PacketLife(packet)}})
 	}
 	if flags.asked("message") {
 		if flags.message < 1 || flags.message > len(r.Messages) {
@@ -117,7 +119,7 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 			}
 		}
 		life := r.MessageLife(flags.message-1, true)
-		return a.showFollow(&followReport{Messages: []follow.MessageLife{life}})
+		return a.showFollow(again, &followReport{Messages: []follow.MessageLife{life}})
 	}
 	selected, err := flags.selected(r)
 	if err != nil {
@@ -127,7 +129,7 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 	for _, m := range r.Slowest(selected, flags.slowest) {
 		shown.Messages = append(shown.Messages, r.MessageLife(m, false))
 	}
-	return a.showFollow(&shown)
+	return a.showFollow(again, &shown)
 }
 
 // writeDiagram writes the time-sequence diagram of a message.
@@ -161,6 +163,15 @@ func (a *app) warnMissing(name string, missing []string) {
 	}
 }
 
+// again returns the words of the run in command lines.
+func (f *followFlags) again(name string) string {
+	words := []string{name}
+	if f.capture != "" {
+		words = append(words, "--capture", f.capture)
+	}
+	return report.ShellLine(words)
+}
+
 // selected returns the messages that the flags select.
 func (f *followFlags) selected(r *follow.Recording) ([]int, error) {
 	s := follow.Selection{Workload: f.workload}
@@ -184,7 +195,8 @@ func (f *followFlags) selected(r *follow.Recording) ([]int, error) {
 	return r.Select(s), nil
 }
 
-func (a *app) showFollow(r *followReport) error {
+// showFollow prints what was followed. run are the words of the run in command lines.
+func (a *app) showFollow(run string, r *followReport) error {
 	if a.output == "json" {
 		return a.printJSON(r)
 	}
@@ -203,7 +215,7 @@ func (a *app) showFollow(r *followReport) error {
 		fmt.Fprintln(a.stdout)
 	}
 	if len(r.Messages) == 1 && r.Messages[0].Lives != nil {
-		a.printMessage(&r.Messages[0])
+		a.printMessage(run, &r.Messages[0])
 		return nil
 	}
 	if len(r.Messages) > 0 {
@@ -268,7 +280,7 @@ func parts(account follow.Account) string {
 	return strings.Join(texts, ", ")
 }
 
-func (a *app) printMessage(m *follow.MessageLife) {
+func (a *app) printMessage(run string, m *follow.MessageLife) {
 	a.show("message %d: %s from %s to %s, %d bytes in %s, id %d", m.Message, m.Protocol,
 		end(m.From, m.FromRank, m.Source), end(m.To, m.ToRank, m.Destination), m.Bytes,
 		plural.Count(m.Packets, "packets"), m.ID)
@@ -283,7 +295,8 @@ func (a *app) printMessage(m *follow.MessageLife) {
 	}
 	a.show("started after %s, %s", report.Took(m.Start), took)
 	a.show("%s", parts(m.Account))
-	a.show("filter: %s", m.Filter)
+	a.show("railbed decode %s -Y '%s'", run, m.Filter)
+	a.show("Wireshark: %s", m.Wireshark)
 	fmt.Fprintln(a.stdout)
 	rows := a.newTable("record", "sent", "psn", "from", "bytes", "took", "outcome", "where the time went")
 	for i := range m.Lives {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -45,7 +46,11 @@ link that changed their bytes, the queue and the senders that filled it, the por
 less than its link's rate, the port that flow control stopped and the port that first asked
 for it, the receiver whose TCP window was full, the sender that sent nothing and the marks
 that slowed it down, a node's limit of CPUs, or the emulator, which was late. Each cause has
-the message that it delayed most, and the commands that show it.`,
+the message that it delayed most, and the commands that show it.
+
+Causes for which messages did not arrive come first. The order of the others is by the sum of
+the squares of the delays, so that few long delays come before many short delays of the same
+sum. Each cause has its share of all delays.`,
 		Example: `  railbed why out
   railbed why out --workload ar
   railbed why out -o json | jq '.answers[].causes[0]'`,
@@ -76,11 +81,7 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 	if a.output == "json" {
 		return a.printJSON(told)
 	}
-	again := []string{name}
-	if flags.capture != "" {
-		again = append(again, "--capture", flags.capture)
-	}
-	a.printWhy(report.ShellLine(again), told)
+	a.printWhy(flags.again(name), told)
 	return nil
 }
 
@@ -170,6 +171,11 @@ func (a *app) printAnswer(run string, answer *follow.Answer) {
 	}
 	if len(answer.Causes) == 0 {
 		a.show("no message was slow")
+	}
+	if !slices.IsSortedFunc(answer.Causes, func(a, b follow.Cause) int {
+		return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.Share, a.Share))
+	}) {
+		a.show("(causes of few long delays come before causes of many short delays)")
 	}
 	for i := range answer.Causes {
 		c := &answer.Causes[i]

@@ -214,22 +214,23 @@ func (r *Recording) account() {
 			r.accountExchange(m)
 			continue
 		}
-		critical := &r.Packets[m.Critical]
-		first, sent := r.Sent(m.Critical), r.Sent(m.Critical)
+		var busy, again int64
+		times := r.recoveries(m)
+		last := times[len(times)-1]
+		for _, one := range times[:len(times)-1] {
+			again += one.to - one.from
+		}
 		for _, p := range m.Packets {
-			if q := &r.Packets[p]; q.bytes.from < critical.bytes.to && critical.bytes.from < q.bytes.to {
-				first = min(first, r.Sent(int(p)))
+			q := &r.Packets[p]
+			if at := r.sights[q.first]; at.Time < last.from && !q.Again {
+				busy += r.lanes[at.Tap].serialise(q.Length)
 			}
 		}
-		var busy int64
-		for _, p := range m.Packets {
-			if at := r.sights[r.Packets[p].first]; at.Time < first {
-				busy += r.lanes[at.Tap].serialise(r.Packets[p].Length)
-			}
-		}
-		m.Account[Serialise] = min(busy, first-m.Start)
-		m.Account[Host] = first - m.Start - m.Account[Serialise]
-		m.Account[Recover] = sent - first
+		before := last.from - m.Start
+		m.Account[Serialise] = min(busy, before)
+		again = min(again, before-m.Account[Serialise])
+		m.Account[Host] = before - m.Account[Serialise] - again
+		m.Account[Recover] = again + last.to - last.from
 		for _, hop := range r.arrival(m.Critical) {
 			m.Account.Add(&hop.Account)
 		}

@@ -105,7 +105,7 @@ func (w *why) gathered(m *Message) (at cause, record int) {
 		}
 	}
 	if again := w.r.Sent(came) - last.Start; again > m.Account[Gather]/2 {
-		return w.recovered(last)
+		return w.recovered(last, w.r.way(last))
 	}
 	return cause{part: Gather, tap: -1, node: w.sender(last), what: "its contributions to sums came last"},
 		w.r.First(came)

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,7 @@ func (w *why) fate(packet int) (at cause, record int) {
 			if s.Reason != "" {
 				at.what += ": " + s.Reason
 			}
+			at.fault = s.faulty()
 			return at, s.Number
 		}
 	}
@@ -54,6 +56,9 @@ func (w *why) fate(packet int) (at cause, record int) {
 	}
 	return at, last.Number
 }
+
+// faulty reports whether the verdict of a record is a fault's.
+func (s *Sight) faulty() bool { return strings.HasPrefix(s.Reason, "fault ") }
 
 // astray reports whether a packet came to a NIC of a node that it is not addressed to.
 func (w *why) astray(p *Packet, last *Sight) bool {

@@ -10,8 +10,9 @@
 //
 // A message's time is from the record of its first packet at the sender's NIC to the arrival of its last
 // missing byte at the receiver's NIC. The packet that brings this byte decides. The time until the sender
-// first sent these bytes is serialisation of the message's earlier packets, and else the sender's own. The
-// time from there until it sent the copy that arrived is recovery. The rest is the time of that packet.
+// first sent these bytes is serialisation of the message's earlier packets, recovery of bytes that it sent
+// again, and else the sender's own. The time from there until it sent the copy that arrived is recovery. The
+// rest is the time of that packet.
 //
 // A contribution to a sum that a switch makes is a message up to the arrival of the sum. Between the last hop
 // of the contribution and the first hop of the sum the switch gathers the contributions of other ranks.
@@ -37,10 +38,12 @@ type Part uint8
 
 // Parts, in the order of a message's life.
 const (
-	// Host is time in which the sender sent nothing of the message, before it first sent the bytes that
-	// arrived last.
+	// Host is time in which the sender sent nothing of the message and had nothing to send again, before it
+	// first sent the bytes that arrived last.
 	Host Part = iota
-	// Recover is the time from the first sending of the bytes that arrived last to the sending that arrived.
+	// Recover is the time in which the sender sent bytes again. It is the time from a packet with new bytes
+	// to the last repeat before more new bytes. For the bytes that arrived last it is the time from their
+	// first sending to the sending that arrived.
 	Recover
 	// Queue is time in queues of NICs and switches.
 	Queue
@@ -135,6 +138,8 @@ type Packet struct {
 	// Trimmed is set if a switch cut the payload off, and Again if the message's sender had sent the packet's
 	// first byte before.
 	Trimmed, Again bool
+	dscp           uint8
+	answers        bool // it only acknowledges
 	// Dropped is the reason of a switch or NIC that dropped the packet, or "".
 	Dropped string
 

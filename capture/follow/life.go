@@ -2,7 +2,9 @@ package follow
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -42,9 +44,10 @@ type MessageLife struct {
 	Account      Account       `json:"account"`
 	// Critical is the first record of the packet that brought the last missing byte, 0 without one.
 	Critical int `json:"critical,omitempty"`
-	// Filter selects the message's packets in Wireshark and in railbed decode.
-	Filter string       `json:"filter"`
-	Lives  []PacketLife `json:"lives,omitempty"`
+	// Filter selects the message's packets in railbed decode, and Wireshark selects them in Wireshark.
+	Filter    string       `json:"filter"`
+	Wireshark string       `json:"wireshark"`
+	Lives     []PacketLife `json:"lives,omitempty"`
 }
 
 // PacketLife is a packet in words.
@@ -61,9 +64,12 @@ type PacketLife struct {
 	Length      int           `json:"length"`
 	Sent        time.Duration `json:"sent_ns"` // from the first record of the capture
 	Took        time.Duration `json:"took_ns"` // up to its last record
-	Outcome     string        `json:"outcome"` // arrived, trimmed, "dropped: REASON at PORT" or "last seen at PORT"
-	Account     Account       `json:"account"`
-	Hops        []HopLife     `json:"hops"`
+	// Outcome is arrived, trimmed, "dropped: REASON at PORT, record N" or "last seen at PORT". DropRecord is
+	// the record of the drop, 0 without one.
+	Outcome    string    `json:"outcome"`
+	DropRecord int       `json:"drop_record,omitempty"`
+	Account    Account   `json:"account"`
+	Hops       []HopLife `json:"hops"`
 }
 
 // HopLife is a hop in words.
@@ -98,7 +104,8 @@ func (r *Recording) MessageLife(message int, packets bool) MessageLife {
 		Workload: f.Workload, Source: f.Src.String(), Destination: f.Dst.String(), Bytes: m.Bytes,
 		Packets: len(m.Packets), Again: m.Again, Lost: m.Lost, Start: r.Own(m.Start - r.Start),
 		Took:    r.Own(int64(m.Took())),
-		Account: r.own(m.Account), Filter: fmt.Sprintf("run.message == %d", m.Number)}
+		Account: r.own(m.Account), Filter: fmt.Sprintf("run.message == %d", m.Number),
+		Wireshark: r.filter(message)}
 	if f.FromRank >= 0 && f.Workload != "" {
 		l.FromRank = &f.FromRank
 	}
@@ -134,9 +141,13 @@ func (r *Recording) PacketLife(packet int) PacketLife {
 		f := &r.Flows[p.Flow]
 		l.Protocol, l.Source, l.Destination = f.Protocol, f.Src.String(), f.Dst.String()
 	}
+	dropped := slices.IndexFunc(sights, func(s Sight) bool { return s.Verdict == "drop" })
 	switch {
-	case p.Dropped != "":
-		l.Outcome = "dropped: " + p.Dropped + " at " + r.Taps[last.Tap].Name()
+	case dropped >= 0:
+		at := &sights[dropped]
+		l.DropRecord = at.Number
+		l.Outcome = fmt.Sprintf("dropped: %s at %s, record %d", cmp.Or(at.Reason, p.Dropped),
+			r.Taps[at.Tap].Name(), at.Number)
 	case p.Arrived > 0:
 		l.Outcome = "arrived"
 	case p.Trimmed:

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/infiniband"
 	"railbed/internal/wire"
 )
 
@@ -45,6 +46,7 @@ func (f *Follower) newPacket(p *evidence.Packet, packet int32) {
 	if q.Flow < 0 || p.Direction == evidence.In && p.Tap.NIC {
 		return // its sending was not seen, so that its message would seem to begin here
 	}
+	q.dscp, q.answers = p.DSCP, acknowledges(p)
 	switch {
 	case p.RD != nil && p.RD.Type == wire.RDData && p.RD.Clear():
 		f.reliable(p, packet)
@@ -70,6 +72,17 @@ func (f *Follower) newPacket(p *evidence.Packet, packet int32) {
 		f.join(message, packet, span{0, int64(p.Payload)})
 		f.r.Messages[message].Bytes, f.r.Messages[message].bytes.to = int64(p.Payload), int64(p.Payload)
 	}
+}
+
+// acknowledges reports whether a packet carries an acknowledgement and no data. A CNP is none.
+func acknowledges(p *evidence.Packet) bool {
+	switch {
+	case p.RD != nil:
+		return p.RD.Type == wire.RDAck
+	case p.RoCE != nil:
+		return p.RoCE.BTH.Opcode.Has(infiniband.HasAETH) && !p.RoCE.BTH.Opcode.HasPayload()
+	}
+	return p.Proto == evidence.ProtoTCP && p.ACK && p.Payload == 0
 }
 
 // number adds a packet of a stream to its message. starts is set if a message starts with the packet, and

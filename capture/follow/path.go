@@ -3,7 +3,6 @@ package follow
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -26,18 +25,32 @@ func (o overtaken) counts() bool {
 	return o.packets >= fewestOvertaken && o.packets*rarestOvertaken >= o.of
 }
 
-// crossing has the times at which a packet left and came.
-type crossing struct{ left, came int64 }
+// class names packets that should stay in their order: those of one flow with one DSCP. Packets with another
+// DSCP may pass them in queues with priorities.
+type class struct {
+	flow int
+	dscp uint8
+}
 
-// overtakenOf counts the packets that came after a packet that had left later.
+// crossing has the times at which a packet left and came.
+type crossing struct {
+	class
+	left, came int64
+}
+
+// overtakenOf counts the packets that came after a packet of their class that had left later.
 func overtakenOf(all []crossing) (o overtaken) {
-	slices.SortFunc(all, func(a, b crossing) int { return cmp.Compare(a.left, b.left) })
-	earliest := int64(math.MaxInt64) // of the packets that left later
+	slices.SortStableFunc(all, func(a, b crossing) int { return cmp.Compare(a.left, b.left) })
+	earliest := map[class]int64{} // of the packets that left later
 	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].came > earliest {
+		c := &all[i]
+		came, known := earliest[c.class]
+		if known && c.came > came {
 			o.packets++
 		}
-		earliest = min(earliest, all[i].came)
+		if !known || c.came < came {
+			earliest[c.class] = c.came
+		}
 	}
 	o.of = len(all)
 	return o
@@ -54,9 +67,13 @@ func (w *why) disorder(port int) overtaken {
 	}
 	var all []crossing
 	for _, p := range w.passed(port) {
+		q := &w.r.Packets[p.packet]
+		if q.Flow < 0 {
+			continue
+		}
 		for _, s := range w.r.Sights(p.packet) {
 			if s.Tap == far && !s.Out && !s.Event && s.Verdict != "drop" && s.Time >= p.at {
-				all = append(all, crossing{p.due, s.Due})
+				all = append(all, crossing{class{q.Flow, q.dscp}, p.due, s.Due})
 			}
 		}
 	}
@@ -77,7 +94,7 @@ func (w *why) forkOf(flow int) (node, ports string) {
 		if p.Flow != flow || p.Arrived == 0 {
 			continue
 		}
-		all = append(all, crossing{w.r.Sent(i), p.Arrived})
+		all = append(all, crossing{class{flow, p.dscp}, w.r.Sent(i), p.Arrived})
 		for _, s := range w.r.Sights(i) {
 			tap := &w.r.Taps[s.Tap]
 			if !s.Out || s.Event || tap.NIC || slices.Contains(used[tap.Node], tap.Port) {

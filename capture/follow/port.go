@@ -35,7 +35,7 @@ func (w *why) passed(port int) []passage {
 			}
 		}
 	}
-	slices.SortFunc(all, func(a, b passage) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(all, func(a, b passage) int { return cmp.Compare(a.at, b.at) })
 	w.passing[port] = all
 	return all
 }

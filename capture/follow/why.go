@@ -2,6 +2,7 @@ package follow
 
 import (
 	"cmp"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -59,13 +60,15 @@ type cause struct {
 	tap  int // -1 if the cause is at a node
 	node string
 	what string
+	// fault is set if a fault did it. Such a cause is always in the answer.
+	fault bool
 }
 
 // slack is the time by which a message may be slower than the fastest without a cause: a quarter, and this
 // much.
 const slack = int64(50 * time.Microsecond)
 
-// causesShown bounds the causes of an answer.
+// causesShown bounds the causes of an answer, without faults that do not fit in.
 const causesShown = 8
 
 // Why compares the messages of each workload and protocol with the fastest tenth of about the same length.
@@ -82,6 +85,7 @@ func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 
 func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer) {
 	passing, disorders, forks := map[int][]passage{}, map[int]overtaken{}, map[int][2]string{}
+	unheard := r.droppedAnswers()
 	for _, sum := range r.Sums(messages) {
 		var of []int
 		for _, i := range messages {
@@ -90,7 +94,7 @@ func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer
 			}
 		}
 		w := why{r: r, time: time, idle: idle, passing: passing, causes: map[cause]*Cause{},
-			disorders: disorders, forks: forks}
+			disorders: disorders, forks: forks, unheard: unheard}
 		answers = append(answers, w.answer(sum, of))
 	}
 	return answers
@@ -108,6 +112,8 @@ type why struct {
 	disorders map[int]overtaken
 	// forks are the results of forkOf, by flow.
 	forks map[int][2]string
+	// unheard are the dropped acknowledgements, as indices of Recording.Packets.
+	unheard []int
 }
 
 func (w *why) answer(sum Sum, messages []int) Answer {
@@ -124,7 +130,8 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 		}
 	}
 	most := 0
-	for _, group := range sized {
+	for _, length := range slices.Sorted(maps.Keys(sized)) {
+		group := sized[length]
 		slices.SortFunc(group, func(x, y int) int {
 			return cmp.Or(cmp.Compare(r.Messages[x].Took(), r.Messages[y].Took()), cmp.Compare(x, y))
 		})
@@ -176,8 +183,14 @@ func (w *why) ranked() []Cause {
 	slices.SortFunc(all, compareCauses)
 	all = w.spread(all)
 	slices.SortFunc(all, compareCauses)
-	all = slices.DeleteFunc(all, func(c Cause) bool { return c.Unfinished == 0 && c.Extra*100 < total })
-	all = all[:min(len(all), causesShown)]
+	shown := 0
+	all = slices.DeleteFunc(all, func(c Cause) bool {
+		large := (c.Unfinished > 0 || c.Extra*100 >= total) && shown < causesShown
+		if large {
+			shown++
+		}
+		return !large && !c.at.fault
+	})
 	for i := range all {
 		c := &all[i]
 		if total > 0 {
@@ -289,7 +302,6 @@ const sentNothing = "the sender sent nothing of the message"
 func (w *why) slow(message int, best *Account) {
 	m := &w.r.Messages[message]
 	hops := w.r.way(m)
-	disorder, disordered := w.disordered(m, hops)
 	for part := range Part(Parts) {
 		extra := m.Account[part] - best[part]
 		if part == Host {
@@ -298,17 +310,13 @@ func (w *why) slow(message int, best *Account) {
 		if extra <= 0 {
 			continue
 		}
-		if disordered && (part == Host || part == Serialise || part == Recover) {
-			w.add(disorder, message, extra, w.r.First(m.Critical))
-			continue
-		}
 		switch part {
 		case Host:
 			w.add(cause{part: Host, tap: -1, node: w.sender(m),
 				what: sentNothing}, message, extra,
 				w.r.First(m.Critical))
 		case Recover:
-			at, record := w.recovered(m)
+			at, record := w.recovered(m, hops)
 			w.add(at, message, extra, record)
 		case Gather:
 			at, record := w.gathered(m)
@@ -338,22 +346,6 @@ func (w *why) sender(m *Message) string {
 		return f.From
 	}
 	return w.r.Flows[m.Flow].Src.Addr().String()
-}
-
-// recovered finds the copy that was lost of the bytes that came last.
-func (w *why) recovered(m *Message) (at cause, record int) {
-	for _, p := range m.Packets {
-		q := &w.r.Packets[p]
-		if int(p) == m.Critical || q.Arrived > 0 {
-			continue
-		}
-		if critical := m.Critical; m.round > 0 || q.bytes.from < w.r.Packets[critical].bytes.to &&
-			w.r.Packets[critical].bytes.from < q.bytes.to {
-			return w.fate(int(p))
-		}
-	}
-	return cause{part: Recover, tap: -1, node: w.sender(m), what: "sent bytes again that were not lost"},
-		w.r.First(int(m.Packets[0]))
 }
 
 // needless counts the packets of a message that arrived although an earlier copy had arrived.

@@ -219,35 +219,78 @@ func TestWhyNamesFewBytesInFlight(t *testing.T) {
 	}
 }
 
-// TestWhyNamesDisorder: a packet of each second message is overtaken on the link to the switch. Its sender
-// goes back, and sends the rest of the message 2 ms later.
-func TestWhyNamesDisorder(t *testing.T) {
-	s := pair(t)
-	at, seq := int64(0), uint32(1)
-	send := func(k int64, late int64) {
-		way := unhindered(at)
-		way[1], way[2], way[3] = way[1]+late, way[2]+late, way[3]+late
-		pass(s, false, way, golayers.TCP{Seq: seq + uint32(k)*946, ACK: true, PSH: k == 7}, true)
-		at += 80
-	}
-	for i := range 30 {
-		disturbed := i%2 == 1
-		for k := range int64(8) {
-			if disturbed && k == 4 {
-				at += 2000
-				for again := range int64(3) {
-					send(1+again, 0)
-				}
+// TestWhyNamesWhatWasSentAgain: the sender of each second message of eight packets goes back to the second
+// and sends the rest 2 ms later. Packets of one DSCP may pass those of another. A drop of a packet or of an
+// acknowledgement is the cause, although other packets overtook each other.
+func TestWhyNamesWhatWasSentAgain(t *testing.T) {
+	const (
+		overtook = "recover at h0:eth0: packets overtook each other on the link to leaf1:p0 (15 of " +
+			"285 were overtaken), and packets were sent again that had arrived\n"
+		fault = "railbed verdict=drop reason=fault name=lossy depth=0 late=0ns"
+	)
+	for _, test := range []struct {
+		what  string
+		late  bool // the second packet comes to the switch after the third
+		dscp  byte // of the second packet
+		drop  int  // the number of the packet that is dropped, 8 for the acknowledgement
+		first string
+	}{
+		{"overtaken", true, 0, 0, overtook},
+		{"another DSCP", true, 48, 0, "recover at h0: sent bytes again that were not lost\n"},
+		{"lost by a fault", true, 0, 1, "recover at leaf1:p0: dropped packets: fault lossy\n"},
+		{"acknowledgement lost by a fault", true, 0, 8,
+			"recover at leaf1:p1: dropped acknowledgements: fault lossy\n"},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			s := pair(t)
+			at, seq := int64(0), uint32(1)
+			drop := func(id uint64, tap string) {
+				kept := s.Of(id, tap, false)
+				s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > kept.Time })
+				kept.Comment, kept.Time = fault, kept.Time+10
+				s.Insert(kept)
 			}
-			send(k, map[bool]int64{true: 200}[disturbed && k == 1])
-		}
-		seq += 8 * 946
-		at += 5_000
+			send := func(k int64, late int64) uint64 {
+				way := unhindered(at)
+				way[1], way[2], way[3] = way[1]+late, way[2]+late, way[3]+late
+				at += 80
+				return pass(s, false, way, golayers.TCP{Seq: seq + uint32(k)*946, ACK: true, PSH: k == 7},
+					true)
+			}
+			for i := range 30 {
+				disturbed := i%2 == 1
+				for k := range int64(8) {
+					if disturbed && k == 4 {
+						if test.drop == 8 {
+							drop(pass(s, true, unhindered(at+100), golayers.TCP{Seq: 1, ACK: true,
+								Ack: seq}, false), "leaf1:p1")
+						}
+						at += 2000
+						for again := range int64(3) {
+							send(1+again, 0)
+						}
+					}
+					id := send(k, map[bool]int64{true: 200}[disturbed && k == 1 && test.late])
+					if disturbed && k == 1 {
+						s.Change(func(k verifytest.Sighting) bool { return k.ID == id },
+							func(k *verifytest.Sighting) { k.Frame[15] |= test.dscp << 2 })
+						if test.drop == 1 {
+							drop(id, "leaf1:p0")
+						}
+					}
+				}
+				seq += 8 * 946
+				at += 5_000
+			}
+			answer, texts := causes(t, s)
+			wantFirst(t, texts, test.first)
+			again := read(t, s).MessageLife(1, false).Account[follow.Recover]
+			extra := answer.Causes[0].Most.Nanoseconds()
+			if want := int64(2000+3*80) * 1000; again != want || extra != want {
+				t.Errorf("%d ns of recovery, and %d ns in the cause, want %d", again, extra, want)
+			}
+		})
 	}
-	_, texts := causes(t, s)
-	wantFirst(t, texts,
-		"recover at h0:eth0: packets overtook each other on the link to leaf1:p0 (15 of 285 were "+
-			"overtaken), and packets were sent again that had arrived\n")
 }
 
 // TestWhyNamesASlowLink: one port's link has a tenth of the rate of the other links.
@@ -328,4 +371,40 @@ func TestWhyNamesWhatCongestionControlHeard(t *testing.T) {
 	wantFirst(t, texts, "host at h0: the sender sent nothing of the message; congestion control slowed it "+
 		"down after 20 acknowledgements with ECE: "+
 		"leaf1:p1 marked 20 packets with 3KB to 4.9KB in its queue\n")
+}
+
+// TestWhyTellsEachFault: a fault is a cause although it added less than a hundredth of the time.
+func TestWhyTellsEachFault(t *testing.T) {
+	for _, by := range []string{"fault name=lossy", "tail"} {
+		s := pair(t)
+		at, seq := int64(0), uint32(1)
+		send := func(push bool) uint64 {
+			at += 100
+			return pass(s, false, unhindered(at), golayers.TCP{Seq: seq, ACK: true, PSH: push}, true)
+		}
+		for i := range 30 {
+			id := send(false)
+			if i == 20 {
+				kept := s.Of(id, "leaf1:p0", false)
+				s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > kept.Time })
+				kept.Time, kept.Comment = kept.Time+10, "railbed verdict=drop reason="+by+" depth=0 late=0ns"
+				s.Insert(kept)
+				at += 1000
+				send(false)
+			}
+			if i >= 20 {
+				at += 50_000
+			}
+			seq += 946
+			send(true)
+			seq += 946
+			at += 5000
+		}
+		_, texts := causes(t, s)
+		const want = "recover at leaf1:p0: dropped packets: fault lossy\n"
+		if told := strings.Contains(texts, "dropped"); told != strings.HasPrefix(by, "fault") ||
+			told && !strings.Contains(texts, want) {
+			t.Errorf("dropped by %s, and the causes are\n%s", by, texts)
+		}
+	}
 }

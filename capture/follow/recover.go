@@ -1,0 +1,107 @@
+package follow
+
+import "slices"
+
+// recovery is a time in which the sender of a message did not get on with it, because it sent bytes again.
+type recovery struct {
+	span
+	again span // the bytes that it sent again, in the positions of the stream
+}
+
+// recoveries returns the times of a message in which its sender sent bytes again. Each is from a packet with
+// new bytes to the last repeat before more new bytes. The last is from the first copy of the critical packet
+// to the copy that arrived.
+func (r *Recording) recoveries(m *Message) (all []recovery) {
+	critical := &r.Packets[m.Critical]
+	var fresh int64 // when new bytes were sent last
+	var one recovery
+	for _, p := range m.Packets {
+		q, at := &r.Packets[p], r.Sent(int(p))
+		switch {
+		case q.Again && one.to == 0:
+			one = recovery{span{fresh, at}, q.bytes}
+		case q.Again:
+			one.to = at
+			one.again = span{min(one.again.from, q.bytes.from), max(one.again.to, q.bytes.to)}
+		case one.to > 0:
+			all, one = append(all, one), recovery{}
+			fallthrough
+		default:
+			fresh = at
+		}
+		if q.bytes.from < critical.bytes.to && critical.bytes.from < q.bytes.to { // the first copy
+			return append(all, recovery{span{at, r.Sent(m.Critical)}, critical.bytes})
+		}
+	}
+	return all
+}
+
+// recovered finds why a message's sender sent bytes again, for the longest of these times. That is a copy
+// that was lost, an acknowledgement that was lost, or packets that overtook each other.
+func (w *why) recovered(m *Message, hops []Hop) (at cause, record int) {
+	var longest recovery
+	if m.round == 0 {
+		for _, one := range w.r.recoveries(m) {
+			if one.to-one.from > longest.to-longest.from {
+				longest = one
+			}
+		}
+	}
+	lost := -1
+	for _, p := range m.Packets {
+		q := &w.r.Packets[p]
+		if int(p) == m.Critical || q.Arrived > 0 {
+			continue
+		}
+		if m.round > 0 || q.bytes.from < longest.again.to && longest.again.from < q.bytes.to &&
+			w.r.Sent(int(p)) < longest.to && (lost < 0 || q.bytes.from < w.r.Packets[lost].bytes.from) {
+			lost = int(p)
+		}
+	}
+	if lost >= 0 {
+		return w.fate(lost)
+	}
+	if at, record, found := w.unanswered(m, longest.span); found {
+		return at, record
+	}
+	if disorder, found := w.disordered(m, hops); found {
+		return disorder, w.r.First(m.Critical)
+	}
+	return cause{part: Recover, tap: -1, node: w.sender(m), what: "sent bytes again that were not lost"},
+		w.r.First(int(m.Packets[0]))
+}
+
+// unanswered finds the first acknowledgement that was dropped in a time, on its way from the receiver of a
+// message to the sender.
+func (w *why) unanswered(m *Message, during span) (at cause, record int, found bool) {
+	f := &w.r.Flows[m.Flow]
+	for _, p := range w.unheard {
+		back := &w.r.Flows[w.r.Packets[p].Flow]
+		if sent := w.r.Sent(p); sent < during.from || sent > during.to || back.Protocol != f.Protocol ||
+			back.Src.Addr() != f.Dst.Addr() || back.Dst.Addr() != f.Src.Addr() ||
+			f.Protocol == "tcp" && (back.Src != f.Dst || back.Dst != f.Src) {
+			continue
+		}
+		i := slices.IndexFunc(w.r.Sights(p), func(s Sight) bool { return s.Verdict == "drop" })
+		if i < 0 {
+			continue
+		}
+		s := w.r.Sights(p)[i]
+		what := "dropped acknowledgements"
+		if s.Reason != "" {
+			what += ": " + s.Reason
+		}
+		return cause{part: Recover, tap: s.Tap, what: what, fault: s.faulty()}, s.Number, true
+	}
+	return at, 0, false
+}
+
+// droppedAnswers returns the acknowledgements that switches and NICs dropped.
+func (r *Recording) droppedAnswers() (packets []int) {
+	for i := range r.Packets {
+		if p := &r.Packets[i]; p.answers && p.Dropped != "" {
+			packets = append(packets, i)
+		}
+	}
+	return packets
+}
