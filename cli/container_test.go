@@ -12,8 +12,8 @@ import (
 	"railbed/internal/hosttest/dockertest"
 )
 
-// TestRailbedInAContainer runs a scenario in the image, with the capabilities that the
-// README's line gives it, as an ordinary user with none, and with too few.
+// TestRailbedInAContainer runs a scenario in the image, with the capabilities that the line of
+// docs/how-to/run-in-docker.md gives it, as an ordinary user with none, and with too few.
 func TestRailbedInAContainer(t *testing.T) {
 	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root, hosttest.Docker, hosttest.Ping)
@@ -71,10 +71,10 @@ func TestRailbedInAContainer(t *testing.T) {
 	}
 }
 
-// documented are the options of the README's line.
+// documented are the options of the line in docs/how-to/run-in-docker.md.
 func documented(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../docs/how-to/run-in-docker.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func documented(t *testing.T) []string {
 		}
 	}
 	if !found || len(options) < 6 {
-		t.Fatalf("the README has no line that runs the image: %q", options)
+		t.Fatalf("the page has no line that runs the image: %q", options)
 	}
 	return options
 }
