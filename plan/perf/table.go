@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"railbed/internal/clock"
@@ -177,13 +176,10 @@ func Bandwidth(gigabytes float64) string { return fit(gigabytes, 6) }
 // fit formats a number as getFloatStr of nccl-tests 2.19 (src/util.cu) does: with as many decimals as fit
 // into a column of the given width, at most two. One case differs. nccl-tests also prints two decimals of a
 // number below 1, so 0.0044 GB/s, 35 Mbit/s, is 0.00 there. Here such a number has all decimals that the
-// column has room for, and an exponent if they are all 0. Programs that read nccl-tests' table read both.
+// column has room for. It has no exponent, because scripts look for digits and a point.
 func fit(value float64, width int) string {
-	if small := value > 0 && value < 1; small {
-		if text := strconv.FormatFloat(value, 'f', width-2, 64); strings.Trim(text, "0.") != "" {
-			return text
-		}
-		return strconv.FormatFloat(value, 'e', 0, 64)
+	if value > 0 && value < 1 {
+		return strconv.FormatFloat(value, 'f', width-2, 64)
 	}
 	for decimals := 2; decimals >= 0; decimals-- {
 		if text := strconv.FormatFloat(value, 'f', decimals, 64); len(text) <= width {
