@@ -110,12 +110,12 @@ func (r *Run) read() error {
 	if _, err := r.document(WorkloadsFile, &r.Workloads); err != nil {
 		return err
 	}
-	file, err := r.files.Open(report.JSONFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r.findCaptures()
-	}
+	file, err := r.open(report.JSONFile)
 	if err != nil {
 		return err
+	}
+	if file == nil {
+		return r.findCaptures()
 	}
 	defer file.Close()
 	if r.Report, err = report.Read(io.LimitReader(file, maxDocument)); err != nil {
@@ -124,13 +124,24 @@ func (r *Run) read() error {
 	return r.findCaptures()
 }
 
+// open opens a file of the run, and returns nil if it is not there.
+func (r *Run) open(name string) (fs.File, error) {
+	about, err := fs.Stat(r.files, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case about.Mode()&fs.ModeNamedPipe != 0: // opening it would wait for a writer
+		return nil, &input.KindError{Path: name, Kind: "a FIFO"}
+	}
+	return r.files.Open(name)
+}
+
 // document reads a JSON file, if it is there.
 func (r *Run) document(name string, into any) (there bool, err error) {
-	file, err := r.files.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
+	file, err := r.open(name)
+	if file == nil {
 		return false, err
 	}
 	defer file.Close()
