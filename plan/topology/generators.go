@@ -39,7 +39,7 @@ var generators = []Generator{
 		build: buildFatTree,
 	},
 	{
-		Name: RailOptimized,
+		Name:    RailOptimized,
 		Summary: "NIC i of every server is on rail switch i, leaf1 to leafN; spines join the rails",
 		Params: []Param{
 			{Name: "servers", Required: true, Min: 1, Max: 4096, Doc: "servers"},
