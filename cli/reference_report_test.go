@@ -1,14 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"maps"
-	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -44,7 +37,7 @@ func reportPage(t *testing.T) string {
 		"key that is not required is left out if it is empty. A key without a description "+
 		"means what its name says.",
 		report.Format)
-	done, beside := map[string]bool{}, commentsBeside(t)
+	done := map[string]bool{}
 	var write func(name string)
 	write = func(name string) {
 		definition := s.Definitions[name]
@@ -58,7 +51,7 @@ func reportPage(t *testing.T) string {
 		}
 		p.line("| key | type | meaning |\n|---|---|---|")
 		var below []string
-		before := "" // the description of the keys before
+		before := "" // the comment above the keys before
 		for pair := definition.Properties.Oldest(); pair != nil; pair = pair.Next() {
 			words, group := reportType(pair.Value)
 			if group != "" {
@@ -74,8 +67,8 @@ func reportPage(t *testing.T) string {
 			}
 			meaning := strings.Join(strings.Fields(pair.Value.Description), " ")
 			if meaning == "" {
-				meaning = meaningOf(pair.Key, group, before, beside[name+"."+pair.Key], s)
-			} else {
+				meaning = meaningOf(pair.Key, group, before, s)
+			} else if strings.HasSuffix(meaning, ".") { // not a note at the end of the line
 				before = meaning
 			}
 			p.line("| `%s` | %s | %s |", pair.Key, words, escaped(asKey(meaning, pair.Key)))
@@ -92,9 +85,9 @@ func reportPage(t *testing.T) string {
 	return strings.TrimRight(p.String(), "\n") + "\n"
 }
 
-// meaningOf finds the meaning of a key without a comment of its own. It is a sentence in the comment of a key
-// before it, the comment beside it, or the comment of its type.
-func meaningOf(key, group, before, beside string, s *jsonschema.Schema) string {
+// meaningOf finds the meaning of a key without a comment of its own. It is a sentence in the comment above
+// the keys before it, or the comment of its type.
+func meaningOf(key, group, before string, s *jsonschema.Schema) string {
 	for sentence := range strings.SplitAfterSeq(before, ". ") {
 		subject, _, _ := strings.Cut(strings.ReplaceAll(sentence, " is ", " are "), " are ")
 		for word := range strings.FieldsFuncSeq(subject, func(r rune) bool { return r == ' ' || r == ',' }) {
@@ -102,9 +95,6 @@ func meaningOf(key, group, before, beside string, s *jsonschema.Schema) string {
 				return strings.TrimSpace(sentence)
 			}
 		}
-	}
-	if beside != "" {
-		return beside
 	}
 	if definition := s.Definitions[group]; definition != nil {
 		first, _, _ := strings.Cut(strings.Join(strings.Fields(definition.Description), " "), ". ")
@@ -120,54 +110,6 @@ func asKey(sentence, key string) string {
 		return key + " " + rest
 	}
 	return sentence
-}
-
-// commentsBeside returns the comments at the ends of the lines of fields, by type and key.
-func commentsBeside(t *testing.T) map[string]string {
-	t.Helper()
-	files, err := filepath.Glob("../capture/report/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found, embeds := map[string]string{}, map[string][]string{}
-	for _, file := range files {
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			typ, is := n.(*ast.TypeSpec)
-			if !is {
-				return true
-			}
-			fields, is := typ.Type.(*ast.StructType)
-			if !is {
-				return true
-			}
-			for _, f := range fields.Fields.List {
-				if embedded, is := f.Type.(*ast.Ident); is && len(f.Names) == 0 {
-					embeds[typ.Name.Name] = append(embeds[typ.Name.Name], embedded.Name+".")
-				}
-				if f.Tag == nil || f.Comment == nil {
-					continue
-				}
-				tag := reflect.StructTag(strings.Trim(f.Tag.Value, "`"))
-				key, _, _ := strings.Cut(tag.Get("json"), ",")
-				found[typ.Name.Name+"."+key] = strings.Join(strings.Fields(f.Comment.Text()), " ")
-			}
-			return true
-		})
-	}
-	for outer, inner := range embeds {
-		for _, name := range inner {
-			for field, comment := range maps.Clone(found) {
-				if key, is := strings.CutPrefix(field, name); is {
-					found[outer+"."+key] = cmp.Or(found[outer+"."+key], comment)
-				}
-			}
-		}
-	}
-	return found
 }
 
 // reportType returns the type of a value in words, and the group of keys in it, if any.

@@ -108,8 +108,8 @@ type Span struct {
 	Waited float64 `json:"waited,omitempty"`
 	// To is the receiver of a message. Message is its number in railbed follow.
 	To      string `json:"to,omitempty"`
-	Bytes   int64  `json:"bytes,omitempty"`   // payload
-	Message int    `json:"message,omitempty"` // its number in railbed follow
+	Bytes   int64  `json:"bytes,omitempty"` // payload
+	Message int    `json:"message,omitempty"`
 	// Again counts packets of the message that were sent again.
 	Again int `json:"sent_again,omitempty"`
 	// Count is the number of messages, if the span is of several.

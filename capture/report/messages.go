@@ -79,7 +79,7 @@ type Serving struct {
 	// objectives.
 	SLO      float64 `json:"slo,omitempty"`
 	TokenSLO float64 `json:"token_slo,omitempty"` // the objective for the time between tokens
-	Goodput  float64 `json:"goodput,omitempty"`   // requests per second that met both objectives
+	Goodput  float64 `json:"goodput,omitempty"`
 }
 
 // Told returns a sentence for people about the share of requests that met the objectives. It is

@@ -19,8 +19,8 @@ type Repeats struct {
 	Order    uint64 `json:"order"`
 	Loss     uint64 `json:"loss"`
 	Trimming uint64 `json:"trimming"` // packets sent again because a switch trimmed them
-	Timer    uint64 `json:"timer"`    // packets that an expired timer sent again
-	Refused  uint64 `json:"refused"`  // packets for which the receiver had no room
+	Timer    uint64 `json:"timer"`
+	Refused  uint64 `json:"refused"`
 }
 
 // repeatsLimit is the share of the payload from which retransmissions are reported in words.

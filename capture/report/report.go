@@ -44,7 +44,7 @@ type Report struct {
 	// Name is the testbed's name. File is the path that the user gave.
 	Name        string `json:"name"`
 	Description string `json:"description,omitempty"` // the file's description
-	File        string `json:"file"`                  // the path that the user gave
+	File        string `json:"file"`
 	// PlanHash is the SHA-256 of the plan's JSON. Together with Seed and Versions it identifies the
 	// run's input.
 	PlanHash string `json:"plan_hash"`
