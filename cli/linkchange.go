@@ -39,8 +39,9 @@ func (a *app) changeLinks(ctx context.Context, tb *testbed.Testbed, where string
 		return err
 	}
 	changes := []linkChange{}
+	earlier := statesOf(before, places)
 	for i, link := range statesOf(now, places) {
-		was := statesOf(before, places)[i]
+		was := earlier[i]
 		changes = append(changes, changesOf(link, "a-to-b", link.A, link.B, was.AToB, link.AToB)...)
 		changes = append(changes, changesOf(link, "b-to-a", link.B, link.A, was.BToA, link.BToA)...)
 	}

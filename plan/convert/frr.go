@@ -126,12 +126,14 @@ func (i *importer) addRouting() {
 	i.testbed.Fabric.Routing = routing
 	i.tellSessions()
 	for _, n := range i.lab.nodes {
-		if c := i.frr[n.name.value]; c != nil && c.speaks("bgp") {
+		c := i.frr[n.name.value]
+		if c == nil {
+			continue
+		}
+		if c.speaks("bgp") {
 			i.takeTimers(routing, c)
 		}
-		if c := i.frr[n.name.value]; c != nil {
-			i.takeBFD(routing, c)
-		}
+		i.takeBFD(routing, c)
 	}
 }
 

@@ -67,9 +67,17 @@ func Root() *Key {
 // begins, is left out.
 func Group(name string) string {
 	words := text(definitions()[name], "description")
+	if rest := withoutSubject(name, words); rest != words {
+		return strings.ToUpper(rest[:1]) + rest[1:]
+	}
+	return words
+}
+
+// withoutSubject cuts the name, with which a comment begins, and its verb off.
+func withoutSubject(name, words string) string {
 	for _, lead := range []string{name + " is ", name + " are ", name + " "} {
 		if rest, is := strings.CutPrefix(words, lead); is {
-			return strings.ToUpper(rest[:1]) + rest[1:]
+			return rest
 		}
 	}
 	return words
@@ -281,11 +289,5 @@ func (k *Key) Summary() string {
 		return ""
 	}
 	first, _, _ := strings.Cut(paragraphs[0], ". ")
-	for _, lead := range []string{k.name + " is ", k.name + " are ", k.name + " "} {
-		if rest, is := strings.CutPrefix(first, lead); is {
-			first = rest
-			break
-		}
-	}
-	return strings.TrimSuffix(first, ".")
+	return strings.TrimSuffix(withoutSubject(k.name, first), ".")
 }
