@@ -24,6 +24,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
+	"railbed/internal/hosttest/browsertest"
 	"railbed/plan"
 )
 
@@ -37,24 +38,8 @@ type browser struct {
 
 func newBrowser(t *testing.T) *browser {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"),
-		chromedp.UserDataDir(t.TempDir()), chromedp.Env("HOME="+t.TempDir()))
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox)
-	}
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
 	b := &browser{}
-	b.Context, cancel = chromedp.NewContext(ctx, chromedp.WithListener(b.take))
-	t.Cleanup(func() {
-		if err := chromedp.Cancel(b); err != nil {
-			t.Error(err)
-		}
-		cancel()
-	})
-	if err := chromedp.Do(b); err != nil { // the tab lasts as long as the context of the first action
-		t.Fatal(err)
-	}
+	b.Context = browsertest.Tab(t, chromedp.WithListener(b.take))
 	return b
 }
 

@@ -22,23 +22,34 @@ type Browser struct {
 	Console iter.Seq2[chromedp.ConsoleMessage, error]
 }
 
-// Open opens a URL in a window of 1,280 by 800 pixels with a light screen. The browser ends with the test.
-func Open(t testing.TB, url string) *Browser {
+// Tab starts a browser with one empty tab, whose context it returns. The browser ends with the test.
+func Tab(t testing.TB, tab ...chromedp.ContextOption) context.Context {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"),
+		chromedp.UserDataDir(t.TempDir()), chromedp.Env("HOME="+t.TempDir()),
 		chromedp.Flag("disable-breakpad", true))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has no sandbox for root
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(), options...)
 	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, cancel = chromedp.NewContext(ctx, tab...)
 	t.Cleanup(cancel)
 	t.Cleanup(func() {
 		if err := chromedp.Cancel(ctx); err != nil {
 			t.Errorf("close the browser: %v", err)
 		}
 	})
+	if err := chromedp.Do(ctx); err != nil { // the tab lasts as long as the context of the first action
+		t.Fatal(err)
+	}
+	return ctx
+}
+
+// Open opens a URL in a window of 1,280 by 800 pixels with a light screen. The browser ends with the test.
+func Open(t testing.TB, url string) *Browser {
+	t.Helper()
+	ctx := Tab(t)
 	b := &Browser{t: t, ctx: ctx, Console: chromedp.Console(ctx)}
 	b.Screen("light", 1280, 800)
 	b.Do(chromedp.Navigate(url))
@@ -53,16 +64,6 @@ func (b *Browser) Do(actions ...chromedp.Action[chromedp.Void]) {
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
 	}
-}
-
-// Run performs an action and returns its result.
-func Run[T any](b *Browser, action chromedp.Action[T]) T {
-	b.t.Helper()
-	result, err := chromedp.Run(b.ctx, action)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return result
 }
 
 // Text evaluates an expression of JavaScript.
