@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,13 +26,14 @@ const runTries = 3
 // output of each command with the page.
 func TestPages(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
+	repository := sync.OnceValue(func() string { return copyOfRepository(t) })
 	for i, path := range pages(t) {
 		t.Run(path, func(t *testing.T) {
 			p := readPage(t, path)
 			if len(p.blocks) == 0 || !hosttest.Sampled(t, i) {
 				t.Skip("nothing to run, or not in the sample")
 			}
-			r := newReader(t)
+			r := newReader(t, repository())
 			for name, text := range p.files {
 				if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o644); err != nil {
 					t.Fatal(err)
@@ -53,21 +55,33 @@ type reader struct {
 	enter []string
 }
 
-// newReader makes the folder, with this test's program as .programs/railbed. When the test ends, it takes
-// down the testbeds that are still up.
-func newReader(t *testing.T) *reader {
+// copyOfRepository copies the files of the repository into a folder, with this test's program as
+// .programs/railbed.
+func copyOfRepository(t *testing.T) string {
 	t.Helper()
-	r := &reader{T: t, dir: t.TempDir(), enter: []string{"env", "--"}}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := t.TempDir()
+	if out, err := exec.Command("bash", "-c", `set -o pipefail
+git -C .. ls-files -z | tar -C .. --null --ignore-failed-read -T - -c | tar -x -C "$1"
+mkdir "$1/.programs" && ln -s "$2" "$1/.programs/railbed"`, "-", dir, self).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return dir
+}
+
+// newReader makes a folder with the files of a copy of the repository. The files have hard links only, so
+// commands of pages must not change them in place. When the test ends, newReader takes down the testbeds that
+// are still up.
+func newReader(t *testing.T, repository string) *reader {
+	t.Helper()
+	r := &reader{T: t, dir: t.TempDir(), enter: []string{"env", "--"}}
 	if err := os.Chmod(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("bash", "-c", `set -o pipefail
-git -C .. ls-files -z | tar -C .. --null --ignore-failed-read -T - -c | tar -x -C "$1"
-mkdir "$1/.programs" && ln -s "$2" "$1/.programs/railbed"`, "-", r.dir, self).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cp", "-al", repository+"/.", r.dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if os.Geteuid() == 0 {
