@@ -114,7 +114,7 @@ func (a *app) explain(key *keys.Key, recursive bool) {
 	}
 }
 
-// explainFindings prints what a check finds in runs that pass it and in runs that break it.
+// explainFindings prints the findings of a check in runs that pass it and in runs that break it.
 func (a *app) explainFindings(found []verify.Judged) {
 	if len(found) == 0 {
 		return

@@ -124,7 +124,7 @@ exec sleep infinity`)
 	return []string{"nsenter", "--target", strconv.Itoa(holder.Process.Pid), "--mount", "--wd=" + r.dir, "--"}
 }
 
-// command is a command line in a shell of its own. Its end ends what it started.
+// command is a command line in its own shell. When the context ends, all its processes are killed.
 func (r *reader) command(ctx context.Context, text string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, r.enter[0], append(r.enter[1:], "bash", "-c", text)...)
 	cmd.Dir = r.dir

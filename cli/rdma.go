@@ -24,8 +24,8 @@ program of perftest (ib_write_bw, ib_write_lat, ib_send_bw, ib_send_lat, ib_read
 ib_atomic_bw) on a RoCEv2 device; options and tables are theirs, except that -o is
 the output's format and --outs has no short form.
 
-With two nodes of a running testbed a command starts both ends in them, prints what the
-client prints, and ends both. In a node or on a host it is one end: without an argument
+With two nodes of a running testbed a command starts both ends in them, prints the
+client's output, and ends both. In a node or on a host it is one end: without an argument
 it waits for one client, and with a host it connects to the server there.`,
 		Example: `  railbed rdma write-bw h0 h1                       # h0 writes to h1
   railbed rdma read-bw h0:eth1 h1:eth1 -D 5         # over the second rail, for 5 s
@@ -80,8 +80,8 @@ func (a *app) newRdmaTest(o *rdmaOptions, what string) *cobra.Command {
 		Long: "Measure " + what + `.
 
 CLIENT and SERVER are nodes of a running testbed, or NICs as NODE:NIC. The command
-starts the server, then the client, and prints what the client prints. Both get the
-other options. Ctrl-C ends both. An error names the end and its node.
+starts the server, then the client, and prints the client's output. Both get the other
+options. Ctrl-C ends both. An error names the end and its node.
 
 With a HOST the command is the client alone and connects to the server there. Without
 arguments it is a server. Both ends want the same options.`,

@@ -26,7 +26,7 @@ const (
 	rdmaStart = 20 * time.Second
 	// rdmaGrace is how long an end may take to end after the other end has ended, or after a signal.
 	rdmaGrace = 10 * time.Second
-	// rdmaReason is how long an end may take to say what it knows about the failure of the other end.
+	// rdmaReason is how long an end may take to report its error after the other end has failed.
 	rdmaReason = 2 * time.Second
 )
 
@@ -186,7 +186,7 @@ func (r *rdmaTest) failure() error {
 	return &exitError{Code: code, Err: errors.Join(errs...)}
 }
 
-// watcher calls seen when a text has been written for the first time, and drops what is written.
+// watcher calls seen when a text has been written for the first time. It keeps nothing.
 type watcher struct {
 	what, last []byte
 	seen       func()

@@ -246,9 +246,9 @@ func (w *keyWriter) key(p *page, k *keys.Key, on string, follow bool) {
 // checksPage writes each check with its findings in a run that passes it and in a run that breaks it.
 func checksPage(t *testing.T) string {
 	w := newKeyWriter(t)
-	p := newPage("Checks", "This page is for those who write checks. It has each check with its keys, and "+
-		"with what it found in a run that passes it and in a run that breaks it. A test judges these runs: "+
-		"the packets are those of `capture/verify`'s specimens, the results of workloads are given.")
+	p := newPage("Checks", "This page is for those who write checks. Each check has its keys, a finding of "+
+		"a run that passes it, and a finding of a run that breaks it. A test makes these findings from "+
+		"recordings and results in the repository.")
 	p.prose("A check is PASS, FAIL or INCONCLUSIVE. It is INCONCLUSIVE if the recording lacks evidence " +
 		"that the check needs, and never PASS then. `railbed verify` judges a recording by the same checks.")
 	for _, group := range checkGroups {

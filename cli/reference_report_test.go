@@ -34,8 +34,8 @@ func reportPage(t *testing.T) string {
 	p.prose("The version of the format is `%s`. A new key keeps the version. A key that is removed, or "+
 		"whose meaning changes, makes a new version. Durations are in seconds, sizes in bytes and rates in "+
 		"bit/s, unless the name or the description says otherwise. Lists are in the order of the file. A "+
-		"key that is not required is left out if it is empty. A key without a description "+
-		"means what its name says.",
+		"key that is not required is left out if it is empty. The names of "+
+		"keys without a description explain them.",
 		report.Format)
 	done := map[string]bool{}
 	var write func(name string)

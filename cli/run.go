@@ -31,8 +31,8 @@ fails ends the run; recordings up to then are still judged. A file with steps an
 checks passes when its steps do; a file with neither is INCONCLUSIVE. Of a file with a
 matrix, --set chooses the cell to run; "railbed test" runs all of them.
 
-It prints the verdict and what was measured, what failed, and numbers within 10 % of
-their bounds: at most 25 lines if the run passed. -v adds tables of steps, checks, links
+It prints the verdict, the results, failures, and numbers within 10 % of their bounds, in
+at most 25 lines if the run passed. -v adds tables of steps, checks, links
 and all else, as report.html has them.
 
 The results are report.json, junit.xml, report.html, plan.json, supervisor.log,

@@ -61,8 +61,9 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Judge the packets of a capture at switches, links and NICs",
 		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be any tool's
-capture, - for standard input, or the directory of a run, whose plan is then known. Railbed names interfaces NODE:PORT; --tap says which
-port another interface is, by its name or, if it has none, by its number from 0 on.
+capture, - for standard input, or the directory of a run, which also has the plan.
+Railbed names interfaces NODE:PORT. --tap gives the port of another interface, by its
+name or, if it has none, by its number from 0 on.
 
 With --testbed-file or --plan it knows the cluster, and checks that every switch
 passed on what it received, that equal-cost paths share the load, that no link

@@ -41,7 +41,7 @@ func newWhyCommand(a *app) *cobra.Command {
 		Use:   "why RUN",
 		Short: "Say why messages of a run were slow or did not arrive",
 		Long: `Why compares the messages of each workload with the fastest tenth of the same length. It
-says what the others spent more time on, and where: the switch that dropped packets, the
+names the causes of the others' delays, and their places: the switch that dropped packets, the
 link that changed their bytes, the queue and the senders that filled it, the port that sent
 less than its link's rate, the port that flow control stopped and the port that first asked
 for it, the receiver whose TCP window was full, the sender that sent nothing and the marks

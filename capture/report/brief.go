@@ -31,8 +31,8 @@ const (
 	headlinesShown = 3
 )
 
-// brief prints the report that fits a screen: the verdict and what was measured, then what failed or is near
-// its bound, then where to look. With Verbose all tables follow, and it leaves nothing out.
+// brief prints the report that fits a screen: the verdict and the results, then failures and numbers near
+// their bounds, then the places of the other results. With Verbose all tables follow, and it leaves nothing out.
 func (t *textWriter) brief(r *Report) {
 	head, tail := t.head(r), t.tail(r)
 	room := briefLines - height(head) - height(tail)
@@ -235,7 +235,7 @@ func exchanges(all []Messages) table.Writer {
 	return rows
 }
 
-// remarks returns what failed or proved nothing, the numbers near their bounds, and the notes.
+// remarks returns the steps and checks that did not pass, the numbers near their bounds, and the notes.
 // Of the numbers and of the notes, it returns as many as are shown.
 func (t *textWriter) remarks(r *Report, shown int) (lines []string) {
 	for _, s := range r.Steps {
@@ -269,7 +269,7 @@ func (t *textWriter) some(remarks []string, shown int) []string {
 	return remarks
 }
 
-// unproved returns what is known of a check that did not pass, and the commands that show its evidence.
+// unproved returns the findings of a check that did not pass, and the commands that show its evidence.
 func (t *textWriter) unproved(c *Check) []string {
 	lines := []string{fmt.Sprintf("%s: check %s: %s: %s", c.Where, c.Name, t.paint(string(c.Verdict)),
 		c.Summary)}
@@ -289,7 +289,7 @@ func (t *textWriter) unproved(c *Check) []string {
 	return lines
 }
 
-// tail returns the fidelity, and where the rest of the results is.
+// tail returns the fidelity, and the places of the other results.
 func (t *textWriter) tail(r *Report) (lines []string) {
 	if f := r.Fidelity; f != nil && !t.o.Verbose {
 		line := "fidelity: " + t.paint(f.Verdict)
@@ -326,7 +326,7 @@ func (t *textWriter) tail(r *Report) (lines []string) {
 	return append(lines, t.again(r)...)
 }
 
-// again returns what to do after a run that did not pass.
+// again returns the next steps after a run that did not pass.
 func (t *textWriter) again(r *Report) (lines []string) {
 	if r.Verdict == verdict.Overloaded {
 		lines = append(lines, "mend:     give the emulation more time with dilation:, or free processors of "+

@@ -218,7 +218,7 @@ func readExamples(t *testing.T, s *jsonschema.Schema) map[string]any {
 						continue
 					}
 					at := ownerOf(declaredBy(types[name])[key], name) + "." + key
-					if _, there := found[at]; !there && !saysNothing(inner) {
+					if _, there := found[at]; !there && !uninformative(inner) {
 						found[at] = inner
 					}
 					walk(property, inner)
@@ -246,8 +246,8 @@ func readExamples(t *testing.T, s *jsonschema.Schema) map[string]any {
 	return found
 }
 
-// saysNothing reports whether a value says nothing about its key.
-func saysNothing(value any) bool {
+// uninformative reports whether a value explains nothing about its key.
+func uninformative(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
 		return len(v) == 0
