@@ -32,7 +32,8 @@ const (
 )
 
 // brief prints the report that fits a screen: the verdict and the results, then failures and numbers near
-// their bounds, then the places of the other results. With Verbose all tables follow, and it leaves nothing out.
+// their bounds, then the places of the other results. With Verbose all tables follow, and it leaves nothing
+// out.
 func (t *textWriter) brief(r *Report) {
 	head, tail := t.head(r), t.tail(r)
 	room := briefLines - height(head) - height(tail)
