@@ -56,7 +56,7 @@ type reader struct {
 }
 
 // copyOfRepository copies the files of the repository into a folder, with this test's program as
-// .programs/railbed.
+// .programs/railbed. The repository may belong to another user, which git wants to be told.
 func copyOfRepository(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -64,8 +64,8 @@ func copyOfRepository(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command("bash", "-c", `set -o pipefail
-git -C .. ls-files -z | tar -C .. --null --ignore-failed-read -T - -c | tar -x -C "$1"
+	if out, err := exec.Command("bash", "-c", `set -e -o pipefail
+git -c safe.directory='*' -C .. ls-files -z | tar -C .. --null --ignore-failed-read -T - -c | tar -x -C "$1"
 mkdir "$1/.programs" && ln -s "$2" "$1/.programs/railbed"`, "-", dir, self).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -162,6 +162,7 @@ func (r *reader) run(b block) {
 		}
 		code, out := r.foreground(b, text)
 		for try := 1; code != b.exit && try < runTries && strings.Contains(text, "railbed run "); try++ {
+			r.Logf("%s: once more: %s", b.at, out)
 			code, out = r.foreground(b, text)
 		}
 		if code != b.exit {

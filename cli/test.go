@@ -128,6 +128,9 @@ func (a *app) listCases(cases []suite.Case, out string) error {
 
 func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	var base, earlier *suite.Results
+	if sameFile(flags.out, flags.baseline) {
+		return usage("--baseline and --out are one directory: want another --out")
+	}
 	if flags.baseline != "" {
 		var err error
 		if base, err = suite.Read(flags.baseline); err != nil {
@@ -142,9 +145,6 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	}
 	if flags.resume {
 		earlier, _ = suite.Read(flags.out) // nil in a new directory
-	}
-	if sameFile(flags.out, flags.baseline) {
-		return usage("--baseline and --out are one directory: want another --out")
 	}
 	a.sweep(rundir.SweepOptions{Patience: besides})
 	defer a.onInterrupt("taking the testbeds down and writing the results", a.killStarted)()
