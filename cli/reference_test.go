@@ -33,6 +33,7 @@ func referencePages(t *testing.T) map[string]string {
 	pages["exit-codes.md"] = exitCodesPage(t)
 	pages["report.md"] = reportPage(t)
 	pages["metrics.md"] = metricsPage(t)
+	pages["fields.md"] = fieldsPage(t)
 	return pages
 }
 

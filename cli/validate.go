@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,9 @@ func (a *app) load(file, name string) (*spec.Testbed, *plan.Plan, error) {
 	if err == nil {
 		p, err = compileAs(testbed, name)
 	}
+	if err == nil {
+		err = runner.UnknownFeatures(testbed).Err()
+	}
 	if err != nil {
 		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -58,7 +62,7 @@ func compileAs(testbed *spec.Testbed, name string) (*plan.Plan, error) {
 
 func newValidateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "validate FILE...",
+		Use:   "validate FILE|DIR...",
 		Short: "Print the errors of testbed files, with their positions",
 		Long: `Validate reads each file, compiles its plan and prints every problem as
 
@@ -70,10 +74,10 @@ is a problem. A check that will probably not pass is a warning, printed in the s
 way. So is a missing archive or folder of a container, and a ring that crosses rails
 where another order or algorithm would not. Warnings leave the exit code 0.
 Of a file with a matrix, each cell is validated. A problem names its cells, unless all
-cells have it.
+cells have it. Of a directory, the files below it that describe a fabric are validated.
 Validate changes nothing. FILE may be - for standard input; names are then relative
 to the current directory. The exit code is 2 if any file has a problem.`,
-		Example: `  railbed validate scenarios/*.yaml
+		Example: `  railbed validate scenarios
   railbed generate fat-tree --param k=4 | railbed validate -
   railbed validate -o json cluster.yaml | jq '.[].problems'`,
 		Args:              rangeArgs(1, -1),
@@ -104,7 +108,11 @@ type validation struct {
 	Warnings spec.Problems `json:"warnings,omitempty"`
 }
 
-func (a *app) validate(files []string) error {
+func (a *app) validate(args []string) error {
+	files, err := filesBelow(args)
+	if err != nil {
+		return usage("%w", err)
+	}
 	var all []validation
 	bad := false
 	for _, file := range files {
@@ -127,6 +135,26 @@ func (a *app) validate(files []string) error {
 		return &exitError{Code: verdict.ExitUsage}
 	}
 	return nil
+}
+
+// filesBelow replaces directories by the files below them that describe a fabric.
+func filesBelow(args []string) (files []string, err error) {
+	for _, arg := range args {
+		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
+			files = append(files, arg) // a file that does not exist is a problem like others
+			continue
+		}
+		below, err := scenarioFiles(arg)
+		if err == nil && len(below) == 0 {
+			err = fmt.Errorf("%s: no file below this directory describes a fabric; want .yaml files "+
+				"with the key fabric", arg)
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, below...)
+	}
+	return files, nil
 }
 
 func (a *app) validateFile(file string) (validation, error) {

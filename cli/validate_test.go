@@ -96,9 +96,36 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 		}
 	}
 	file := besideFiles(t, "requires: [netem, netme]\n"+validated, nil)
-	if code, _, errs := railbed("", "validate", file); code != verdict.ExitUsage ||
-		!strings.Contains(errs, `v.yaml:1:19: invalid value: feature "netme": want one of `) {
-		t.Errorf("a feature that there is not: exit %d: %s", code, errs)
+	for _, verb := range []string{"validate", "plan", "up", "run"} {
+		if code, _, errs := railbed("", verb, file); code != verdict.ExitUsage ||
+			!strings.Contains(errs, `v.yaml:1:19: invalid value: feature "netme"; want one of `) {
+			t.Errorf("%s of a file with an unknown feature: exit %d: %s", verb, code, errs)
+		}
+	}
+}
+
+// validate of a directory reads the files below it that describe a fabric.
+func TestValidateDirectory(t *testing.T) {
+	dir := filepath.Dir(besideFiles(t, validated, nil))
+	for name, text := range map[string]string{
+		"sub/w.yaml": validated + "sead: 1\n", "sub/other.yml": "a: b\n"} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, out, errs := railbed("", "validate", dir)
+	if code != verdict.ExitUsage || !strings.HasPrefix(out, dir+"/v.yaml: ok, ") ||
+		strings.Count(out, "\n") != 1 ||
+		!strings.Contains(errs, dir+"/sub/w.yaml:") || strings.Contains(errs, "other.yml") {
+		t.Errorf("exit %d: %s%s", code, out, errs)
+	}
+	if code, _, errs := railbed("", "validate", t.TempDir()); code != verdict.ExitUsage ||
+		!strings.Contains(errs, "no file below this directory describes a fabric") {
+		t.Errorf("an empty directory: exit %d: %s", code, errs)
 	}
 }
 

@@ -11,20 +11,21 @@ import (
 // counted finds a verb for an integer, the noun in the plural that it counts, perhaps behind an attribute,
 // and a verb that follows. Words that end in ss, such as "less", are no plurals.
 var counted = regexp.MustCompile(`(%%)|%(?:d|[^%a-zA-Z]*[a-zA-Z])` +
-	`(?: (?:` + attributes + `)\b)?( [A-Za-z]*[^\WsS_]s\b)?( (?:are|were|have)\b)?`)
+	`(?: (?:` + attributes + `)\b)?( [A-Za-z]*[^\WsS_]s\b)?( (?:are|were|have|do|match)\b)?`)
 
 const attributes = `more|other|queue|partial|link|PFC|ECN-capable|trimmed|late|failed|canceled|empty`
 
 // singular has the words that do not just lose an ending.
 var singular = map[string]string{
-	"are": "is", "were": "was", "have": "has", "is": "is", "was": "was", "has": "has", "as": "as",
+	"are": "is", "were": "was", "have": "has", "do": "does", "match": "matches",
+	"is": "is", "was": "was", "has": "has", "as": "as",
 	"its": "its", "this": "this", "series": "series", "ns": "ns", "us": "us", "ms": "ms",
 }
 
 // Text is fmt.Sprintf, except that a noun directly behind %d becomes the singular if the number is 1. The
-// format has the plural: "%d packets of %d ranks". The same applies to the verbs are, were and have behind
-// the noun, or behind %d. One of a few attributes may stand before the noun, as in "%d more packets".
-// Operands do not change. The format has no explicit indexes of operands.
+// format has the plural: "%d packets of %d ranks". The same applies to the verbs are, were, have, do and
+// match behind the noun, or behind %d. One of a few attributes may stand before the noun, as in "%d more
+// packets". Operands do not change. The format has no explicit indexes of operands.
 func Text(format string, operands ...any) string {
 	if false {
 		_ = fmt.Sprintf(format, operands...) // so that go vet checks the calls

@@ -19,6 +19,8 @@ func TestText(t *testing.T) {
 		{"+1.00% of 1 rank as 1 less", "%+.2f%% of %d ranks as %d less", []any{1.0, 1, 1}},
 		{"1 queue pair has 1 PFC frame, 1 series", "%d queue pairs have %d PFC frames, %d series",
 			[]any{1, 1, 1}},
+		{"1 packet does not match, 1 of 1 packet matches", "%d packets do not match, %d of %d packets match",
+			[]any{1, 1, 1}},
 		{"1 link, 1 queue, 1 link failure", "%d links, %d queues, %d link failures", []any{1, 1, 1}},
 		{"1 packet\n  2 ranks", "%d packets\n  %d ranks", []any{1, 2}},
 		{"link 1 packets of leaf0", "link %s of %s", []any{"1 packets", "leaf0"}},

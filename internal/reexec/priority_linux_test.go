@@ -34,10 +34,12 @@ func TestBatch(t *testing.T) {
 	go func() {
 		runtime.LockOSThread()
 		defer close(started)
-		policy(t, unix.Gettid(), unix.SCHED_BATCH)
+		if err := policy(t, unix.Gettid(), unix.SCHED_BATCH); err != nil {
+			t.Error(err)
+		}
 	}()
 	<-started
-	if err := EachThread(func(id int) error { policy(t, id, unix.SCHED_BATCH); return nil }); err != nil {
+	if err := EachThread(func(id int) error { return policy(t, id, unix.SCHED_BATCH) }); err != nil {
 		t.Fatal(err)
 	}
 	idle := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE}
@@ -45,15 +47,20 @@ func TestBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	Batch()
-	policy(t, 0, unix.SCHED_IDLE)
+	if err := policy(t, 0, unix.SCHED_IDLE); err != nil {
+		t.Fatal(err)
+	}
 	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || 20-nice != 3 {
 		t.Errorf("nice %d, %v; want 3", 20-nice, err)
 	}
 }
 
-func policy(t *testing.T, thread int, want uint32) {
+// policy judges the policy of a thread. It returns an error if there is no such thread.
+func policy(t *testing.T, thread int, want uint32) error {
 	t.Helper()
-	if a, err := unix.SchedGetAttr(thread, 0); err != nil || a.Policy != want {
-		t.Errorf("thread %d: %+v, %v; want policy %d", thread, a, err, want)
+	a, err := unix.SchedGetAttr(thread, 0)
+	if err == nil && a.Policy != want {
+		t.Errorf("thread %d: %+v; want policy %d", thread, a, want)
 	}
+	return err
 }

@@ -30,7 +30,9 @@ type Direction struct {
 	Duplicate units.Ratio `yaml:"duplicate,omitempty" json:"duplicate,omitzero"`
 	// Corrupt is the share of packets with a flipped bit. Default none.
 	Corrupt units.Ratio `yaml:"corrupt,omitempty" json:"corrupt,omitzero"`
-	// Queue is the number of bytes that can wait for the link. Default: the switch's buffer.
+	// Queue is the number of bytes that can wait for the link. Default: the switch's buffer, or the
+	// NIC's queue at a node. A NIC and a switch of the kernel queue at most 100ms of bytes by default, and
+	// at least 16 full frames.
 	Queue units.Bytes `yaml:"queue,omitempty" json:"queue,omitempty"`
 
 	// JitterKind is the distribution of the delay. A packet that would arrive before its

@@ -60,6 +60,29 @@ type DropsCheck struct {
 	// To names the nodes to which the flows go. Default "*".
 	To string `yaml:"to,omitempty" json:"to,omitempty"`
 	// Reason is the only reason that counts, as captures record it. Default: any.
+	//
+	//   - tail: the queue was longer than the limit of its link, or than its share of the shared buffer.
+	//   - buffer: the shared buffer was full.
+	//   - headroom: the packet came during a pause, and the headroom was full.
+	//   - nic-overrun: the queue of the emulated NIC was full.
+	//   - express: the packet was trimmed, and the queue of trimmed packets was full.
+	//   - loss: the loss of the link.
+	//   - burst: the gilbert-elliott of the link.
+	//   - nth: the drop-every or drop-list of the link.
+	//   - link-down: the link was down.
+	//   - fault: a fault of the file, or a fault of `railbed fault add`.
+	//   - no-route: the switch knew no route to the destination.
+	//   - ttl-exceeded: the TTL or hop limit was used up.
+	//   - malformed: a header is cut off or invalid.
+	//   - not-for-us: the packet went to a router, with another station's MAC address.
+	//   - too-big: the packet was longer than the MTU of the next link.
+	//   - martian: one of the addresses is not valid on a link (RFC 1812, 5.3.7).
+	//   - unsupported: the packet is neither IP nor ARP, or it is in a VLAN, at a router.
+	//   - reserved: no bridge forwards the group address (IEEE 802.1Q, table 8-1).
+	//   - hairpin: the packet would leave a bridge by the port at which it arrived.
+	//   - flood-limit: a port had more packets to flood than the bridge lets it.
+	//   - aggregation: the switch could not add the packet to a sum.
+	//   - refused: the packet arrived, and a queue in the node's own kernel was full.
 	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
 	// Count bounds the number of drops, such as ">= 1" or "== 0".
 	Count string `yaml:"count" json:"count" unit:"packets"`

@@ -128,10 +128,14 @@ func makeSchema(t *testing.T) *jsonschema.Schema {
 	property(t, s, "Node.env").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
 	property(t, s, "Node.sysctls").AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
 	for _, path := range []string{"Switch.ecn", "Switch.trim", "Switch.pfc", "Switch.gfc",
-		"Switch.aggregation", "Direction.gilbert-elliott", "Direction.flap",
-		"Link.gilbert-elliott", "Link.flap"} {
+		"Switch.aggregation"} {
 		p := property(t, s, path)
 		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean"}}
+	}
+	for _, path := range []string{"Direction.gilbert-elliott", "Direction.flap", "Link.gilbert-elliott",
+		"Link.flap"} { // true has no defaults to take
+		p := property(t, s, path)
+		p.Ref, p.AnyOf = "", []*jsonschema.Schema{{Ref: p.Ref}, {Type: "boolean", Const: false}}
 	}
 	named := property(t, s, "PacketsCheck.bytes-per-rank")
 	named.Ref, named.AnyOf = "", []*jsonschema.Schema{{Ref: named.Ref},

@@ -125,13 +125,16 @@ func (e *evidence) judge(kind string) finding {
 	f := finding{kind, *came, rxe["rcvd_pkts"], ours["bad_icrc"], results[1:]}
 	e.Logf("%s: of ours %v\nof rxe %v\nto rxe came %+v\n%+v", kind, ours, rxe, f.came, stats)
 	corrupted := kind == "corrupt"
+	// A sample of cells may have few packets, none of which the link happens to corrupt.
+	few := corrupted && !*all && f.came.right < 400 && f.came.wrong+f.refused == 0
 	if !corrupted {
 		e.decodes()
 	}
 	for _, result := range f.rules {
 		e.Logf("%s: %s %s: %s", kind, result.Name, result.Verdict, result.Summary)
 		// What the link corrupts is to be found.
-		if failed := result.Verdict == verdict.Fail; failed != (corrupted && result.Name == "roce icrc") {
+		failed := result.Verdict == verdict.Fail
+		if failed != (corrupted && result.Name == "roce icrc") && !few {
 			e.Errorf("%s: %s: %s %s\n%s", kind, result.Name, result.Verdict, result.Summary,
 				strings.Join(result.Details, "\n"))
 		}
@@ -142,8 +145,8 @@ func (e *evidence) judge(kind string) finding {
 		e.Errorf("%s: rdma_rxe took %d packets, and %d came with the right ICRC", kind, f.accepted,
 			f.came.right)
 	}
-	// A sample of cells may carry few packets in one direction, none of which the link happens to corrupt.
-	if f.came.wrong+f.refused > 0 != corrupted || *all && corrupted && min(f.came.wrong, f.refused) == 0 {
+	if f.came.wrong+f.refused > 0 != corrupted && !few ||
+		*all && corrupted && min(f.came.wrong, f.refused) == 0 {
 		e.Errorf("%s: %d packets came to rdma_rxe with a wrong ICRC, and ours refused %d", kind, f.came.wrong,
 			f.refused)
 	}

@@ -150,12 +150,22 @@ var ErrWord = errors.New("invalid value")
 
 // words checks the features, which only the doctor knows.
 func (f *findings) words() {
-	for i, feature := range f.o.File.Requires {
+	if problems := UnknownFeatures(f.o.File); len(problems) > 0 {
+		f.problems, f.kinds = append(f.problems, problems...), append(f.kinds, ErrWord)
+	}
+}
+
+// UnknownFeatures returns a problem for each feature that the file requires and the doctor does not know.
+func UnknownFeatures(file *spec.Testbed) spec.Problems {
+	var problems spec.Problems
+	for i, feature := range file.Requires {
 		if !slices.Contains(doctor.Features(), feature) {
-			f.wrong(ErrWord, fmt.Sprintf("requires[%d]", i),
-				fmt.Errorf("feature %q: want one of %s", feature, strings.Join(doctor.Features(), ", ")))
+			problems = append(problems, file.Source.Problem(fmt.Sprintf("requires[%d]", i),
+				fmt.Sprintf("%v: feature %q", ErrWord, feature),
+				"want one of "+strings.Join(doctor.Features(), ", ")))
 		}
 	}
+	return problems
 }
 
 // fileError is an error with a file that a key of the scenario file names.

@@ -399,7 +399,7 @@ func (k *needed) Result() evidence.Result {
 		what  string
 	}{
 		{k.known, "packets were sent again though their acknowledgement had come"},
-		{k.early, "packets were sent again though they had come"},
+		{k.early, "packets were sent again, although the first copy had come"},
 		{k.hasty, "packets were sent again while they were under way, and came"},
 	} {
 		if line.count > 0 {

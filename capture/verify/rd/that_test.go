@@ -66,7 +66,7 @@ var thatMutations = []struct {
 		[2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a packet is sent again that has come", func(s *verifytest.Scene) {
 		s.DataAgain(8, verifytest.Another)
-	}, [2]verdict.Verdict{pass, fail}, "1 packet was sent again though they had come"},
+	}, [2]verdict.Verdict{pass, fail}, "1 packet was sent again, although the first copy had come"},
 	{"a packet is sent again that was acknowledged", func(s *verifytest.Scene) {
 		s.DataAgain(8, 5_000_000)
 	}, [2]verdict.Verdict{pass, fail}, "1 packet was sent again though their acknowledgement had come"},

@@ -34,9 +34,9 @@ func (e *each) conclude(f *evidence.Finding) string {
 		how = "do not match"
 	}
 	if e.offenders.Count > 0 {
-		f.Wrong = append(f.Wrong, plural.Text("%d packets %s %q", e.offenders.Count, how, e.filter))
+		f.Wrong = append(f.Wrong, plural.Text("%d packets "+how+" %q", e.offenders.Count, e.filter))
 	}
-	return plural.Text("%d of %d packets %s", e.offenders.Count, e.selected, how)
+	return plural.Text("%d of %d packets "+how, e.offenders.Count, e.selected)
 }
 
 // counts judges the number of packets that match a filter.

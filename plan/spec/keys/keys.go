@@ -191,11 +191,15 @@ func (k *Key) describeChoices(choices []*yaml.Node, prefix string) {
 	k.describe(choices[0], prefix)
 	for _, choice := range choices[1:] {
 		other := &Key{}
-		if other.describe(choice, ""); other.Type == "boolean" && k.Group != "" {
+		other.describe(choice, "")
+		switch only := text(choice, "const"); {
+		case only != "":
+			k.Type += " or " + only
+		case other.Type == "boolean" && k.Group != "":
 			k.Type += ", true or false"
-			continue
+		default:
+			k.Type += " or " + other.Type
 		}
-		k.Type += " or " + other.Type
 	}
 }
 
