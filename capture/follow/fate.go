@@ -14,13 +14,8 @@ func (w *why) fate(packet int) (at cause, record int) {
 	at = cause{part: Recover, tap: last.Tap}
 	for _, s := range sights {
 		if s.Verdict == "drop" || s.Verdict == "trim" {
-			at.tap, at.what = s.Tap, map[string]string{"drop": "dropped packets",
-				"trim": "trimmed packets"}[s.Verdict]
-			if s.Reason != "" {
-				at.what += ": " + s.Reason
-			}
-			at.fault = s.faulty()
-			return at, s.Number
+			what := map[string]string{"drop": "dropped packets", "trim": "trimmed packets"}[s.Verdict]
+			return s.cause(what), s.Number
 		}
 	}
 	if p.changed > 0 {
@@ -57,8 +52,23 @@ func (w *why) fate(packet int) (at cause, record int) {
 	return at, last.Number
 }
 
-// faulty reports whether the verdict of a record is a fault's.
-func (s *Sight) faulty() bool { return strings.HasPrefix(s.Reason, "fault ") }
+// cause is the cause of a recovery that a record of a switch or NIC shows.
+func (s *Sight) cause(what string) cause {
+	if s.Reason != "" {
+		what += ": " + s.Reason
+	}
+	return cause{part: Recover, tap: s.Tap, what: what, fault: strings.HasPrefix(s.Reason, "fault ")}
+}
+
+// drop returns the record of the drop among the records of a packet, or nil.
+func drop(sights []Sight) *Sight {
+	for i := range sights {
+		if sights[i].Verdict == "drop" {
+			return &sights[i]
+		}
+	}
+	return nil
+}
 
 // astray reports whether a packet came to a NIC of a node that it is not addressed to.
 func (w *why) astray(p *Packet, last *Sight) bool {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -141,10 +140,9 @@ func (r *Recording) PacketLife(packet int) PacketLife {
 		f := &r.Flows[p.Flow]
 		l.Protocol, l.Source, l.Destination = f.Protocol, f.Src.String(), f.Dst.String()
 	}
-	dropped := slices.IndexFunc(sights, func(s Sight) bool { return s.Verdict == "drop" })
+	at := drop(sights)
 	switch {
-	case dropped >= 0:
-		at := &sights[dropped]
+	case at != nil:
 		l.DropRecord = at.Number
 		l.Outcome = fmt.Sprintf("dropped: %s at %s, record %d", cmp.Or(at.Reason, p.Dropped),
 			r.Taps[at.Tap].Name(), at.Number)

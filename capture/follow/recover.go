@@ -1,7 +1,5 @@
 package follow
 
-import "slices"
-
 // recovery is a time in which the sender of a message did not get on with it, because it sent bytes again.
 type recovery struct {
 	span
@@ -82,16 +80,9 @@ func (w *why) unanswered(m *Message, during span) (at cause, record int, found b
 			f.Protocol == "tcp" && (back.Src != f.Dst || back.Dst != f.Src) {
 			continue
 		}
-		i := slices.IndexFunc(w.r.Sights(p), func(s Sight) bool { return s.Verdict == "drop" })
-		if i < 0 {
-			continue
+		if s := drop(w.r.Sights(p)); s != nil {
+			return s.cause("dropped acknowledgements"), s.Number, true
 		}
-		s := w.r.Sights(p)[i]
-		what := "dropped acknowledgements"
-		if s.Reason != "" {
-			what += ": " + s.Reason
-		}
-		return cause{part: Recover, tap: s.Tap, what: what, fault: s.faulty()}, s.Number, true
 	}
 	return at, 0, false
 }

@@ -158,11 +158,12 @@ func (f *findings) words() {
 // UnknownFeatures returns a problem for each feature that the file requires and the doctor does not know.
 func UnknownFeatures(file *spec.Testbed) spec.Problems {
 	var problems spec.Problems
+	known := doctor.Features()
 	for i, feature := range file.Requires {
-		if !slices.Contains(doctor.Features(), feature) {
+		if !slices.Contains(known, feature) {
 			problems = append(problems, file.Source.Problem(fmt.Sprintf("requires[%d]", i),
 				fmt.Sprintf("%v: feature %q", ErrWord, feature),
-				"want one of "+strings.Join(doctor.Features(), ", ")))
+				"want one of "+strings.Join(known, ", ")))
 		}
 	}
 	return problems
