@@ -18,7 +18,8 @@ func (f *faultStep) meet(ctx context.Context, s *session) error {
 			nodes = append(nodes, n.Name)
 		}
 	}
-	s.keepHarm(harmOf(f.spec, nodes, s.dilation().Wait)) // before other steps fail because of it
+	done := harmOf(f.spec, nodes, s.dilation().Wait)
+	s.keepHarm(done) // before other steps fail because of it
 	if f.spec.Crash && !f.spec.OfPrograms() {
 		if err := f.unplug(ctx, s, nodes); err != nil {
 			return err
@@ -30,7 +31,23 @@ func (f *faultStep) meet(ctx context.Context, s *session) error {
 		return err
 	}
 	f.clear = s.testbed.ClearFaults
-	return nil
+	return f.hitNothing(ctx, s, done)
+}
+
+// hitNothing corrects what errors say of a fault that acts once, and found nothing to act on.
+func (f *faultStep) hitNothing(ctx context.Context, s *session, done *harm) error {
+	if f.spec.QueuePairs == "" && !(f.spec.Crash && f.spec.OfPrograms()) {
+		return nil
+	}
+	all, err := s.testbed.Faults(ctx)
+	for _, state := range all {
+		if state.Name == f.spec.Name && state.Hit == 0 {
+			s.mu.Lock()
+			done.does, done.killed = "hit nothing", nil
+			s.mu.Unlock()
+		}
+	}
+	return err
 }
 
 // unplug takes the links of nodes down.
