@@ -155,11 +155,13 @@ func Need(t testing.TB, features ...Feature) {
 }
 
 // Sampled reports whether row i of a long table is tried: every row, or with RAILBED_SAMPLE=n:k the rows
-// whose number is k modulo n. Without :k, k is 0. Sampled fails the test if n is below 1 or k is not below n.
+// whose number is k modulo n. Without :k, k is 0. With -short, n is 6 by default. Sampled fails the test if n
+// is below 1 or k is not below n.
 func Sampled(t testing.TB, i int) bool { return sampled(t, "RAILBED_SAMPLE", i) }
 
 // Long skips the test if RAILBED_LONG=n:k selects other tests: a test runs if a hash of its name is k modulo
-// n. Tests call Long if they take more than ten seconds, or if they run a testbed as many others do.
+// n. With -short, n is 6 by default. Tests call Long if they take more than a few seconds, or if they run a
+// testbed as many others do.
 func Long(t testing.TB) {
 	if !sampled(t, "RAILBED_LONG", int(crc32.ChecksumIEEE([]byte(t.Name())))) {
 		t.Skip("RAILBED_LONG=" + os.Getenv("RAILBED_LONG") + " selects other long tests")
@@ -168,7 +170,10 @@ func Long(t testing.TB) {
 
 func sampled(t testing.TB, variable string, i int) bool {
 	text := os.Getenv(variable)
-	if text == "" {
+	switch {
+	case text == "" && testing.Short():
+		text = "6"
+	case text == "":
 		return true
 	}
 	every, from, _ := strings.Cut(text, ":")

@@ -130,10 +130,11 @@ steps:
 	}
 }
 
-// TestFaultThatHitsNothing: the errors of steps do not blame a fault for what it did not do.
+// TestFaultThatHitsNothing: the errors of steps do not say that a fault did what it could not do.
 func TestFaultThatHitsNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	for _, fault := range []string{"where: h1, queue-pairs: lost", "where: h1, crash: true, program: nosuch"} {
+	for _, fault := range []string{"where: h1, queue-pairs: lost",
+		"where: h1, crash: true, program: nosuch"} {
 		r, err := Run(t.Context(), options(t, fmt.Sprintf(`
 fabric: {topology: single-switch, params: {hosts: 2}}
 steps:

@@ -55,7 +55,9 @@ func TestConformance(t *testing.T) {
 			Keys: privacy.Limits{Packets: 50}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hosttest.Long(t)
+			if name != "three engines, jumbo" {
+				hosttest.Long(t)
+			}
 			c.PeerTimeout = 2 * time.Second
 			transportstest.Suite{Open: func(t testing.TB) transports.Endpoint { return open(t, c) }}.Run(t)
 		})

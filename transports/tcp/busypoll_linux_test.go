@@ -8,11 +8,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/transportstest"
 )
 
 func TestConformanceBusyPoll(t *testing.T) {
+	hosttest.Long(t)
 	transportstest.Suite{
 		Open: func(t testing.TB) transports.Endpoint {
 			e := open(t, Config{PeerTimeout: 3 * time.Second})

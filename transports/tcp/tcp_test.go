@@ -42,6 +42,7 @@ func TestConformance(t *testing.T) {
 
 // TestConformanceAbrupt ends peers as the death of their process does.
 func TestConformanceAbrupt(t *testing.T) {
+	hosttest.Long(t)
 	transportstest.Suite{
 		Open: func(t testing.TB) transports.Endpoint {
 			e, err := Open(Config{Addr: netip.IPv6Loopback(), PeerTimeout: 3 * time.Second})

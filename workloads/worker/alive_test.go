@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/internal/hosttest"
 	"railbed/plan/spec"
 	"railbed/workloads/flows"
 	"railbed/workloads/rank"
@@ -30,6 +31,7 @@ func TestEndOfAProcess(t *testing.T) {
 		{"stopped", RD, "does not answer", syscall.SIGSTOP},
 	} {
 		t.Run(c.name+"/"+c.transport, func(t *testing.T) {
+			hosttest.Long(t)
 			t.Parallel()
 			j := job(4, 1<<20)
 			moved(&j, i)
@@ -70,6 +72,7 @@ func TestEndOfAProcess(t *testing.T) {
 // testStopAtTheStart stops one of four ranks as soon as it exists: the job names it long
 // before its time is over.
 func testStopAtTheStart(t *testing.T) {
+	hosttest.Long(t)
 	t.Parallel()
 	j := job(4, 1<<10)
 	j.Silence = 1500 * time.Millisecond
@@ -124,6 +127,7 @@ func TestEndOfAProcessOfAnyKind(t *testing.T) {
 		{"messages", RD, "does not answer", syscall.SIGSTOP},
 	} {
 		t.Run(c.kind+"/"+c.want, func(t *testing.T) {
+			hosttest.Long(t)
 			t.Parallel() // each waits for seconds
 			j := kinds[c.kind](t, c.transport)
 			j.Silence, j.Timeout = 2*time.Second, time.Minute
