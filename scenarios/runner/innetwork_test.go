@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"railbed/capture/report"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -48,12 +50,13 @@ func TestInNetworkRepeats(t *testing.T) {
 	const nothing = "; 0 bytes retransmitted"
 	var said string
 	for range 3 {
-		r := runAll(t, t.Context(), options(t, adding))
-		carried(t, r)
+		o := options(t, adding)
+		r := runAll(t, t.Context(), o)
 		carried(t, r)
 		if r.Verdict != verdict.Pass {
 			t.Fatalf("%s: %s", r.Verdict, r.Reason)
 		}
+		checkUsesOfSlots(t, o.Plan, r)
 		if lossy := r.Checks[3].Summary; strings.Contains(lossy, nothing) {
 			t.Fatalf("%s, where 2 %% are lost", lossy)
 		}
@@ -62,6 +65,39 @@ func TestInNetworkRepeats(t *testing.T) {
 		}
 	}
 	t.Errorf("%s, where nothing is lost", said)
+}
+
+// checkUsesOfSlots requires the steps of an all-reduce of 256 KiB of float32 in each chart: a step for each
+// use of the switch's slots.
+func checkUsesOfSlots(t *testing.T, p *plan.Plan, r *report.Report) {
+	t.Helper()
+	job, err := p.AggregationFor(p.Ranks, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunks := (256<<10/4 + job.Elements - 1) / job.Elements
+	uses := (chunks + job.Slots - 1) / job.Slots
+	charts := 0
+	for _, a := range r.Activities {
+		if a.Step != "clean" {
+			continue
+		}
+		for _, lane := range a.Lanes {
+			charts++
+			if len(lane.Steps) != 1 || lane.Steps[0].Count != uses || uses < 2 {
+				t.Errorf("%s of rank %d: steps %+v, want %d of one part", a.What, *lane.Rank, lane.Steps, uses)
+				continue
+			}
+			steps, operation := lane.Steps[0], lane.Spans[0]
+			if !slices.IsSorted(steps.Ends) || len(steps.Ends) != uses ||
+				steps.Ends[uses-1] > operation.End {
+				t.Errorf("the operation ends at %v and its steps at %v", operation.End, steps.Ends)
+			}
+		}
+	}
+	if charts == 0 {
+		t.Error("no charts of the all-reduce")
+	}
 }
 
 const addingTree = `

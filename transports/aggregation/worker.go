@@ -37,6 +37,9 @@ type Config struct {
 	First, Least, Longest time.Duration
 	// Patience is the time for which the switch may send no answer at all. Default 30s.
 	Patience time.Duration
+	// Landed is called with the number of each chunk whose result is in the tensor, by Handle or by the
+	// methods of Client. Default: nothing is called.
+	Landed func(chunk int) `json:"-"`
 }
 
 // Of returns the configuration of a worker of a plan's job, by its number in the job. Longest
@@ -395,6 +398,9 @@ func (w *Worker) take(at int, a wire.Aggregation, from, to int) {
 		return
 	}
 	w.tensor.read(a, from, to, a.Scale())
+	if w.config.Landed != nil {
+		w.config.Landed(s.chunk)
+	}
 	if w.open--; w.open == 0 && w.tensor.finish != nil {
 		w.tensor.finish()
 	}

@@ -121,6 +121,17 @@ func TestStrangersReachNothing(t *testing.T) {
 	}
 	stream(t, waiting, welcome)
 	stream(t, waiting, message).Close()
+	held := func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.strangers) == 1
+	}
+	for !held() { // the handshakes of two connections may end in the other order
+		if waiting.Context().Err() != nil {
+			t.Fatal("the connection of an endpoint that was not added is not held")
+		}
+		time.Sleep(time.Millisecond)
+	}
 	second, err := stranger.dial(t, e, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -140,7 +140,7 @@ func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
 	if err := checkPhases(config.Phases, rank, len(m)); err != nil {
 		return problem("%w", err)
 	}
-	config.Steps.add(slices.Repeat([]int{1}, len(config.Phases))...)
+	config.Steps.Add(slices.Repeat([]int{1}, len(config.Phases))...)
 	a := &AllToAll{config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
 	a.driver = driver{endpoint: config.Endpoint, rank: rankIn(a.rankOf), names: config.Names}
 	for other := range m {
@@ -195,7 +195,7 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 // no exchange in place: received data would overwrite data that is still to be sent.
 func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 	a.current = (a.current + 1) % sequences
-	a.config.Steps.begin()
+	a.config.Steps.Begin()
 	a.run = exchange{phase: -1}
 	for i := range a.blocks {
 		b := &a.blocks[i]
@@ -218,7 +218,7 @@ func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
 // advance enters further phases while the current phase has nothing left to do.
 func (a *AllToAll) advance() {
 	for a.run.phase < len(a.config.Phases) && a.run.sending == 0 && a.run.receiving == 0 {
-		a.config.Steps.done(a.run.phase)
+		a.config.Steps.Done(a.run.phase)
 		if a.run.phase++; a.run.phase < len(a.config.Phases) {
 			a.enter(a.config.Phases[a.run.phase])
 		}

@@ -132,7 +132,7 @@ func NewRing(config RingConfig) (*Ring, error) {
 	}
 	r := &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}
 	received := l.messages(r.prev())
-	config.Steps.add(received...)
+	config.Steps.Add(received...)
 	r.sends, r.receives = total(l.messages(config.Rank)), total(received)
 	r.driver = driver{endpoint: config.Endpoint, rank: r.rank, names: config.Names}
 	return r, nil
@@ -175,7 +175,7 @@ func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
 
 func (r *Ring) begin(mode Mode) {
 	r.current = (r.current + 1) % sequences
-	r.config.Steps.begin()
+	r.config.Steps.Begin()
 	o := &r.run
 	clear(o.seen)
 	r.driver.pending = r.driver.pending[:0]
@@ -311,6 +311,6 @@ func (r *Ring) receive(c transports.Completion) error {
 		// the next rank has this message, and a message is placed once.
 		r.send(step+1, slice)
 	}
-	r.config.Steps.done(step)
+	r.config.Steps.Done(step)
 	return nil
 }

@@ -213,7 +213,7 @@ func (r *Runner) failed(mode Mode, err error) error {
 func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 	first := r.run.mode == nil
 	r.current = (r.current + 1) % sequences
-	r.config.Steps.begin()
+	r.config.Steps.Begin()
 	r.driver.pending = r.driver.pending[:0]
 	o := &r.run
 	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0,
@@ -316,7 +316,7 @@ func (r *Runner) do(i int) {
 		}
 	}
 	r.run.left--
-	r.config.Steps.done(r.logged.taken[step])
+	r.config.Steps.Done(r.logged.taken[step])
 	r.release(i-step, r.behind[step])
 }
 
@@ -354,7 +354,7 @@ func (r *Runner) send(i int, a *action) {
 // sent handles the completion of a message, after which its memory may change.
 func (r *Runner) sent(i int) {
 	step := i % r.steps
-	r.config.Steps.done(r.logged.arrived[step])
+	r.config.Steps.Done(r.logged.arrived[step])
 	r.release(i-step, r.run.mode.unsent[step])
 }
 

@@ -11,6 +11,7 @@ import (
 //   - of a Ring of n ranks, the n-1 steps of a reduce-scatter and the n-1 of an all-gather
 //   - of an AllToAll, its phases
 //   - of a Runner, for each thread of the rank, each group of sends with the receives that follow them
+//   - of an all-reduce in switches, each use of all slots of the switch; see package worker
 //
 // A step ends when the rank has taken the step's last message. A step that only sends ends when its last
 // message has arrived at the receiver. The slices of a message pass through the steps as a pipeline, so
@@ -18,7 +19,7 @@ import (
 // is the time by which a step delayed the rank.
 //
 // The zero StepLog can be given to one Ring, AllToAll or Runner, which calls it for each message without
-// allocating. A nil StepLog records nothing. A StepLog is not safe for concurrent use.
+// allocating. Others call Add once, Begin for each operation and Done for each message. A nil StepLog records nothing. A StepLog is not safe for concurrent use.
 type StepLog struct {
 	threads [][2]int // the first step of each thread, and the step behind its last
 	parts   []int    // by step, the parts that it has
@@ -27,8 +28,8 @@ type StepLog struct {
 	ends    []time.Duration // by step, after began
 }
 
-// add adds the steps of a thread. parts are the numbers of their parts.
-func (l *StepLog) add(parts ...int) {
+// Add adds the steps of a thread, numbered from 0 over all threads. parts are the numbers of their parts.
+func (l *StepLog) Add(parts ...int) {
 	if l == nil || len(parts) == 0 {
 		return
 	}
@@ -38,8 +39,8 @@ func (l *StepLog) add(parts ...int) {
 	l.left, l.ends = make([]int, len(l.parts)), make([]time.Duration, len(l.parts))
 }
 
-// begin starts an operation.
-func (l *StepLog) begin() {
+// Begin starts an operation.
+func (l *StepLog) Begin() {
 	if l == nil {
 		return
 	}
@@ -48,8 +49,8 @@ func (l *StepLog) begin() {
 	l.began = time.Now()
 }
 
-// done counts a part of a step that is done. It ignores a negative step.
-func (l *StepLog) done(step int) {
+// Done counts a part of a step that is done. It ignores a negative step.
+func (l *StepLog) Done(step int) {
 	if l == nil || step < 0 {
 		return
 	}
@@ -101,7 +102,7 @@ func (r *Runner) log() {
 			r.logged.arrived = append(r.logged.arrived, arrived)
 		}
 		all += len(parts)
-		r.config.Steps.add(parts...)
+		r.config.Steps.Add(parts...)
 	}
 }
 

@@ -31,29 +31,29 @@ func checkEnds(t *testing.T, name string, l *StepLog, took time.Duration, want .
 func TestStepLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &StepLog{}
-		l.add(2, 0, 1)
-		l.add()
-		l.add(1)
+		l.Add(2, 0, 1)
+		l.Add()
+		l.Add(1)
 		for range 2 {
-			l.begin()
+			l.Begin()
 			began := time.Now()
 			for _, step := range []int{2, 0, -1, 3, 0} {
 				time.Sleep(time.Second)
-				l.done(step)
+				l.Done(step)
 			}
 			want := "[[5s 5s 5s] [4s]]"
 			if got := fmt.Sprint(l.Ends()); got != want || !l.Began().Equal(began) {
 				t.Errorf("steps end after %s from %v, want %s from %v", got, l.Began(), want, began)
 			}
 		}
-		if n := testing.AllocsPerRun(10, func() { l.begin(); l.done(3); l.done(2) }); n > 0 {
+		if n := testing.AllocsPerRun(10, func() { l.Begin(); l.Done(3); l.Done(2) }); n > 0 {
 			t.Errorf("an operation allocates %v times", n)
 		}
 	})
 	var none *StepLog
-	none.add(1)
-	none.begin()
-	none.done(0)
+	none.Add(1)
+	none.Begin()
+	none.Done(0)
 }
 
 // TestSteps compares numbers of steps with closed formulas, and the times with the order of cause and effect.

@@ -128,10 +128,14 @@ type inNetwork struct {
 	op      element.Op
 	pattern *collective.Pattern
 	process *rank.Process
+	steps   *collective.StepLog // each use of all slots
 }
 
 // aggregate waits for the other ranks to be ready and does the operations in the switch.
 func (c *collectiveConfig) aggregate(ctx context.Context, w *rank.Process, wrap wrapper) error {
+	var steps *collective.StepLog // of the current size
+	slots := c.Aggregator.Config.Slots
+	c.Aggregator.Config.Landed = func(chunk int) { steps.Done(chunk / slots) }
 	client, err := rank.WhenFree(func() (*aggregation.Client, error) {
 		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config,
 			clock.New(c.Dilation))
@@ -153,7 +157,10 @@ func (c *collectiveConfig) aggregate(ctx context.Context, w *rank.Process, wrap 
 	err = w.Do(ctx, func(i int) (rank.Part, []byte, error) {
 		size := int(c.Sizes[i])
 		view := whole.view(shape{input: size, output: size})
-		p, err := wrap(&inNetwork{view, client, c.Type, c.Op, pattern, w}, view)
+		steps = w.LogSteps()
+		chunk := c.Type.Size() * c.Aggregator.Config.Elements
+		steps.Add(usesOfSlots((size+chunk-1)/chunk, slots)...)
+		p, err := wrap(&inNetwork{view, client, c.Type, c.Op, pattern, w, steps}, view)
 		return p, view.output, err
 	})
 	if err != nil {
@@ -162,6 +169,15 @@ func (c *collectiveConfig) aggregate(ctx context.Context, w *rank.Process, wrap 
 	bytes := c.throughSwitch()
 	stream := collective.Traffic{Sent: bytes, Received: bytes}
 	return w.Send(rank.Message{Finished: &rank.Finished{Stream: stream}})
+}
+
+// usesOfSlots returns the number of chunks in each use of all slots: the n-th use of a slot is part of the
+// n-th step.
+func usesOfSlots(chunks, slots int) (parts []int) {
+	for ; chunks > 0; chunks -= slots {
+		parts = append(parts, min(slots, chunks))
+	}
+	return parts
 }
 
 // throughSwitch returns the bytes that each rank sends to the switch in all rounds. As many come back.
@@ -202,6 +218,7 @@ func (p *inNetwork) Operate(ctx context.Context, id rank.OperationID, _ bool) (c
 		copy(p.output, p.input)
 	}
 	size := uint64(len(p.output))
+	p.steps.Begin()
 	err := p.client.Combine(ctx, p.kind, p.op, p.output)
 	p.process.SetWaited(p.client.Waited())
 	return collective.Traffic{Sent: size, Received: size}, err
