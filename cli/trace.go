@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"railbed/capture/display"
 	"railbed/capture/follow"
 	"railbed/capture/pcapng"
-	"railbed/capture/report"
 	"railbed/capture/trace"
 	"railbed/internal/input"
 	"railbed/internal/plural"
@@ -50,8 +48,8 @@ with .json gives Chrome's JSON form.
 
 Nodes and switches are processes, and their ports threads. A port has slices for the frames
 that it sends, and above them for the frames that wait. Counters show the depth of queues and
-the rate. Nodes have slices for messages, and for the steps of their ranks in the operations
-of the report. Arrows follow the path of each packet.`,
+the rate. Nodes have slices for messages, for the steps of their ranks in the operations of
+the report, and for the tasks of training jobs. Arrows follow the path of each packet.`,
 		Example: `  railbed trace out                                   # writes out.perfetto-trace
   railbed trace out --from 200ms --to 210ms --file out.json
   railbed trace out --message 17
@@ -178,39 +176,6 @@ func stepsOf(run *bundle.Run) (steps []trace.Step) {
 	for _, step := range run.Report.Steps {
 		steps = append(steps, trace.Step{Name: step.Name, From: began + real(step.Start),
 			To: began + real(step.End)})
-	}
-	return steps
-}
-
-// stepsOfRanks returns the operations of the report's charts at each rank, with the steps of the ranks'
-// algorithms.
-func stepsOfRanks(run *bundle.Run) (steps []trace.Step) {
-	if run.Report == nil {
-		return nil
-	}
-	dilation := float64(max(run.Report.Dilation, 1))
-	for _, a := range run.Report.Activities {
-		if a.Began.IsZero() {
-			continue
-		}
-		real := func(seconds float64) int64 { return a.Began.UnixNano() + int64(seconds*1e9*dilation) }
-		for _, lane := range a.Lanes {
-			if lane.Rank == nil || lane.Node == "" {
-				continue
-			}
-			add := func(name string, start, end float64) {
-				steps = append(steps, trace.Step{Node: lane.Node, Rank: fmt.Sprintf("rank %d", *lane.Rank),
-					Name: name, From: real(start), To: real(end)})
-			}
-			for _, s := range lane.Spans {
-				if s.Of == report.OperationSpan {
-					add(a.Step+": "+a.What, s.Start, s.End)
-				}
-			}
-			for _, s := range lane.Timed() {
-				add(s.Name, s.Start, s.End)
-			}
-		}
 	}
 	return steps
 }

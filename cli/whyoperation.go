@@ -34,14 +34,16 @@ func slowOperations(run *bundle.Run, r *follow.Recording, messages []int) (slow 
 	if run.Report == nil {
 		return nil
 	}
-	for _, a := range run.Report.Activities {
-		if !a.Slowest || a.Began.IsZero() {
-			continue
-		}
+	for _, a := range judgedActivities(run.Report) {
 		o := slowOperation{Workload: a.Step, What: a.What, Took: a.Took, Causes: []operationCause{}}
 		for _, d := range run.Report.Distributions {
 			if d.Step == a.Step && d.Source == report.RanksSource {
 				o.Median = d.At(0.5)
+			}
+		}
+		for i := range run.Report.Trainings {
+			if t := &run.Report.Trainings[i]; t.Name == a.Step {
+				o.Median = t.Median()
 			}
 		}
 		began := a.Began.UnixNano()
@@ -64,6 +66,22 @@ func slowOperations(run *bundle.Run, r *follow.Recording, messages []int) (slow 
 		}
 	}
 	return slow
+}
+
+// judgedActivities returns the slowest operation of each workload, and the last iteration of each training
+// job: the report has the tasks of no other iteration.
+func judgedActivities(r *report.Report) (all []report.Activity) {
+	for _, a := range r.Activities {
+		if a.Slowest && !a.Began.IsZero() {
+			all = append(all, a)
+		}
+	}
+	for i := range r.Trainings {
+		if a := r.Trainings[i].Activity(); !a.Began.IsZero() && len(a.Lanes) > 0 {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // stepAt returns the only step in which a rank was at a time of an activity, or "".

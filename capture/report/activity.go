@@ -45,8 +45,8 @@ type Lane struct {
 	Rank  *int   `json:"rank,omitempty"` // the rank, if it is one
 	Node  string `json:"node"`           // the node
 	Spans []Span `json:"spans"`
-	// Steps are the steps of the rank's algorithm in an operation that was timed alone. Only in-network
-	// aggregation has none. StepsLeftOut counts parts of the algorithm whose steps are left out.
+	// Steps are the steps of the rank's algorithm in an operation that was timed alone. StepsLeftOut counts
+	// parts of the algorithm whose steps are left out.
 	Steps        []RankSteps `json:"steps,omitempty"`
 	StepsLeftOut int         `json:"steps_left_out,omitempty"`
 }

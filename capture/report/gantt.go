@@ -48,6 +48,7 @@ const (
 	ganttAgain   = "message again"
 	ganttStep    = "step"
 	ganttOdd     = "step odd" // every second step
+	ganttInside  = "inside"   // every second step of an exchange
 )
 
 // Sizes of the chart, in units of its view box, which is timelineWidth wide.
@@ -94,7 +95,7 @@ func newGantt(t *Training) gantt {
 			band.Text = fmt.Sprintf("rank %d, %s", t.PerRank[rank].Rank, t.PerRank[rank].Node)
 		}
 		band.Text = fit(band.Text, 12, ganttLabels-8)
-		var waiting []ganttBar
+		var waiting, inside []ganttBar
 		for _, b := range bars {
 			bar := ganttBar{X: x.place(b.Start), Width: max(1, x.place(b.End)-x.place(b.Start)), Y: y,
 				Class: b.Group, Text: fmt.Sprintf("%s (%s): %s to %s", b.Name, b.Group, seconds(b.Start),
@@ -109,8 +110,11 @@ func newGantt(t *Training) gantt {
 				waiting = append(waiting, waits)
 				bar.Width, bar.X = max(1, bar.X+bar.Width-begun), begun
 			}
+			bar.Text += b.longest()
 			band.Bars = append(band.Bars, bar)
+			inside = append(inside, b.steps(x, bar.Y)...)
 		}
+		band.Bars = append(band.Bars, inside...)
 		band.Bars = append(waiting, band.Bars...) // drawn below the others
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap

@@ -69,13 +69,43 @@ func (l *Lane) stepBars(x axis, y int, titled bool) (bars []ganttBar, rows int) 
 			continue
 		}
 		add(ganttStep, s.longest(), s.Start, free[row])
-		odd := dashedLine{x: x, y: y + row*ganttLane}
-		for k := 1; k < len(s.Ends); k += 2 {
-			odd.add(s.Ends[k-1], s.Ends[k])
-		}
-		bars = append(bars, ganttBar{Class: ganttOdd, Path: odd.String()})
+		bars = append(bars, ganttBar{Class: ganttOdd, Path: s.odd(x, y+row*ganttLane)})
 	}
 	return bars, len(free)
+}
+
+// odd is the path of every second step.
+func (s *RankSteps) odd(x axis, y int) string {
+	odd := dashedLine{x: x, y: y}
+	for k := 1; k < len(s.Ends); k += 2 {
+		odd.add(s.Ends[k-1], s.Ends[k])
+	}
+	return odd.String()
+}
+
+// stepWidth is the least mean width of a training job's steps that are drawn.
+const stepWidth = 1.5
+
+// steps draws the steps of an exchange on its bar.
+func (b *TrainingBar) steps(x axis, y int) (bars []ganttBar) {
+	for i := range b.Steps {
+		s := &b.Steps[i]
+		n := len(s.Ends)
+		if n > 1 && x.place(s.Ends[n-1])-x.place(s.Start) >= stepWidth*float64(n) {
+			bars = append(bars, ganttBar{Class: ganttInside, Path: s.odd(x, y)})
+		}
+	}
+	return bars
+}
+
+// longest describes the longest step of an exchange that has several.
+func (b *TrainingBar) longest() (text string) {
+	for i := range b.Steps {
+		if s := &b.Steps[i]; len(s.Ends) > 1 {
+			text += "; " + s.longest()
+		}
+	}
+	return text
 }
 
 func fromTo(start, end float64) string { return seconds(start) + " to " + seconds(end) }

@@ -3,7 +3,12 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
+	"time"
+
+	"railbed/internal/plural"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 )
@@ -30,8 +35,31 @@ type Training struct {
 	Conduct
 	LeftOut
 	// Bars are the tasks of the last iteration, by rank. For large jobs they cover only the first
-	// ranks.
-	Bars [][]TrainingBar `json:"bars,omitempty"`
+	// ranks. Began is when the iteration began.
+	Bars  [][]TrainingBar `json:"bars,omitempty"`
+	Began time.Time       `json:"began,omitzero"`
+}
+
+// Activity returns the last iteration, with the steps of the exchanges of each rank.
+func (t *Training) Activity() Activity {
+	a := Activity{Step: t.Name, What: plural.Text("the last of %d iterations", len(t.Iterations)),
+		Source: RanksSource, Began: t.Began}
+	for i, bars := range t.Bars[:min(len(t.Bars), len(t.PerRank))] {
+		lane := Lane{Rank: &t.PerRank[i].Rank, Node: t.PerRank[i].Node}
+		whole := Span{Of: OperationSpan, Start: math.Inf(1)}
+		for _, b := range bars {
+			whole.Start, whole.End = min(whole.Start, b.Start), max(whole.End, b.End)
+			for _, s := range b.Steps {
+				s.Of = strings.TrimSuffix(b.Name+", "+s.Of, ", ")
+				lane.Steps = append(lane.Steps, s)
+			}
+		}
+		if len(bars) > 0 {
+			lane.Spans, a.Took = []Span{whole}, max(a.Took, whole.End)
+			a.Lanes = append(a.Lanes, lane)
+		}
+	}
+	return a
 }
 
 // TrainingRank divides the time of a rank.
@@ -67,6 +95,9 @@ type TrainingBar struct {
 	// Begun is the time at which all ranks of an exchange had begun it. Until then the rank waited
 	// for others.
 	Begun float64 `json:"begun,omitempty"`
+	// Steps are the steps of an exchange's algorithm. Their times count as Start does. Jobs with more than
+	// 1,024 exchanges per rank have none.
+	Steps []RankSteps `json:"steps,omitempty"`
 }
 
 // Median returns the median duration of the iterations, or 0 without iterations.

@@ -63,9 +63,11 @@ func TestGantt(t *testing.T) {
 	}
 	job := trained()
 	job.Bars = [][]TrainingBar{
-		{{"forward", "compute", 0, 0.1, 0}, {"gradients", "dp", 0.1, 0.2, 0.1},
-			{"activations", "tp", 0.05, 0.15, 0.1}},
-		{{"forward", "compute", 0.15, 0.2, 0}},
+		{{Name: "forward", Group: "compute", End: 0.1},
+			{Name: "gradients", Group: "dp", Start: 0.1, End: 0.2, Begun: 0.1, Steps: []RankSteps{
+				{Count: 3, Each: 1, Start: 0.1, Ends: []float64{0.12, 0.18, 0.2}}}},
+			{Name: "activations", Group: "tp", Start: 0.05, End: 0.15, Begun: 0.1}},
+		{{Name: "forward", Group: "compute", Start: 0.15, End: 0.2}},
 	}
 	g := newGantt(&job)
 	if len(g.Keys) != 4 || g.Keys[1].Text != "dp" || g.Keys[2].Text != "tp" {
@@ -98,7 +100,9 @@ func TestGantt(t *testing.T) {
 	if err := r.WriteHTML(&text, HTMLOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<h2>Training jobs</h2>", "gradients (dp): 100ms to 200ms",
+	for _, want := range []string{"<h2>Training jobs</h2>",
+		"gradients (dp): 100ms to 200ms; the longest is step 2 of 3 (120ms to 180ms); 3 steps",
+		`<path class="inside" d="M648 39h264">`,
 		"<p>12 bytes were lost and left out; up to 30 may be</p>",
 		"activations (tp): 50ms to 150ms, waited until 100ms", "rank 1, h1",
 		`<td>all ranks</td><td class="n">55.0%</td><td class="n">25.0%</td><td class="n">10.0%</td><td class="n">10.0%</td>`, `<rect class="group1" x="60" y="0" width="20" height="6"/>`} {

@@ -15,6 +15,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/picture"
 	"railbed/plan/spec"
+	"railbed/workloads/rank"
 	"railbed/workloads/worker"
 )
 
@@ -179,7 +180,9 @@ func (c *charter) operation(step string, of *timedSpans) report.Activity {
 			lane.Spans = append(lane.Spans, report.Span{Of: report.WaitSpan,
 				Start: from + by.Passed(w.From).Seconds(), End: from + by.Passed(w.To).Seconds()})
 		}
-		lane.Steps = stepsOf(&span, of.Start, by)
+		lane.Steps = reportSteps(span.Steps, func(d time.Duration) float64 {
+			return from + by.Passed(d).Seconds()
+		})
 		kept := min(len(lane.Steps), report.PartsKept(min(len(of.Ranks), report.LanesKept)))
 		lane.StepsLeftOut = span.StepsLeftOut + len(lane.Steps) - kept
 		lane.Steps = lane.Steps[:kept]
@@ -202,13 +205,12 @@ func (c *charter) operation(step string, of *timedSpans) report.Activity {
 	return a
 }
 
-// stepsOf returns the steps of a rank's algorithm in an operation that began at a time.
-func stepsOf(span *worker.Span, began time.Time, by clock.Dilation) (all []report.RankSteps) {
-	after := func(d time.Duration) float64 { return by.Passed(span.Start.Sub(began) + d).Seconds() }
-	for _, s := range span.Steps {
-		steps := report.RankSteps{Of: s.Of, Count: s.Count, Each: s.Each, Start: after(s.From)}
+// reportSteps returns the steps of a rank's algorithm, with their times in the report.
+func reportSteps(of []rank.Steps, at func(time.Duration) float64) (all []report.RankSteps) {
+	for _, s := range of {
+		steps := report.RankSteps{Of: s.Of, Count: s.Count, Each: s.Each, Start: at(s.From)}
 		for _, end := range s.Ends {
-			steps.Ends = append(steps.Ends, after(end))
+			steps.Ends = append(steps.Ends, at(end))
 		}
 		all = append(all, steps)
 	}

@@ -85,7 +85,8 @@ func checkUsesOfSlots(t *testing.T, p *plan.Plan, r *report.Report) {
 		for _, lane := range a.Lanes {
 			charts++
 			if len(lane.Steps) != 1 || lane.Steps[0].Count != uses || uses < 2 {
-				t.Errorf("%s of rank %d: steps %+v, want %d of one part", a.What, *lane.Rank, lane.Steps, uses)
+				t.Errorf("%s of rank %d: steps %+v, want %d of one part", a.What, *lane.Rank, lane.Steps,
+					uses)
 				continue
 			}
 			steps, operation := lane.Steps[0], lane.Spans[0]

@@ -140,7 +140,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 		judged.Missing = left(&t.Carriage, &r.PerRank[rank])
 		done.traffic.Ranks = append(done.traffic.Ranks, judged)
 	}
-	made.Bars = bars(program, own.Spans)
+	made.Bars, made.Began = bars(program, own), own.Began
 	return done
 }
 
@@ -169,21 +169,22 @@ func (o trainingOutcome) correctness() correctness { return elements(o.Ranks) }
 const barsKept = 20_000
 
 // bars returns the tasks of an iteration by rank, for the drawing of the report.
-func bars(program *training.Program, spans [][]training.Span) (all [][]report.TrainingBar) {
+func bars(program *training.Program, own *worker.Iterations) (all [][]report.TrainingBar) {
 	kept := 0
-	under := program.UnderWay(spans)
+	under := program.UnderWay(own.Spans)
 	for rank, tasks := range program.Tasks {
 		if kept += len(tasks); kept > barsKept {
 			break
 		}
 		made := make([]report.TrainingBar, 0, len(tasks))
 		for i := range tasks {
-			s := spans[rank][i]
+			s := own.Spans[rank][i]
 			bar := report.TrainingBar{Name: tasks[i].Name, Group: tasks[i].Kind, Start: s.Start.Seconds(),
 				End: s.End.Seconds()}
 			if bar.Group == training.Exchange {
 				bar.Group, bar.Begun = program.Operations[tasks[i].Operation].Group,
 					under[rank][i].Start.Seconds()
+				bar.Steps = reportSteps(own.Steps[rank][i], time.Duration.Seconds)
 			}
 			made = append(made, bar)
 		}

@@ -19,7 +19,8 @@ import (
 // is the time by which a step delayed the rank.
 //
 // The zero StepLog can be given to one Ring, AllToAll or Runner, which calls it for each message without
-// allocating. Others call Add once, Begin for each operation and Done for each message. A nil StepLog records nothing. A StepLog is not safe for concurrent use.
+// allocating. Others call Add once, Begin for each operation and Done for each message. A nil StepLog records
+// nothing. A StepLog is not safe for concurrent use.
 type StepLog struct {
 	threads [][2]int // the first step of each thread, and the step behind its last
 	parts   []int    // by step, the parts that it has

@@ -62,26 +62,43 @@ func Numbered(what string, i, of int) string {
 // stepsSince returns the steps of a round that began at a time. leftOut counts the parts beyond partsKept.
 func (p *Process) stepsSince(begin time.Time) (all []Steps, leftOut int) {
 	for _, of := range p.logs {
-		threads := of.log.Ends()
-		for i, ends := range threads {
-			if of.log.Began().Before(begin) {
-				continue // the round did not use it
-			}
-			if len(all) == partsKept {
-				leftOut++
-				continue
-			}
-			all = append(all, Steps{Of: joined(of.of, Numbered("thread", i, len(threads))),
-				From: of.log.Began().Sub(begin), Count: len(ends), Each: 1, Ends: ends})
-		}
+		all = append(all, of.since(begin)...)
+	}
+	if leftOut = max(0, len(all)-partsKept); leftOut > 0 {
+		all = all[:partsKept]
 	}
 	for i := range all {
 		all[i].thin(endsKept / len(all))
-		for k := range all[i].Ends {
-			all[i].Ends[k] += all[i].From
-		}
 	}
 	return all, leftOut
+}
+
+// StepsOf returns the steps of a log's latest operation, by thread, with at most so many ends of each thread.
+// Times count from begin. There are no steps if the operation began before.
+func StepsOf(log *collective.StepLog, begin time.Time, most int) []Steps {
+	all := namedLog{log: log}.since(begin)
+	for i := range all {
+		all[i].thin(most)
+	}
+	return all
+}
+
+// since returns all steps of the latest operation, if it began at a time or after it.
+func (n namedLog) since(begin time.Time) (all []Steps) {
+	from := n.log.Began().Sub(begin)
+	if n.log.Began().Before(begin) {
+		return nil
+	}
+	threads := n.log.Ends()
+	for i, ends := range threads {
+		s := Steps{Of: joined(n.of, Numbered("thread", i, len(threads))), From: from,
+			Count: len(ends), Each: 1}
+		for _, end := range ends {
+			s.Ends = append(s.Ends, from+end)
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // thin keeps at most so many ends.

@@ -1,20 +1,10 @@
 package worker
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"railbed/internal/clock"
-	"railbed/internal/element"
 	"railbed/plan/perf"
-	"railbed/plan/schedule"
-	"railbed/transports"
-	"railbed/workloads/collective"
 	"railbed/workloads/rank"
 	"railbed/workloads/training"
 )
@@ -87,6 +77,9 @@ type Iterations struct {
 	All []Iteration
 	// Spans are the times at which the tasks of each rank ran in the latest iteration.
 	Spans [][]training.Span
+	// Steps are the steps of the algorithms of these tasks. Began is when the iteration began.
+	Steps [][][]rank.Steps
+	Began time.Time
 	// Groups holds the number of bytes that each rank sent in each of its groups.
 	Groups []map[string]uint64
 
@@ -107,6 +100,7 @@ type Iteration struct {
 // playerStep is a rank's result of an iteration.
 type playerStep struct {
 	Spans  []training.Span   `json:"spans"`  // of its tasks, after the iteration's start
+	Steps  [][]rank.Steps    `json:"steps"`  // of its tasks
 	Groups map[string]uint64 `json:"groups"` // bytes sent by group
 }
 
@@ -118,12 +112,23 @@ func (r *Iterations) add(o *Operation, ranks []rank.Done, released, ended time.T
 		return err
 	}
 	var made Iteration
-	r.Spans = make([][]training.Span, len(ranks))
+	r.Spans, r.Steps = make([][]training.Span, len(ranks)), make([][][]rank.Steps, len(ranks))
+	r.Began = o.Start
 	for rank, step := range steps {
 		made.OtherClocks = made.OtherClocks || !within(&ranks[rank], released, ended, clockMargin)
 		late := r.dilation.Passed(time.Duration(ranks[rank].Start - o.Start.UnixNano()))
 		for _, s := range step.Spans {
 			r.Spans[rank] = append(r.Spans[rank], training.Span{Start: late + s.Start, End: late + s.End})
+		}
+		r.Steps[rank] = step.Steps
+		for _, task := range step.Steps {
+			for i := range task {
+				after := func(d time.Duration) time.Duration { return late + r.dilation.Passed(d) }
+				task[i].From = after(task[i].From)
+				for k, end := range task[i].Ends {
+					task[i].Ends[k] = after(end)
+				}
+			}
 		}
 		for group, bytes := range step.Groups {
 			r.Groups[rank][group] += bytes
@@ -133,368 +138,4 @@ func (r *Iterations) add(o *Operation, ranks []rank.Done, released, ended time.T
 	made.ExposedBy = r.program.ExposedBy(r.Spans)
 	r.All = append(r.All, made)
 	return nil
-}
-
-// player is one rank's part in a training job. Each operation of the job is an iteration.
-type player struct {
-	rank     int
-	ranks    int
-	program  *training.Program
-	dilation clock.Dilation
-	// operations are the rank's parts in the program's operations. An entry is nil if the rank has
-	// no part.
-	operations []rank.Part
-	memory     []buffers
-	patterns   map[collective.PatternConfig]*collective.Pattern
-	streams    [][]int // tasks of each stream, in order
-	shares     *rank.Shares
-	busy       *rank.Idleness
-	spans      []training.Span // of the latest iteration
-	groups     map[string]uint64
-	// used marks the operations that were done in the iteration. blank counts elements that did not
-	// arrive in all but the last execution of an operation: see again.
-	used  []bool
-	blank atomic.Uint64
-}
-
-func (p *player) Tell() (any, error) { return playerStep{p.spans, p.groups}, nil }
-
-// newPlayer makes a player with a rank's memory.
-func newPlayer(c *rank.Config, program *training.Program) (*player, error) {
-	p := &player{
-		rank:       c.Rank,
-		ranks:      c.Ranks,
-		program:    program,
-		dilation:   clock.Dilation(c.Dilation),
-		patterns:   map[collective.PatternConfig]*collective.Pattern{},
-		operations: make([]rank.Part, len(program.Operations)),
-		memory:     make([]buffers, len(program.Operations)),
-		used:       make([]bool, len(program.Operations)),
-	}
-	for i := range p.program.Operations {
-		o := &p.program.Operations[i]
-		place := slices.Index(o.Ranks, c.Rank)
-		if place < 0 {
-			continue
-		}
-		made, err := operationCarrier(o, c.Lossy())
-		if err != nil {
-			return nil, err
-		}
-		p.memory[i] = allocateFor(made.shape(place))
-	}
-	number := map[string]int{}
-	for task := range p.program.Tasks[p.rank] {
-		name := p.program.Stream(p.rank, task)
-		i, known := number[name]
-		if !known {
-			i = len(p.streams)
-			number[name] = i
-			p.streams = append(p.streams, nil)
-		}
-		p.streams[i] = append(p.streams[i], task)
-	}
-	return p, nil
-}
-
-// Run implements rank.Work.
-func (t trainingWork) Run(ctx context.Context, w *rank.Process) error {
-	return w.ThroughLanes(func() error { return t.train(ctx, w) })
-}
-
-// train exchanges memory handles and addresses with the other ranks and does the iterations.
-func (t trainingWork) train(ctx context.Context, w *rank.Process) error {
-	p, err := newPlayer(&w.Config, t.Program)
-	if err != nil {
-		return err
-	}
-	tables, err := w.Meet(ctx, func(_ int, l *rank.Lane) (own *rank.Rendezvous, err error) {
-		own = &rank.Rendezvous{Operations: make([]collective.Memory[[]byte], len(p.operations))}
-		for i, b := range p.memory {
-			if own.Operations[i], err = l.Register(b.all()); err != nil {
-				return nil, err
-			}
-		}
-		return own, nil
-	})
-	if err != nil {
-		return err
-	}
-	p.busy = w.Busy()
-	if p.shares, err = w.Lanes()[0].Share(len(p.operations)); err != nil {
-		return err
-	}
-	for i := range p.program.Operations {
-		if slices.Contains(p.program.Operations[i].Ranks, p.rank) {
-			if p.operations[i], err = p.join(w, tables[0], i); err != nil {
-				return err
-			}
-		}
-	}
-	var output []byte // of the first operation, for rank.Options.AfterOperation
-	for _, b := range p.memory {
-		if output == nil {
-			output = b.output
-		}
-	}
-	return w.Do(ctx, func(int) (rank.Part, []byte, error) { return p, output, nil })
-}
-
-// join makes the rank's part in an operation.
-func (p *player) join(w *rank.Process, table []rank.Rendezvous, i int) (rank.Part, error) {
-	o, b := &p.program.Operations[i], p.memory[i]
-	n, place := len(o.Ranks), slices.Index(o.Ranks, p.rank)
-	peers, handles := make([]transports.Peer, n), make([]collective.Memory[[]byte], n)
-	for other, rank := range o.Ranks {
-		if other == place {
-			continue
-		}
-		var err error
-		if peers[other], err = w.Lanes()[0].AddPeer(table, rank); err != nil {
-			return nil, err
-		}
-		if len(table[rank].Operations) != len(p.operations) {
-			return nil, fmt.Errorf("rank %d has %d operations, want %d", rank, len(table[rank].Operations),
-				len(p.operations))
-		}
-		handles[other] = table[rank].Operations[i]
-	}
-	if o.Kind == training.AllToAll && b.program == nil {
-		m := collective.Even(n, int(o.Bytes)/element.Float32.Size())
-		outputs := make([][]byte, n)
-		for other := range handles {
-			outputs[other] = handles[other].Output
-		}
-		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
-			Endpoint: p.shares.Of(i),
-			Rank:     place,
-			Names:    o.Ranks,
-			Matrix:   m,
-			Phases:   collective.Direct(place, n),
-			Peers:    peers,
-			Input:    b.input,
-			Output:   b.output,
-			Outputs:  outputs,
-		})
-		return &allToAll{buffers: b, exchanges: []*collective.AllToAll{exchange},
-			blocks: collective.NewBlocks(place, m, element.Float32)}, err
-	}
-	if b.program == nil {
-		return p.joinGradients(&w.Config, i, peers, handles)
-	}
-	runner, err := collective.NewRunner(collective.RunnerConfig{
-		Endpoint: p.shares.Of(i),
-		Program:  b.program,
-		Rank:     place,
-		Names:    o.Ranks,
-		Peers:    peers,
-		Handles:  handles,
-		Memory:   collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
-	})
-	if err != nil {
-		return nil, err
-	}
-	pattern, err := p.pattern(b.program.Pattern(place))
-	return &scheduled{runners: []*collective.Runner{runner}, pattern: pattern}, err
-}
-
-// joinGradients makes the rank's part in a sum of gradients that may lack parts.
-func (p *player) joinGradients(c *rank.Config, i int, peers []transports.Peer,
-	handles []collective.Memory[[]byte]) (rank.Part, error) {
-	b, n := p.memory[i], len(peers)
-	place := slices.Index(p.program.Operations[i].Ranks, p.rank)
-	next, before := (place+1)%n, (place+n-1)%n
-	ring, err := collective.NewRing(collective.RingConfig{
-		Endpoint:   p.shares.Of(i),
-		Rank:       place,
-		Ranks:      n,
-		Names:      p.program.Operations[i].Ranks,
-		Next:       peers[next],
-		Prev:       peers[before],
-		Droppable:  c.RD.Droppable,
-		Scatter:    p.program.Operations[i].Kind == schedule.ReduceScatter,
-		Input:      collective.Floats(b.input),
-		Output:     collective.Floats(b.output),
-		NextInput:  handles[next].Input,
-		NextOutput: handles[next].Output,
-	})
-	if err != nil {
-		return nil, err
-	}
-	pattern, err := p.pattern(collective.PatternConfig{Rank: place, Ranks: n})
-	return &allReduce{b, ring, pattern}, err
-}
-
-// pattern returns the data of a rank of an operation. Each operation uses another part of it.
-func (p *player) pattern(c collective.PatternConfig) (pattern *collective.Pattern, err error) {
-	if p.patterns[c] == nil {
-		p.patterns[c], err = collective.NewPattern(c)
-	}
-	return p.patterns[c], err
-}
-
-// of returns the ID of an operation in an iteration. It differs for all operations of all
-// iterations, so that no two have the same data.
-func (p *player) of(id rank.OperationID, operation int) rank.OperationID {
-	id.Index = id.Index*len(p.operations) + operation
-	return id
-}
-
-// Fill implements rank.Part. An operation has the same input each time that it is done in an iteration.
-func (p *player) Fill(id rank.OperationID) {
-	clear(p.used)
-	p.blank.Store(0)
-	for i, o := range p.operations {
-		if o != nil {
-			o.Fill(p.of(id, i))
-		}
-	}
-}
-
-// blankStep is the distance in bytes between the elements that again checks. It is less than the
-// payload of a packet or a message.
-const blankStep = 1 << 10
-
-// again clears an operation's output before other ranks may write to it, so that the check does not
-// take results of the last execution for results of the next. No data element is 0, so an element
-// that is still 0 did not arrive. After all executions but the last, again checks one element in
-// each blankStep bytes, which takes no noticeable time. After the last, check checks every element.
-func (p *player) again(operation int) {
-	output := p.memory[operation].output
-	// The rest of a reduce-scatter's output is scratch memory.
-	if a, ring := p.operations[operation].(*allReduce); ring {
-		from, to := a.ring.Result()
-		output = output[from*element.Float32.Size() : to*element.Float32.Size()]
-	}
-	for at := 0; p.used[operation] && at < len(output); at += blankStep {
-		if [4]byte(output[at:]) == [4]byte{} { // not -0, which may be data
-			p.blank.Add(1)
-		}
-	}
-	p.used[operation] = true
-	clear(output)
-}
-
-// Operate implements rank.Part. Each stream does its tasks in order.
-func (p *player) Operate(ctx context.Context, id rank.OperationID, _ bool) (collective.Traffic, error) {
-	tasks := p.program.Tasks[p.rank]
-	p.spans, p.groups = make([]training.Span, len(tasks)), map[string]uint64{}
-	done := make([]chan struct{}, len(tasks))
-	for i := range done {
-		done[i] = make(chan struct{})
-	}
-	traffic := make([]collective.Traffic, len(tasks))
-	now := clock.New(uint64(p.dilation))
-	p.busy.Add(-1)
-	err := rank.During(ctx, []*rank.Shares{p.shares}, func(running context.Context) error {
-		group, running := errgroup.WithContext(running)
-		for _, stream := range p.streams {
-			group.Go(func() error {
-				var free time.Duration
-				for _, task := range stream {
-					if err := p.await(running, task, done); err != nil {
-						return err
-					}
-					if err := p.task(running, id, task, now, free, &traffic[task]); err != nil {
-						return err
-					}
-					free = p.spans[task].End
-					close(done[task])
-				}
-				return nil
-			})
-		}
-		return group.Wait()
-	})
-	p.busy.Add(1)
-	var sum collective.Traffic
-	for i, t := range traffic {
-		sum.Add(t)
-		if tasks[i].Kind == training.Exchange {
-			p.groups[p.program.Operations[tasks[i].Operation].Group] += t.Sent
-		}
-	}
-	return sum, err
-}
-
-// await waits until the tasks on which a task depends are done.
-func (p *player) await(ctx context.Context, task int, done []chan struct{}) error {
-	for _, before := range p.program.Tasks[p.rank][task].After {
-		select {
-		case <-done[before]:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// task does a task. A computing task's time starts when its predecessors, in its stream and in
-// After, have ended. It does not start when the kernel runs this process: otherwise the host's
-// delays would add up and make the device look slower.
-func (p *player) task(ctx context.Context, id rank.OperationID, i int, now *clock.Clock, free time.Duration,
-	traffic *collective.Traffic) error {
-	t := &p.program.Tasks[p.rank][i]
-	span := &p.spans[i]
-	if t.Kind == training.Exchange {
-		span.Start = now.Now().Sub(0)
-		var err error
-		p.busy.Add(1)
-		p.again(t.Operation)
-		*traffic, err = p.operations[t.Operation].Operate(ctx, id, false)
-		p.busy.Add(-1)
-		span.End = now.Now().Sub(0)
-		if err != nil {
-			err = fmt.Errorf("%s: %w", t.Name, err)
-		}
-		return err
-	}
-	span.Start = free
-	for _, before := range t.After {
-		span.Start = max(span.Start, p.spans[before].End)
-	}
-	span.End = span.Start + t.Time
-	due := now.Real(clock.Time(span.End))
-	timer := time.NewTimer(time.Until(due))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		p.busy.Late(time.Since(due))
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// Lost implements rank.Part. For each operation it returns the losses of the last execution in the
-// iteration, whose results are in the output.
-func (p *player) Lost() (all []collective.Loss) {
-	for i, o := range p.operations {
-		if o == nil {
-			continue
-		}
-		for _, l := range o.Lost() {
-			l.Operation = i
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
-// Check implements rank.Part.
-func (p *player) Check(id rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
-	of := make([][]collective.Loss, len(p.operations))
-	for _, l := range lost {
-		if l.Operation < 0 || l.Operation >= len(of) {
-			return 1, 0 // no such operation
-		}
-		of[l.Operation] = append(of[l.Operation], l)
-	}
-	for i, o := range p.operations {
-		if o != nil {
-			bad, less := o.Check(p.of(id, i), of[i])
-			wrong, short = wrong+bad, short+less
-		}
-	}
-	return wrong + p.blank.Load(), short
 }

@@ -9,6 +9,7 @@ import (
 
 	"railbed/internal/units"
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
@@ -87,6 +88,7 @@ func checkSpans(t *testing.T, p *training.Program, r *Result) {
 			if s.End < s.Start || task.Kind != training.Exchange && s.End-s.Start != task.Time {
 				t.Errorf("rank %d: %s took %v", rank, task.Name, s)
 			}
+			checkExchangeSteps(t, p, own, rank, i)
 			for _, before := range task.After {
 				if end := own.Spans[rank][before].End; s.Start < end {
 					t.Errorf("rank %d: task %d, %s, begins at %v, and task %d ends at %v", rank, i, task.Name,
@@ -97,6 +99,33 @@ func checkSpans(t *testing.T, p *training.Program, r *Result) {
 		times := own.All[last].Ranks[rank]
 		if times.Compute+times.Exposed+times.Idle != o.Time || times.Compute == 0 {
 			t.Errorf("rank %d: %+v of %v", rank, times, o.Time)
+		}
+	}
+}
+
+// checkExchangeSteps requires steps of a task that is an exchange of several ranks, and of no other. They
+// follow each other within the task's time.
+func checkExchangeSteps(t *testing.T, p *training.Program, own *Iterations, rank, task int) {
+	t.Helper()
+	of, span, steps := &p.Tasks[rank][task], own.Spans[rank][task], own.Steps[rank][task]
+	if of.Kind != training.Exchange {
+		if len(steps) > 0 {
+			t.Errorf("rank %d: %s has steps %+v", rank, of.Name, steps)
+		}
+		return
+	}
+	o := &p.Operations[of.Operation]
+	if len(steps) == 0 {
+		t.Errorf("rank %d: %s, %s of %d ranks, has no steps", rank, of.Name, o.Kind, len(o.Ranks))
+	}
+	for _, s := range steps {
+		times := slices.Concat([]time.Duration{span.Start, s.From}, s.Ends, []time.Duration{span.End})
+		if !slices.IsSorted(times) {
+			t.Errorf("rank %d: the begin, the ends of steps and the end of %s are %v", rank, of.Name, times)
+		}
+		n := len(o.Ranks)
+		if want := 2 * (n - 1); o.Kind == schedule.AllReduce && s.Count != want {
+			t.Errorf("rank %d: %s of %d ranks has %d steps, want %d", rank, of.Name, n, s.Count, want)
 		}
 	}
 }
