@@ -9,7 +9,7 @@ import (
 	"railbed/capture/trace"
 )
 
-// ranksTracer makes slices of what ranks report.
+// ranksTracer makes slices of the operations, tasks and steps that ranks report.
 type ranksTracer struct {
 	dilation float64
 	steps    []trace.Step

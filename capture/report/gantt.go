@@ -115,6 +115,9 @@ func newGantt(t *Training) gantt {
 			inside = append(inside, b.steps(x, bar.Y)...)
 		}
 		band.Bars = append(band.Bars, inside...)
+		if len(inside) > 0 {
+			g.Note = "Every second step of an exchange is lighter."
+		}
 		band.Bars = append(waiting, band.Bars...) // drawn below the others
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap

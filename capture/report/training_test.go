@@ -102,7 +102,7 @@ func TestGantt(t *testing.T) {
 	}
 	for _, want := range []string{"<h2>Training jobs</h2>",
 		"gradients (dp): 100ms to 200ms; the longest is step 2 of 3 (120ms to 180ms); 3 steps",
-		`<path class="inside" d="M648 39h264">`,
+		`<path class="inside" d="M648 39h264">`, "Every second step of an exchange is lighter.",
 		"<p>12 bytes were lost and left out; up to 30 may be</p>",
 		"activations (tp): 50ms to 150ms, waited until 100ms", "rank 1, h1",
 		`<td>all ranks</td><td class="n">55.0%</td><td class="n">25.0%</td><td class="n">10.0%</td><td class="n">10.0%</td>`, `<rect class="group1" x="60" y="0" width="20" height="6"/>`} {
