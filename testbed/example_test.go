@@ -39,7 +39,8 @@ fabric:
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(strings.Split(string(output), "\n")[3])
+	counts, _, _ := strings.Cut(strings.Split(string(output), "\n")[3], ", time")
+	fmt.Println(counts)
 
 	output, err = tb.Node("h1").Command(ctx, "hostname").Output()
 	if err != nil {
@@ -47,6 +48,6 @@ fabric:
 	}
 	fmt.Fprint(os.Stdout, string(output))
 	// Output:
-	// 1 packets transmitted, 1 received, 0% packet loss, time 0ms
+	// 1 packets transmitted, 1 received, 0% packet loss
 	// h1
 }
