@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,10 @@ import (
 // commandLimit is the longest that one command of a page may take.
 const commandLimit = 3 * time.Minute
 
-// runTries is how often a run of a page is tried on a host that others keep busy.
+// runTries is how often a run of a page is tried on a host that others keep busy. runs are the commands.
 const runTries = 3
+
+var runs = regexp.MustCompile(`railbed (run|test) |scripts/quickstart`)
 
 // TestPages runs the console blocks of README.md and of docs/ in a copy of the repository. It compares the
 // output of each command with the page.
@@ -161,7 +164,7 @@ func (r *reader) run(b block) {
 			continue
 		}
 		code, out := r.foreground(b, text)
-		for try := 1; code != b.exit && try < runTries && strings.Contains(text, "railbed run "); try++ {
+		for try := 1; code != b.exit && try < runTries && runs.MatchString(text); try++ {
 			r.Logf("%s: once more: %s", b.at, out)
 			code, out = r.foreground(b, text)
 		}
