@@ -102,7 +102,7 @@ func luaTables(text []byte) map[string]string {
 // wiresharkFields lists the fields that have Wireshark's names, with a line for each protocol.
 func wiresharkFields(p *page) {
 	p.line("## Fields of Wireshark\n")
-	p.prose("Railbed knows these names of Wireshark. They mean the same in both.")
+	p.prose("Filters of Railbed take these fields of Wireshark, with the meaning that Wireshark gives them.")
 	of := map[string][]string{}
 	for _, f := range display.Fields {
 		if protocol, _, _ := strings.Cut(f.Name, "."); !ownProtocol.MatchString(protocol) {

@@ -54,8 +54,15 @@ func (r *ranksTracer) operation(a *report.Activity) {
 				r.add(lane.Node, track, a.Step+": "+a.What, a.Began, s.Start, s.End)
 			}
 		}
-		for _, s := range lane.Timed() {
-			r.add(lane.Node, track, s.Name, a.Began, s.Start, s.End)
+		r.algorithm(lane.Node, track, a.Began, lane.Steps)
+	}
+}
+
+// algorithm adds the steps of a rank's algorithm.
+func (r *ranksTracer) algorithm(node, track string, began time.Time, parts []report.RankSteps) {
+	for i := range parts {
+		for _, s := range parts[i].Timed() {
+			r.add(node, track, s.Name, began, s.Start, s.End)
 		}
 	}
 }
@@ -68,11 +75,7 @@ func (r *ranksTracer) iteration(t *report.Training) {
 		for _, b := range bars {
 			track := fmt.Sprintf("rank %d, %s", at.Rank, b.Group)
 			r.add(at.Node, track, t.Name+": "+b.Name, t.Began, b.Start, b.End)
-			for k := range b.Steps {
-				for _, s := range b.Steps[k].Timed() {
-					r.add(at.Node, track, s.Name, t.Began, s.Start, s.End)
-				}
-			}
+			r.algorithm(at.Node, track, t.Began, b.Steps)
 		}
 	}
 }

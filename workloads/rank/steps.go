@@ -91,12 +91,11 @@ func (n namedLog) since(begin time.Time) (all []Steps) {
 	}
 	threads := n.log.Ends()
 	for i, ends := range threads {
-		s := Steps{Of: joined(n.of, Numbered("thread", i, len(threads))), From: from,
-			Count: len(ends), Each: 1}
-		for _, end := range ends {
-			s.Ends = append(s.Ends, from+end)
+		for k := range ends {
+			ends[k] += from
 		}
-		all = append(all, s)
+		all = append(all, Steps{Of: joined(n.of, Numbered("thread", i, len(threads))), From: from,
+			Count: len(ends), Each: 1, Ends: ends})
 	}
 	return all
 }
