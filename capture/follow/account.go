@@ -275,7 +275,9 @@ func (r *Recording) place(m *Message) {
 			}
 			continue
 		}
-		order = append(order, p)
+		if !q.Discarded() {
+			order = append(order, p)
+		}
 	}
 	slices.SortStableFunc(order, func(a, b int32) int {
 		return cmp.Compare(r.Packets[a].Arrived, r.Packets[b].Arrived)

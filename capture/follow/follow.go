@@ -12,7 +12,8 @@
 // missing byte at the receiver's NIC. The packet that brings this byte decides. The time until the sender
 // first sent these bytes is serialisation of the message's earlier packets, recovery of bytes that it sent
 // again, and else the sender's own. The time from there until it sent the copy that arrived is recovery. The
-// rest is the time of that packet.
+// rest is the time of that packet. A packet that its receiver discarded because an earlier one was missing
+// brings no bytes: see inorder.go.
 //
 // A contribution to a sum that a switch makes is a message up to the arrival of the sum. Between the last hop
 // of the contribution and the first hop of the sum the switch gathers the contributions of other ranks.
@@ -133,7 +134,8 @@ type Packet struct {
 	Position, Bytes int64
 	// PSN is the packet's number in its protocol: a PSN, or TCP's sequence number.
 	PSN uint32
-	// Arrived is the time at the receiver's NIC, 0 if the packet did not come there whole.
+	// Arrived is the time at the receiver's NIC, 0 if the packet did not come there whole. The receiver may
+	// have discarded the packet: see Discarded.
 	Arrived int64
 	// Trimmed is set if a switch cut the payload off, and Again if the message's sender had sent the packet's
 	// first byte before.
@@ -145,9 +147,16 @@ type Packet struct {
 
 	first, last int32 // sights
 	bytes       span  // what the packet carries, in the positions of its stream
-	identity    uint64
-	changed     int32 // the first sight at which its bytes were others than at the first, or 0
+	// behind is the packet that the receiver awaited when it discarded this one, as it takes packets in their
+	// order only. It is -1 for other packets.
+	behind   int32
+	identity uint64
+	changed  int32 // the first sight at which its bytes were others than at the first, or 0
 }
+
+// Discarded reports whether the packet arrived, and its receiver discarded it because an earlier one was
+// missing.
+func (p *Packet) Discarded() bool { return p.behind >= 0 }
 
 // Flow is one direction of a conversation.
 type Flow struct {

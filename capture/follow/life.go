@@ -63,8 +63,8 @@ type PacketLife struct {
 	Length      int           `json:"length"`
 	Sent        time.Duration `json:"sent_ns"` // from the first record of the capture
 	Took        time.Duration `json:"took_ns"` // up to its last record
-	// Outcome is arrived, trimmed, "dropped: REASON at PORT, record N" or "last seen at PORT". DropRecord is
-	// the record of the drop, 0 without one.
+	// Outcome is arrived, "arrived, and was discarded because PSN N was missing", trimmed, "dropped: REASON
+	// at PORT, record N" or "last seen at PORT". DropRecord is the record of the drop, 0 without one.
 	Outcome    string    `json:"outcome"`
 	DropRecord int       `json:"drop_record,omitempty"`
 	Account    Account   `json:"account"`
@@ -146,6 +146,9 @@ func (r *Recording) PacketLife(packet int) PacketLife {
 		l.DropRecord = at.Number
 		l.Outcome = fmt.Sprintf("dropped: %s at %s, record %d", cmp.Or(at.Reason, p.Dropped),
 			r.Taps[at.Tap].Name(), at.Number)
+	case p.Discarded():
+		l.Outcome = fmt.Sprintf("arrived, and was discarded because PSN %d was missing",
+			r.Packets[p.behind].PSN)
 	case p.Arrived > 0:
 		l.Outcome = "arrived"
 	case p.Trimmed:

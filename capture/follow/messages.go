@@ -25,6 +25,9 @@ type stream struct {
 	low   uint32
 	bits  int // of a number
 	open  bool
+	// gaps maps the beginnings of gaps between two packets to their ends. READ requests have PSNs and no
+	// part of a message.
+	gaps map[int64]int64
 	// messages are indices of Recording.Messages, and starts the positions at which they begin.
 	messages []int32
 	starts   []int64
@@ -38,6 +41,17 @@ func (s *stream) position(number uint32) int64 {
 	shift := 32 - s.bits
 	return s.next + int64(int32((number-s.low-uint32(s.next))<<shift)>>shift)
 }
+
+// after returns the position of the next packet in the sequence, from a position on.
+func (s *stream) after(at int64) int64 {
+	if to, gap := s.gaps[at]; gap {
+		return to
+	}
+	return at
+}
+
+// psnBits is the size of a PSN of RoCEv2.
+const psnBits = 24
 
 // newPacket looks into a packet where it was first seen.
 func (f *Follower) newPacket(p *evidence.Packet, packet int32) {
@@ -54,7 +68,7 @@ func (f *Follower) newPacket(p *evidence.Packet, packet int32) {
 		op := p.RoCE.BTH.Opcode
 		key := streamKey{addrs: p.Addresses, qp: uint32(p.RoCE.BTH.DestQP), answers: op.Response()}
 		q.PSN = uint32(p.RoCE.BTH.PSN)
-		m, fresh := f.number(key, packet, 24, q.PSN, 1, op.Starts(), op.Ends())
+		m, fresh := f.number(key, packet, psnBits, q.PSN, 1, op.Starts(), op.Ends())
 		if m.QP = key.qp; fresh {
 			m.Bytes += int64(p.RoCE.Payload)
 		}
@@ -91,7 +105,7 @@ func (f *Follower) number(key streamKey, packet int32, bits int, number uint32, 
 	ends bool) (m *Message, fresh bool) {
 	s := f.streams[key]
 	if s == nil {
-		s = &stream{bits: bits}
+		s = &stream{bits: bits, gaps: map[int64]int64{}}
 		f.streams[key] = s
 	}
 	q := &f.r.Packets[packet]
@@ -112,6 +126,9 @@ func (f *Follower) number(key streamKey, packet int32, bits int, number uint32, 
 	}
 	m = &f.r.Messages[s.messages[index]]
 	if fresh = at+length > s.next; fresh {
+		if at > s.next {
+			s.gaps[s.next] = at
+		}
 		if s.next = at + length; ends {
 			m.bytes.to = s.next
 		}

@@ -218,7 +218,7 @@ func (f *Follower) Packet(p *evidence.Packet) {
 		packet = int32(len(r.Packets))
 		f.packets[p.ID] = packet
 		r.Packets = append(r.Packets, Packet{ID: p.ID, Flow: -1, Message: -1, Length: p.Length, first: at,
-			last: at, identity: p.Identity()})
+			last: at, behind: -1, identity: p.Identity()})
 		f.newPacket(p, packet)
 	}
 	f.recorded(p, packet, true)
@@ -376,6 +376,7 @@ func (f *Follower) finish() {
 		f.endWait(f.windows[of])
 		f.endFlight(&f.windows[of].flight)
 	}
+	f.discards()
 	f.numberMessages()
 	r.account()
 }

@@ -48,12 +48,17 @@ func (w *why) recovered(m *Message, hops []Hop) (at cause, record int) {
 	lost := -1
 	for _, p := range m.Packets {
 		q := &w.r.Packets[p]
-		if int(p) == m.Critical || q.Arrived > 0 {
+		missing := int(p)
+		if q.Discarded() {
+			missing = int(q.behind)
+		}
+		if missing == m.Critical || w.r.Packets[missing].Arrived > 0 {
 			continue
 		}
 		if m.round > 0 || q.bytes.from < longest.again.to && longest.again.from < q.bytes.to &&
-			w.r.Sent(int(p)) < longest.to && (lost < 0 || q.bytes.from < w.r.Packets[lost].bytes.from) {
-			lost = int(p)
+			w.r.Sent(int(p)) < longest.to &&
+			(lost < 0 || w.r.Packets[missing].bytes.from < w.r.Packets[lost].bytes.from) {
+			lost = missing
 		}
 	}
 	if lost >= 0 {
