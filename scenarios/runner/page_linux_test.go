@@ -25,6 +25,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
 	"railbed/internal/hosttest/browsertest"
+	"railbed/internal/verdict"
 	"railbed/plan"
 )
 
@@ -219,6 +220,9 @@ func writePage(t *testing.T, p *plan.Plan, r *report.Report) string {
 // saveReport keeps a report for savedPage, without the facts of the host.
 func saveReport(t *testing.T, name string, r *report.Report) {
 	t.Helper()
+	if r.Verdict != verdict.Pass {
+		t.Fatalf("the run for %s is %s, want PASS: run the test again on an idle host", name, r.Verdict)
+	}
 	r.File, r.Repeat, r.Host.Name = name+".yaml", []string{"railbed", "run", name + ".yaml"}, "host"
 	var packed bytes.Buffer
 	to := gzip.NewWriter(&packed)
