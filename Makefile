@@ -149,7 +149,7 @@ lint: bin/staticcheck ## gofmt, vet, staticcheck, prose, and golangci-lint where
 
 docs: ## the manual as a site, in out/docs
 	@scripts/need mkdocs=mkdocs /usr/share/mkdocs/themes/material/mkdocs_theme.yml=mkdocs-material
-	@mkdocs build --quiet && echo "out/docs/index.html; with its search: python3 -m http.server -d out/docs"
+	@mkdocs build --quiet && echo out/docs/index.html
 
 generate: ## write what is made from the code
 	$(GO) generate ./...

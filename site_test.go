@@ -49,12 +49,17 @@ func TestSite(t *testing.T) {
 		}
 	}
 	b.Screen("light", 1400, 900)
-	b.Do(chromedp.Navigate(server.URL + "/index.html"))
-	b.Do(chromedp.Click(".md-search__input"), chromedp.SendKeys(".md-search__input", "dcqcn"))
-	b.Await("document.querySelectorAll('.md-search-result__item').length > 0")
-	b.Picture(t.ArtifactDir(), "search", "light", 1400, 900)
-	found := b.Text("document.querySelector('.md-search-result').innerText")
-	if !strings.Contains(found, "RoCEv2") {
-		t.Errorf("the search for dcqcn finds\n%s", found)
+	for name, page := range map[string]string{"search": server.URL + "/index.html",
+		"search-from-disk": "file://" + site + "/how-to/faults.html"} {
+		b.Do(chromedp.Navigate(page), chromedp.Click(".md-search__input"),
+			chromedp.SendKeys(".md-search__input", "dcqcn"))
+		b.Await("document.querySelectorAll('.md-search-result__item').length > 0")
+		b.Picture(t.ArtifactDir(), name, "light", 1400, 900)
+		found := b.Text("document.querySelector('.md-search-result').innerText")
+		if !strings.Contains(found, "RoCEv2") {
+			t.Errorf("%s: the search for dcqcn finds\n%s", name, found)
+		}
+		b.Do(chromedp.Click(".md-search-result__link"))
+		b.Await("document.querySelector('h1') !== null && location.href.includes('?h=dcqcn')")
 	}
 }

@@ -2,8 +2,12 @@
 
 A link to a Markdown file outside docs/ becomes a link to a page of the site. A link to any other file becomes
 a link to a copy of the file. So the pages have the same links in the repository and in the site.
+
+Browsers do not let pages that they opened from the disk fetch files or start workers from files. For such
+pages the index of the search and its worker are also in a script.
 """
 
+import json
 import posixpath
 import re
 from pathlib import Path
@@ -12,6 +16,7 @@ from mkdocs.structure.files import File
 
 root = Path(__file__).resolve().parent.parent
 link = re.compile(r"(\]\()([^)\s:#]+)(#[^)]*)?(\))")
+bundle = re.compile(r'<script src="([^"]*)assets/javascripts/bundle')
 
 
 def place(path):
@@ -60,3 +65,21 @@ def on_page_markdown(markdown, page, config, files):
         return match[1] + target + (match[3] or "") + match[4]
 
     return link.sub(rewrite, markdown)
+
+
+def on_post_page(output, page, config):
+    """Loads the script of the search before the theme's own, if the page is opened from the disk."""
+    match = bundle.search(output)
+    script = f'<script src="{match[1]}search/disk.js"><\\/script>'
+    load = f"<script>if (location.protocol === 'file:') document.write('{script}')</script>\n"
+    return output[: match.start()] + load + output[match.start() :]
+
+
+def on_post_build(config):
+    site = Path(config["site_dir"])
+    index = (site / "search/search_index.json").read_text()
+    [worker] = site.glob("assets/javascripts/workers/search.*.js")
+    blob = f'new Blob([{json.dumps(worker.read_text())}], {{type: "text/javascript"}})'
+    (site / "search/disk.js").write_text(
+        f"var __search = {{index: Promise.resolve({index}), worker: URL.createObjectURL({blob})}}\n"
+    )
