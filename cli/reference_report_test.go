@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -15,7 +17,7 @@ func reportSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
 	t.Chdir("..")
 	r := &jsonschema.Reflector{}
-	for _, folder := range []string{"capture/report", "internal/verdict", "plan/perf",
+	for _, folder := range []string{"capture/report", "internal/verdict", "internal/usage", "plan/perf",
 		"capture/verify/evidence"} {
 		if err := r.AddGoComments("railbed", "./"+folder, jsonschema.WithFullComment()); err != nil {
 			t.Fatal(err)
@@ -34,10 +36,11 @@ func reportPage(t *testing.T) string {
 	p.prose("The version of the format is `%s`. A new key keeps the version. A key that is removed, or "+
 		"whose meaning changes, makes a new version. Durations are in seconds, sizes in bytes and rates in "+
 		"bit/s, unless the name or the description says otherwise. Lists are in the order of the file. A "+
-		"key that is not required is left out if it is empty. The names of "+
-		"keys without a description explain them.",
+		"key that is not required is left out if it is empty.",
 		report.Format)
 	done := map[string]bool{}
+	keys := map[string]map[string]string{}
+	keysOf(reflect.TypeFor[report.Report](), keys)
 	var write func(name string)
 	write = func(name string) {
 		definition := s.Definitions[name]
@@ -65,13 +68,22 @@ func reportPage(t *testing.T) string {
 					words += ", required"
 				}
 			}
-			meaning := strings.Join(strings.Fields(pair.Value.Description), " ")
-			if meaning == "" {
-				meaning = meaningOf(pair.Key, group, before, s)
-			} else if strings.HasSuffix(meaning, ".") { // not a note at the end of the line
-				before = meaning
+			comment := strings.Join(strings.Fields(pair.Value.Description), " ")
+			switch {
+			case comment == "":
+				comment = before
+			case strings.HasSuffix(comment, "."): // not a note at the end of the line
+				before = comment
 			}
-			p.line("| `%s` | %s | %s |", pair.Key, words, escaped(asKey(meaning, pair.Key)))
+			meaning := meaningOf(pair.Key, comment, keys[name])
+			if of := s.Definitions[group]; meaning == "" && of != nil {
+				meaning, _, _ = strings.Cut(strings.Join(strings.Fields(of.Description), " "), ". ")
+				meaning = strings.TrimSuffix(meaning, ".")
+			}
+			if meaning == "" {
+				t.Errorf("%s.%s has no comment", name, pair.Key)
+			}
+			p.line("| `%s` | %s | %s |", pair.Key, words, escaped(meaning))
 		}
 		p.line("")
 		for _, group := range below {
@@ -85,31 +97,65 @@ func reportPage(t *testing.T) string {
 	return strings.TrimRight(p.String(), "\n") + "\n"
 }
 
-// meaningOf finds the meaning of a key without a comment of its own. It is a sentence in the comment above
-// the keys before it, or the comment of its type.
-func meaningOf(key, group, before string, s *jsonschema.Schema) string {
-	for sentence := range strings.SplitAfterSeq(before, ". ") {
-		subject, _, _ := strings.Cut(strings.ReplaceAll(sentence, " is ", " are "), " are ")
-		for word := range strings.FieldsFuncSeq(subject, func(r rune) bool { return r == ' ' || r == ',' }) {
-			if strings.EqualFold(word, strings.ReplaceAll(key, "_", "")) {
-				return strings.TrimSpace(sentence)
+// keysOf collects, for the types of structs in a type, the keys of their fields by the fields' names.
+func keysOf(of reflect.Type, keys map[string]map[string]string) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		keysOf(of.Elem(), keys)
+	case reflect.Struct:
+		if keys[of.Name()] != nil {
+			return
+		}
+		keys[of.Name()] = map[string]string{}
+		for _, field := range reflect.VisibleFields(of) {
+			if key, _, _ := strings.Cut(field.Tag.Get("json"), ","); field.IsExported() && key != "" {
+				keys[of.Name()][field.Name] = key
 			}
+			keysOf(field.Type, keys)
 		}
 	}
-	if definition := s.Definitions[group]; definition != nil {
-		first, _, _ := strings.Cut(strings.Join(strings.Fields(definition.Description), " "), ". ")
-		return strings.TrimSuffix(first, ".")
-	}
-	return ""
 }
 
-// asKey writes a key in place of the name of its Go field, with which a sentence begins.
-func asKey(sentence, key string) string {
-	first, rest, found := strings.Cut(sentence, " ")
-	if found && first != key && strings.EqualFold(first, strings.ReplaceAll(key, "_", "")) {
-		return key + " " + rest
+// capital is a word that may be the name of a field.
+var capital = regexp.MustCompile(`\b[A-Z]\w*`)
+
+// meaningOf returns the sentences of a comment that are about a key, with keys in place of fields' names. A
+// comment may be about several fields. A sentence is about those with whose names it begins, or else about
+// those of the sentence before it. A comment that begins with no field's name is about the key.
+func meaningOf(key, comment string, keys map[string]string) string {
+	var own []string
+	about := true
+	for sentence := range strings.SplitAfterSeq(comment, ". ") {
+		if subjects := subjectsOf(sentence, keys); len(subjects) > 0 {
+			about = subjects[key]
+		}
+		if about {
+			own = append(own, strings.TrimSpace(sentence))
+		}
 	}
-	return sentence
+	meaning := strings.Join(own, " ")
+	if !strings.HasSuffix(meaning, ".") { // a note at the end of the line
+		return meaning
+	}
+	return capital.ReplaceAllStringFunc(meaning, func(word string) string {
+		if key := keys[word]; key != "" {
+			return "`" + key + "`"
+		}
+		return word
+	})
+}
+
+// subjectsOf returns the keys of the fields with whose names a sentence begins.
+func subjectsOf(sentence string, keys map[string]string) map[string]bool {
+	subjects := map[string]bool{}
+	for word := range strings.FieldsFuncSeq(sentence, func(r rune) bool { return r == ' ' || r == ',' }) {
+		if key := keys[word]; key != "" {
+			subjects[key] = true
+		} else if word != "and" {
+			break
+		}
+	}
+	return subjects
 }
 
 // reportType returns the type of a value in words, and the group of keys in it, if any.

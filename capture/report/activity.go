@@ -20,7 +20,7 @@ type Activity struct {
 	Took  float64   `json:"took,omitempty"` // its duration
 	// Slowest is set if no other operation of the step took longer.
 	Slowest bool `json:"slowest,omitempty"`
-	// Source is RanksSource, the path of a recording and how many packets that lost, or both.
+	// Source is "ranks", the path of a recording and how many packets that lost, or both.
 	Source string `json:"source"`
 	Lanes  []Lane `json:"lanes"`
 }
@@ -106,7 +106,7 @@ type Span struct {
 	// Waited is the part of an operation in which the rank had nothing to do until another rank sent
 	// something.
 	Waited float64 `json:"waited,omitempty"`
-	// To is the receiver of a message. Message is its number in railbed follow.
+	// To is the receiver of a message. Message is the number of the message in railbed follow.
 	To      string `json:"to,omitempty"`
 	Bytes   int64  `json:"bytes,omitempty"` // payload
 	Message int    `json:"message,omitempty"`

@@ -48,7 +48,7 @@ type Report struct {
 	// PlanHash is the SHA-256 of the plan's JSON. Together with Seed and Versions it identifies the
 	// run's input.
 	PlanHash string `json:"plan_hash"`
-	Seed     uint64 `json:"seed"`
+	Seed     uint64 `json:"seed"` // of all random choices
 	// Dilation is the factor by which the testbed's time ran slower than real time. All times and
 	// rates here are in the testbed's time, except times with a date.
 	Dilation uint64 `json:"dilation"`

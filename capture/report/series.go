@@ -12,13 +12,13 @@ type Charts struct {
 // Series are the time lines of a run: values of links in equal intervals. Seconds count from the start of the
 // first step.
 type Series struct {
-	// Source is CountersSource, or the path of the recording that was read, below the report's directory.
+	// Source is "counters", or the path of the recording that was read, below the report's directory.
 	Source string `json:"source"`
 	// Start is the begin of the first interval, and Interval the length of each, in seconds.
 	Start    float64 `json:"start"`
 	Interval float64 `json:"interval"` // between two values
 	// Links are the directions of links that carried most for their rate, the busiest first. LeftOut counts
-	// the others.
+	// the directions that are left out.
 	Links   []LinkSeries `json:"links"`
 	LeftOut int          `json:"left_out,omitempty"`
 }
@@ -41,7 +41,7 @@ type LinkSeries struct {
 	Bits  []uint64 `json:"bit_s,omitempty"` // the rate in each interval
 	// Depth is the greatest number of bytes seen in the queue of the sending port.
 	Depth []uint64 `json:"depth,omitempty"`
-	// Pauses are the pause frames that arrived at the sending port. Marks and Drops count packets there.
+	// Pauses are the pause frames that arrived at the sending port. Marks and Drops count packets at that port.
 	Pauses []uint64 `json:"pauses,omitempty"`
 	Marks  []uint64 `json:"marks,omitempty"`
 	Drops  []uint64 `json:"drops,omitempty"`

@@ -23,14 +23,13 @@ type Stack struct {
 	// Columns are the column heads of the table that the program prints.
 	Columns []string   `json:"columns,omitempty"`
 	Rows    []StackRow `json:"rows,omitempty"`
-	// Metric names the figure of each row, Unit is its unit, and Less is set if a smaller figure is
-	// better.
+	// Metric names the figure of each row. Unit is the unit of these figures.
 	Metric string `json:"metric,omitempty"`
 	Unit   string `json:"unit,omitempty"`
 	Less   bool   `json:"less_is_better,omitempty"` // whether lower figures are better
 	// Beside is the name of the other run, to which Part of each row compares this run.
 	Beside string `json:"beside,omitempty"`
-	// Figures are the columns that the program's users look at. Costs compares them.
+	// Figures are the columns that the program's users look at. Costs compares these figures.
 	Figures []string    `json:"figures,omitempty"`
 	Costs   []StackCost `json:"costs,omitempty"`
 	// Slow is the rank with the longest round trips to all others. It is absent if no rank stands

@@ -26,12 +26,12 @@ type Measure struct {
 
 // Row is a line of the table.
 type Row struct {
-	Size       uint64   `json:"size"`  // bytes
-	Count      int      `json:"count"` // elements; in an all-to-all, from a rank to each rank
-	Type       string   `json:"type"`
-	RedOp      string   `json:"redop"`
-	Root       int      `json:"root"` // -1 if there is none
-	Algorithm  string   `json:"algorithm,omitempty"`
+	Size       uint64   `json:"size"`                // bytes
+	Count      int      `json:"count"`               // elements; in an all-to-all, from a rank to each rank
+	Type       string   `json:"type"`                // the type of elements
+	RedOp      string   `json:"redop"`               // the reduction, or none
+	Root       int      `json:"root"`                // -1 if there is none
+	Algorithm  string   `json:"algorithm,omitempty"` // the algorithm
 	OutOfPlace Measure  `json:"out_of_place"`
 	InPlace    *Measure `json:"in_place,omitempty"` // nil if not run
 }
