@@ -41,7 +41,8 @@ type LinkSeries struct {
 	Bits  []uint64 `json:"bit_s,omitempty"` // the rate in each interval
 	// Depth is the greatest number of bytes seen in the queue of the sending port.
 	Depth []uint64 `json:"depth,omitempty"`
-	// Pauses are the pause frames that arrived at the sending port. Marks and Drops count packets at that port.
+	// Pauses are the pause frames that arrived at the sending port. Marks and Drops count packets at that
+	// port.
 	Pauses []uint64 `json:"pauses,omitempty"`
 	Marks  []uint64 `json:"marks,omitempty"`
 	Drops  []uint64 `json:"drops,omitempty"`
