@@ -90,6 +90,7 @@ func (a *app) explain(key *keys.Key, recursive bool) {
 		a.explainList("TYPE:     ", typeWords(key))
 		a.explainList("UNIT:     ", key.Unit)
 		a.explainList("DEFAULT:  ", defaultWords(key))
+		a.explainList("SINCE:    ", key.Since)
 		a.explainList("ALSO:     ", strings.Join(key.Also, ", "))
 		fmt.Fprintln(a.stdout)
 	}

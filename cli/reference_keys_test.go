@@ -105,11 +105,11 @@ func keyPages(t *testing.T) map[string]string {
 
 // fileWords writes what holds for all keys.
 func fileWords(p *page) {
-	p.prose("A file is YAML 1.2 with strict types: an unknown key, a wrong type and a missing unit are " +
-		"errors with `file:line:column`. All errors are reported at once, and nothing is changed on the " +
-		"host. `railbed validate FILE` reports them without a run. `railbed schema` prints the JSON " +
-		"Schema, with which editors complete and check files. The schema has no version of its own, so " +
-		"this reference does not say since which version a key exists.")
+	p.prose("A file is YAML 1.2 with strict types: an unknown key, a wrong type and a missing unit are "+
+		"errors with `file:line:column`. All errors are reported at once, and nothing is changed on the "+
+		"host. `railbed validate FILE` reports them without a run. `railbed schema` prints the JSON "+
+		"Schema, with which editors complete and check files. A key is there since release %s, unless "+
+		"its description names a later release.", keys.First)
 	p.line("| type | units and form | example |\n|---|---|---|")
 	for _, key := range []string{"fabric.links.rate", "fabric.switch.buffer", "fabric.links.delay",
 		"fabric.links.loss", "fabric.switch.alpha", "steps.fault.clock.jump", "steps.fault.clock.drift",
@@ -222,6 +222,9 @@ func (w *keyWriter) key(p *page, k *keys.Key, on string, follow bool) {
 		facts = append(facts, "Unit: "+escaped(k.Unit))
 	}
 	facts = append(facts, "Default: "+escaped(defaultWords(k)))
+	if k.Since != keys.First {
+		facts = append(facts, "Since: "+k.Since)
+	}
 	value := k.Value()
 	short := len(value) <= 70 && !strings.ContainsAny(value, "`\n")
 	if short {

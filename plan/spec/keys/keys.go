@@ -33,6 +33,8 @@ type Key struct {
 	Default     string `json:"default,omitempty"`
 	Literal     bool   `json:"-"`
 	Description string `json:"description"`
+	// Since is the release that brought the key, such as 1.0.0.
+	Since string `json:"since"`
 	// Group is the name of the group of keys that the value has, or "".
 	Group string `json:"-"`
 	// Also are other paths to the same key, if Find chose among several.
@@ -103,7 +105,7 @@ func (k *Key) Fields() []*Key {
 		f := &Key{name: name, parent: k, Path: strings.TrimPrefix(k.Path+"."+name, "."),
 			Unit: text(property, "x-unit"), Required: slices.Contains(required, name),
 			Choice: slices.Contains(chosen, name), Default: defaultOf(property),
-			Description: text(property, "description")}
+			Description: text(property, "description"), Since: since[k.Group+"."+name]}
 		f.Literal = f.Default != "" && text(property, "x-default") == ""
 		if f.Unit == "none" {
 			f.Unit = ""

@@ -1,6 +1,10 @@
 package keys_test
 
 import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -96,5 +100,45 @@ func TestExamplesParse(t *testing.T) {
 	switches, _ := keys.Find("fabric.switches")
 	if want := "fabric:\n  switches:\n    spine*: {ecn: true}\n"; switches.Example() != want {
 		t.Errorf("example %q, want %q", switches.Example(), want)
+	}
+}
+
+var update = flag.Bool("update", false, "add new keys to the last release of since.txt")
+
+// TestSince: each key has the release that brought it, and each key of that list exists.
+func TestSince(t *testing.T) {
+	text, err := os.ReadFile("since.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, now := keys.Releases(string(text)), map[string]bool{}
+	for _, k := range append(keys.All(), keys.Root()) {
+		for _, f := range k.Fields() {
+			now[k.Group+"."+f.Name()] = true
+		}
+	}
+	for key := range listed {
+		if !now[key] {
+			t.Errorf("since.txt: no file has the key %s: remove it", key)
+		}
+	}
+	var fresh []string
+	for _, key := range slices.Sorted(maps.Keys(now)) {
+		if listed[key] == "" {
+			fresh = append(fresh, key)
+		}
+	}
+	if len(fresh) == 0 {
+		return
+	}
+	if !*update {
+		t.Fatalf("since.txt lacks %s; go test ./plan/spec/keys -update adds them to the last release",
+			strings.Join(fresh, ", "))
+	}
+	for _, key := range fresh {
+		text = fmt.Appendf(text, "\t%s\n", key)
+	}
+	if err := os.WriteFile("since.txt", text, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }
