@@ -63,7 +63,7 @@ func (r *run) idle() string {
 				step.Name, of.When)
 		}
 	}
-	return idleFault(r.report.Faults)
+	return r.idleFault()
 }
 
 // discarded is the file of a recording that is not kept.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -172,8 +173,8 @@ var nothing = map[string]string{
 
 // idleFault returns a reason for INCONCLUSIVE if a fault hit no packet and no program, or not those that it
 // should have hit, or "".
-func idleFault(faults []report.Fault) string {
-	for _, f := range faults {
+func (r *run) idleFault() string {
+	for _, f := range r.report.Faults {
 		name := "fault " + f.Name
 		if f.Where != "" {
 			name += " at " + f.Where
@@ -188,8 +189,46 @@ func idleFault(faults []report.Fault) string {
 		case nothing[strings.Fields(f.Does)[0]] != "":
 			return name + " " + nothing[strings.Fields(f.Does)[0]]
 		default:
-			return plural.Text("%s hit no packet: %d packets matched", name, f.Matched)
+			return plural.Text("%s hit no packet: %d packets matched", name, f.Matched) + r.inForce(f.Name)
 		}
 	}
 	return ""
 }
+
+// inForce says when a packet fault with an end was in force, and whether the first packets came later.
+func (r *run) inForce(name string) (text string) {
+	for _, step := range r.prepared {
+		f, is := step.(*faultStep)
+		if !is || f.spec.Name != name || f.spec.For == 0 {
+			continue
+		}
+		from := r.report.Steps[f.index].Start
+		end := from + time.Duration(f.spec.For).Seconds()
+		text = fmt.Sprintf(" from %s to %s", seconds(from), seconds(end))
+		if first, known := r.firstPackets(f.spec); known && first >= end {
+			text += fmt.Sprintf(", and the first packets there came %s after the first step; start the fault by "+
+				"an event (when:)", seconds(first))
+		}
+	}
+	return text
+}
+
+// firstPackets returns the time at which the first packets passed the places of a fault, in seconds from the
+// first step. It is accurate to an interval of the links' time lines.
+func (r *run) firstPackets(of *spec.Fault) (first float64, known bool) {
+	if r.report.Series == nil {
+		return 0, false
+	}
+	s := r.report.Series
+	for _, end := range r.Plan.FaultPlaces(of) {
+		for _, link := range s.Links {
+			i := slices.IndexFunc(link.Bits, func(bits uint64) bool { return bits > 0 })
+			if at := s.Start + float64(i)*s.Interval; link.From == end.Name() && i >= 0 && (!known || at < first) {
+				first, known = at, true
+			}
+		}
+	}
+	return first, known
+}
+
+func seconds(s float64) string { return report.Took(time.Duration(s * float64(time.Second))) }

@@ -374,8 +374,30 @@ func TestFaultsThatProveNothing(t *testing.T) {
 		"counted 2 times several packets as one": {Does: "drop", Matched: 3, Hit: 1, Joined: 2},
 		"let it change all but 1 of its packets": {Does: "drop", Matched: 3, Hit: 2, Refused: 1},
 	} {
-		if got := idleFault([]report.Fault{f}); !strings.Contains(got, want) || want == "" && got != "" {
+		r := run{report: &report.Report{Faults: []report.Fault{f}}}
+		if got := r.idleFault(); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%+v: %q, want %q", f, got, want)
+		}
+	}
+}
+
+// TestFaultBeforeTheTraffic: the reason says that the fault was over before the first packet, also if a check
+// fails because of it.
+func TestFaultBeforeTheTraffic(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	for checks, want := range map[string]verdict.Verdict{
+		"": verdict.Inconclusive, "checks:\n  - packets: {drops: {reason: fault, count: '>= 1'}}\n": verdict.Fail} {
+		r := runAll(t, t.Context(), options(t, `
+fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+  - fault: {name: early, where: h0--leaf1, drop: {share: 50%}, for: 10ms}
+  - sleep: 200ms
+  - workload: {name: ar, kind: all-reduce, size: 4KiB}
+`+checks))
+		if r.Verdict != want || !strings.Contains(r.Reason, "fault early at h0--leaf1 hit no packet: 0 packets "+
+			"matched from ") || !strings.HasSuffix(r.Reason, "; start the fault by an event (when:)") {
+			t.Errorf("%s: %s", r.Verdict, r.Reason)
 		}
 	}
 }

@@ -441,16 +441,21 @@ func (r *run) reason(ctx context.Context, err error) string {
 			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
 		}
 	}
-	if idle := r.idle(); idle != "" && rep.Verdict == verdict.Inconclusive {
-		reasons = slices.Insert(reasons, 0, idle)
+	idle := r.idle()
+	if idle != "" && rep.Verdict == verdict.Inconclusive {
+		reasons, idle = slices.Insert(reasons, 0, idle), ""
 	}
-	switch {
-	case len(reasons) > 1:
-		return fmt.Sprintf("%s (and %d more)", reasons[0], len(reasons)-1)
-	case len(reasons) == 1:
-		return reasons[0]
+	if len(reasons) == 0 {
+		return "the file has neither steps nor checks"
 	}
-	return "the file has neither steps nor checks"
+	reason := reasons[0]
+	if len(reasons) > 1 {
+		reason += fmt.Sprintf(" (and %d more)", len(reasons)-1)
+	}
+	if idle != "" { // it may be why a check fails
+		reason += "; " + idle
+	}
+	return reason
 }
 
 func (r *run) reasonOf(err error) string {
