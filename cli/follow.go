@@ -299,15 +299,22 @@ func (a *app) printMessage(run string, m *follow.MessageLife) {
 	a.show("Wireshark: %s", m.Wireshark)
 	fmt.Fprintln(a.stdout)
 	rows := a.newTable("record", "sent", "psn", "from", "bytes", "took", "outcome", "where the time went")
-	for i := range m.Lives {
+	for i := 0; i < len(m.Lives); i++ {
 		p := &m.Lives[i]
-		mark := strconv.Itoa(p.Record)
+		mark, outcome := strconv.Itoa(p.Record), p.Outcome
 		if p.Record == m.Critical {
 			mark += " *"
 		}
+		alike := 0 // of the next packets, that were discarded for the same reason
+		for p.Missing > 0 && i+1 < len(m.Lives) && m.Lives[i+1].Missing == p.Missing {
+			alike, i = alike+1, i+1
+		}
+		if alike > 0 {
+			outcome += plural.Text("; likewise the next %d packets, up to record ", alike) +
+				strconv.Itoa(m.Lives[i].Record)
+		}
 		rows.AppendRow([]any{mark, report.Took(p.Sent - m.Start), p.PSN, p.Position, p.Bytes,
-			report.Took(p.Took),
-			p.Outcome, parts(p.Account)})
+			report.Took(p.Took), outcome, parts(p.Account)})
 	}
 	rows.Render()
 	for i := range m.Lives {
@@ -320,9 +327,12 @@ func (a *app) printMessage(run string, m *follow.MessageLife) {
 }
 
 func (a *app) printPacketLife(p *follow.PacketLife) {
-	a.show("packet of record %d: %s %s > %s, %d bytes, %s after %s", p.Record, p.Protocol, p.Source,
-		p.Destination,
-		p.Length, p.Outcome, report.Took(p.Took))
+	part := ""
+	if p.Message > 0 {
+		part = fmt.Sprintf(" of message %d", p.Message)
+	}
+	a.show("packet of record %d%s: %s %s > %s, %d bytes, %s after %s", p.Record, part, p.Protocol, p.Source,
+		p.Destination, p.Length, p.Outcome, report.Took(p.Took))
 	rows := a.newTable("record", "after", "from", "to", "depth", "recorded", "where the time went")
 	for _, h := range p.Hops {
 		depth := ""

@@ -63,10 +63,12 @@ type PacketLife struct {
 	Length      int           `json:"length"`
 	Sent        time.Duration `json:"sent_ns"` // from the first record of the capture
 	Took        time.Duration `json:"took_ns"` // up to its last record
-	// Outcome is arrived, "arrived, and was discarded because PSN N was missing", trimmed, "dropped: REASON
-	// at PORT, record N" or "last seen at PORT". DropRecord is the record of the drop, 0 without one.
+	// Outcome is arrived, "arrived, and was discarded because PSN N (record N) was missing", trimmed,
+	// "dropped: REASON at PORT, record N" or "last seen at PORT". DropRecord is the record of the drop, and
+	// Missing the first record of the packet that was missing. They are 0 without one.
 	Outcome    string    `json:"outcome"`
 	DropRecord int       `json:"drop_record,omitempty"`
+	Missing    int       `json:"missing,omitempty"`
 	Account    Account   `json:"account"`
 	Hops       []HopLife `json:"hops"`
 }
@@ -147,8 +149,9 @@ func (r *Recording) PacketLife(packet int) PacketLife {
 		l.Outcome = fmt.Sprintf("dropped: %s at %s, record %d", cmp.Or(at.Reason, p.Dropped),
 			r.Taps[at.Tap].Name(), at.Number)
 	case p.Discarded():
-		l.Outcome = fmt.Sprintf("arrived, and was discarded because PSN %d was missing",
-			r.Packets[p.behind].PSN)
+		l.Missing = r.First(int(p.behind))
+		l.Outcome = fmt.Sprintf("arrived, and was discarded because PSN %d (record %d) was missing",
+			r.Packets[p.behind].PSN, l.Missing)
 	case p.Arrived > 0:
 		l.Outcome = "arrived"
 	case p.Trimmed:

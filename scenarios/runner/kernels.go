@@ -53,10 +53,12 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 }
 
 // countOnce counts a datagram that the queue of a NIC dropped as the queue's alone. Linux counts it in IP's
-// OutDiscards and UDP's SndbufErrors, too (ip_send_skb and udp_send_skb).
+// OutDiscards and UDP's SndbufErrors, too (ip_send_skb and udp_send_skb). A datagram that was dropped elsewhere
+// on its way out is in both as well, and counts as udp-send-buffer.
 func countOnce(n *report.NodeKernel) {
-	again := min(n.Queues, n.Drops[usage.IPSend], n.Drops[usage.UDPSendBuffer])
-	for _, reason := range []string{usage.IPSend, usage.UDPSendBuffer} {
+	both := min(n.Drops[usage.IPSend], n.Drops[usage.UDPSendBuffer])
+	for reason, again := range map[string]uint64{usage.IPSend: both,
+		usage.UDPSendBuffer: min(n.Queues, both)} {
 		if left := n.Drops[reason] - again; left > 0 {
 			n.Drops[reason] = left
 		} else {

@@ -66,9 +66,10 @@ func TestKernelsCountALossOnce(t *testing.T) {
 		want           string
 	}{
 		{141, 141, 141, "nic-queue 141"},
-		{0, 141, 141, "ip-send 141, udp-send-buffer 141"}, // of another interface
-		{141, 150, 141, "ip-send 9, nic-queue 141"},       // nine had no route
-		{100, 50, 0, "ip-send 50, nic-queue 100"},         // segments of TCP, and a firewall's drops
+		{0, 141, 141, "udp-send-buffer 141"}, // of another interface
+		{0, 150, 141, "ip-send 9, udp-send-buffer 141"},
+		{141, 150, 141, "ip-send 9, nic-queue 141"}, // nine had no route
+		{100, 50, 0, "ip-send 50, nic-queue 100"},   // segments of TCP, and a firewall's drops
 		{0, 0, 0, ""},
 	} {
 		nic := func(dropped uint64) fabric.LinkState {
