@@ -12,12 +12,15 @@ import (
 )
 
 // packetCommands adds to a check the command lines that show its packets: those that break it, or the records
-// of switches that it counts.
+// of switches that it counts, if there are any.
 func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *verify.Result) {
 	for _, record := range []struct {
 		counted bool
 		verdict string
-	}{{p.Drops != nil || p.Lossless != nil, "drop"}, {p.Marks != nil, "mark"}, {p.Trims != nil, "trim"}} {
+	}{
+		{p.Drops != nil && r.Measured["dropped"]+r.Measured["other-reasons"] > 0 || p.Lossless != nil, "drop"},
+		{p.Marks != nil && r.Measured["marked"] > 0, "mark"}, {p.Trims != nil && r.Measured["trimmed"] > 0, "trim"},
+	} {
 		if record.counted {
 			c.Commands = append(c.Commands, []string{"railbed", "decode", e.out, "-Y",
 				fmt.Sprintf("railbed.verdict == %q", record.verdict), "-c", "20"})

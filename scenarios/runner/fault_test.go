@@ -399,5 +399,10 @@ steps:
 			"matched from ") || !strings.HasSuffix(r.Reason, "; start the fault by an event (when:)") {
 			t.Errorf("%s: %s", r.Verdict, r.Reason)
 		}
+		for _, c := range r.Checks {
+			if len(c.Commands) > 0 {
+				t.Errorf("%q shows nothing: no packet was dropped", c.Commands)
+			}
+		}
 	}
 }

@@ -185,7 +185,8 @@ checks:
 	e := &evidence{out: "my results", workloads: []finished{{name: "ar"}},
 		captures: []report.Capture{{File: "run.pcapng", Taps: []report.Tap{{Packets: 1}}}}}
 	checks := make([]report.Check, 2)
-	e.packetCommands(&checks[1], o.File.Checks[1].Packets, &verify.Result{})
+	e.packetCommands(&checks[1], o.File.Checks[1].Packets,
+		&verify.Result{Measured: map[string]float64{"dropped": 1}})
 	e.workloadCommands(o.File, checks)
 	for i, want := range []string{"railbed follow 'my results' --workload ar",
 		`railbed decode 'my results' -Y 'railbed.verdict == "drop"' -c 20`} {
