@@ -18,8 +18,10 @@ func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *veri
 		counted bool
 		verdict string
 	}{
-		{p.Drops != nil && r.Measured["dropped"]+r.Measured["other-reasons"] > 0 || p.Lossless != nil, "drop"},
-		{p.Marks != nil && r.Measured["marked"] > 0, "mark"}, {p.Trims != nil && r.Measured["trimmed"] > 0, "trim"},
+		{p.Lossless != nil || p.Drops != nil && r.Measured["dropped"]+r.Measured["other-reasons"] > 0,
+			"drop"},
+		{p.Marks != nil && r.Measured["marked"] > 0, "mark"},
+		{p.Trims != nil && r.Measured["trimmed"] > 0, "trim"},
 	} {
 		if record.counted {
 			c.Commands = append(c.Commands, []string{"railbed", "decode", e.out, "-Y",

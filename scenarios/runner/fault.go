@@ -206,8 +206,8 @@ func (r *run) inForce(name string) (text string) {
 		end := from + time.Duration(f.spec.For).Seconds()
 		text = fmt.Sprintf(" from %s to %s", seconds(from), seconds(end))
 		if first, known := r.firstPackets(f.spec); known && first >= end {
-			text += fmt.Sprintf(", and the first packets there came %s after the first step; start the fault by "+
-				"an event (when:)", seconds(first))
+			text += fmt.Sprintf(", and the first packets there came %s after the first step; start the "+
+				"fault by an event (when:)", seconds(first))
 		}
 	}
 	return text
@@ -223,7 +223,8 @@ func (r *run) firstPackets(of *spec.Fault) (first float64, known bool) {
 	for _, end := range r.Plan.FaultPlaces(of) {
 		for _, link := range s.Links {
 			i := slices.IndexFunc(link.Bits, func(bits uint64) bool { return bits > 0 })
-			if at := s.Start + float64(i)*s.Interval; link.From == end.Name() && i >= 0 && (!known || at < first) {
+			at := s.Start + float64(i)*s.Interval
+			if link.From == end.Name() && i >= 0 && (!known || at < first) {
 				first, known = at, true
 			}
 		}

@@ -386,7 +386,9 @@ func TestFaultsThatProveNothing(t *testing.T) {
 func TestFaultBeforeTheTraffic(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	for checks, want := range map[string]verdict.Verdict{
-		"": verdict.Inconclusive, "checks:\n  - packets: {drops: {reason: fault, count: '>= 1'}}\n": verdict.Fail} {
+		"": verdict.Inconclusive,
+		"checks:\n  - packets: {drops: {reason: fault, count: '>= 1'}}\n": verdict.Fail,
+	} {
 		r := runAll(t, t.Context(), options(t, `
 fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}
 steps:
@@ -395,8 +397,9 @@ steps:
   - sleep: 200ms
   - workload: {name: ar, kind: all-reduce, size: 4KiB}
 `+checks))
-		if r.Verdict != want || !strings.Contains(r.Reason, "fault early at h0--leaf1 hit no packet: 0 packets "+
-			"matched from ") || !strings.HasSuffix(r.Reason, "; start the fault by an event (when:)") {
+		const hit, remedy = "fault early at h0--leaf1 hit no packet: 0 packets matched from ",
+			"; start the fault by an event (when:)"
+		if r.Verdict != want || !strings.Contains(r.Reason, hit) || !strings.HasSuffix(r.Reason, remedy) {
 			t.Errorf("%s: %s", r.Verdict, r.Reason)
 		}
 		for _, c := range r.Checks {

@@ -53,8 +53,8 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 }
 
 // countOnce counts a datagram that the queue of a NIC dropped as the queue's alone. Linux counts it in IP's
-// OutDiscards and UDP's SndbufErrors, too (ip_send_skb and udp_send_skb). A datagram that was dropped elsewhere
-// on its way out is in both as well, and counts as udp-send-buffer.
+// OutDiscards and UDP's SndbufErrors, too (ip_send_skb and udp_send_skb). A datagram that was dropped
+// elsewhere on its way out is in both as well, and counts as udp-send-buffer.
 func countOnce(n *report.NodeKernel) {
 	both := min(n.Drops[usage.IPSend], n.Drops[usage.UDPSendBuffer])
 	for reason, again := range map[string]uint64{usage.IPSend: both,

@@ -423,53 +423,6 @@ func overruled(failed int, err error) string {
 	return ""
 }
 
-// reason returns the cause of the verdict in one line, with its position in the file.
-func (r *run) reason(ctx context.Context, err error) string {
-	rep := r.report
-	if rep.Verdict == verdict.Aborted && ctx.Err() != nil {
-		return "interrupted"
-	}
-	if stepVerdict(err) == rep.Verdict {
-		return r.reasonOf(err)
-	}
-	if rep.Verdict == verdict.Overloaded && rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded {
-		return "the emulator did not keep up: " + strings.Join(rep.Fidelity.Reasons, "; ")
-	}
-	var reasons []string
-	for _, check := range rep.Checks {
-		if check.Verdict == rep.Verdict {
-			reasons = append(reasons, fmt.Sprintf("%s: %s: %s", check.Where, check.Name, check.Summary))
-		}
-	}
-	idle := r.idle()
-	if idle != "" && rep.Verdict == verdict.Inconclusive {
-		reasons, idle = slices.Insert(reasons, 0, idle), ""
-	}
-	if len(reasons) == 0 {
-		return "the file has neither steps nor checks"
-	}
-	reason := reasons[0]
-	if len(reasons) > 1 {
-		reason += fmt.Sprintf(" (and %d more)", len(reasons)-1)
-	}
-	if idle != "" { // it may be why a check fails
-		reason += "; " + idle
-	}
-	return reason
-}
-
-func (r *run) reasonOf(err error) string {
-	var failed *stepError
-	if errors.As(err, &failed) {
-		step := r.report.Steps[failed.index]
-		return fmt.Sprintf("%s: step %s: %v", step.Where, step.Name, failed.err)
-	}
-	if u := r.report.Unsupported; u != nil && u.Where != "" {
-		return fmt.Sprintf("%s: %v", u.Where, err)
-	}
-	return err.Error()
-}
-
 func (r *run) writeReport() error { return r.results.replace(report.JSONFile, r.report.WriteJSON) }
 
 func (r *run) writePlan() error {

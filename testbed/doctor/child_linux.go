@@ -32,9 +32,9 @@ const exitRefused = 125
 // UID of the ordinary user as which root tries the features of ordinary users.
 const nobody = 65534
 
-// probeTimeout bounds one trial. The slowest trials ask programs for their version. tshark takes
-// about a second on a busy machine.
-const probeTimeout = 10 * time.Second
+// probeTimeout bounds one trial. The slowest trials ask programs for their version. tshark takes about a second
+// on a busy machine, and more than five where eight programs wait for each CPU.
+const probeTimeout = 30 * time.Second
 
 const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
 	syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS
