@@ -32,8 +32,8 @@ const exitRefused = 125
 // UID of the ordinary user as which root tries the features of ordinary users.
 const nobody = 65534
 
-// probeTimeout bounds one trial. The slowest trials ask programs for their version. tshark takes about a second
-// on a busy machine, and more than five where eight programs wait for each CPU.
+// probeTimeout bounds one trial. The slowest trials ask programs for their version. tshark takes about a
+// second on a busy machine, and more than five where eight programs wait for each CPU.
 const probeTimeout = 30 * time.Second
 
 const namespaces = syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID |
