@@ -142,6 +142,7 @@ type Packet struct {
 	Trimmed, Again bool
 	dscp           uint8
 	answers        bool // it only acknowledges
+	asks           bool // it is a NAK of RoCEv2 that asks for the packets from PSN on
 	// Dropped is the reason of a switch or NIC that dropped the packet, or "".
 	Dropped string
 

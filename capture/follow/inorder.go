@@ -2,7 +2,11 @@ package follow
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"sort"
+
+	"railbed/capture/report"
 )
 
 // discards finds the packets that receivers discarded because they came before an earlier packet.
@@ -63,4 +67,64 @@ func (f *Follower) discardsOf(s *stream) {
 			}
 		}
 	}
+}
+
+// recovering says how long the ends of the message that a cause delayed most took to recover from losses, if
+// that is at least a tenth of the delay. A receiver can send a NAK as soon as a packet comes early, and a
+// sender can send again as soon as the NAK comes. Both wait for a processor.
+func (w *why) recovering(c *Cause) string {
+	r := w.r
+	m := &r.Messages[slices.IndexFunc(r.Messages, func(m Message) bool { return m.Number == c.Worst })]
+	noticed := map[int32]int64{} // when the receiver had the first early packet, by the missing packet
+	for i := range r.Packets {
+		q := &r.Packets[i]
+		during := q.Arrived >= m.Start && q.Arrived <= m.Placed
+		if first := noticed[q.behind]; q.Discarded() && q.Flow == m.Flow && during &&
+			(first == 0 || q.Arrived < first) {
+			noticed[q.behind] = q.Arrived
+		}
+	}
+	var asking, sending int64
+	for missing, at := range noticed {
+		nak := r.later(at, func(q *Packet) bool {
+			return q.asks && q.PSN == r.Packets[missing].PSN && r.answersTo(q.Flow, m.Flow)
+		})
+		if nak < 0 || r.Packets[nak].Arrived == 0 {
+			continue
+		}
+		asking += r.Sent(nak) - at
+		came := r.Packets[nak].Arrived
+		again := r.later(came, func(q *Packet) bool {
+			return q.Flow == m.Flow && q.Message >= 0 && q.PSN == r.Packets[missing].PSN
+		})
+		if again >= 0 {
+			sending += r.Sent(again) - came
+		}
+	}
+	if took := r.Own(asking + sending); took == 0 || took*10 < c.Most {
+		return ""
+	}
+	f := &r.Flows[m.Flow]
+	return fmt.Sprintf("; for message %d, %s took %s to ask for missing packets, and %s %s to send them "+
+		"again",
+		c.Worst, cmp.Or(f.To, f.Dst.Addr().String()), report.Took(r.Own(asking)), w.sender(m),
+		report.Took(r.Own(sending)))
+}
+
+// later returns the first packet that was sent from a time on and for which a condition holds, or -1. Packets
+// are in the order in which they were sent.
+func (r *Recording) later(from int64, is func(q *Packet) bool) int {
+	i := sort.Search(len(r.Packets), func(i int) bool { return r.Sent(i) >= from })
+	for ; i < len(r.Packets); i++ {
+		if is(&r.Packets[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// answersTo reports whether a flow goes between the same addresses as another one, in the other direction.
+func (r *Recording) answersTo(back, flow int) bool {
+	return back >= 0 && r.Flows[back].Src.Addr() == r.Flows[flow].Dst.Addr() &&
+		r.Flows[back].Dst.Addr() == r.Flows[flow].Src.Addr()
 }

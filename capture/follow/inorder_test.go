@@ -88,6 +88,7 @@ func TestWhyOfTheMessageBehind(t *testing.T) {
 	q.Lose()
 	q.Next(infiniband.WriteOnly, 100)
 	q.Now += 1_000_000
+	q.NAK(q.PSN.Add(-2))
 	q.Ask(infiniband.WriteOnly, q.PSN.Add(-2), 100)
 	q.Ask(infiniband.WriteOnly, q.PSN.Add(-1), 100)
 	r := read(t, q.Scene)
@@ -97,7 +98,9 @@ func TestWhyOfTheMessageBehind(t *testing.T) {
 	}
 	for _, c := range answers[0].Causes {
 		if c.Part == "recover" && c.Messages == 2 && c.Where[0] == "h0:eth0" &&
-			strings.HasPrefix(c.What, "packets were sent and not seen again") {
+			strings.HasPrefix(c.What, "packets were sent and not seen again") &&
+			strings.HasSuffix(c.What, "; for message 41, h2 took 1.02ms to ask for missing packets, and h0 "+
+				"17us to send them again") {
 			return
 		}
 	}

@@ -61,6 +61,9 @@ func (f *Follower) newPacket(p *evidence.Packet, packet int32) {
 		return // its sending was not seen, so that its message would seem to begin here
 	}
 	q.dscp, q.answers = p.DSCP, acknowledges(p)
+	if q.answers && p.RoCE != nil {
+		q.PSN, q.asks = uint32(p.RoCE.BTH.PSN), p.RoCE.AETH.Syndrome == infiniband.NakSequence
+	}
 	switch {
 	case p.RD != nil && p.RD.Type == wire.RDData && p.RD.Clear():
 		f.reliable(p, packet)

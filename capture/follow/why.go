@@ -393,6 +393,7 @@ func (w *why) explain(c *Cause) {
 		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {
 			c.What += "; flow control stopped the port" + w.pauser(c)
 		}
+		c.What += w.recovering(c)
 	case Pause:
 		if c.What != "" {
 			c.What += "; "
