@@ -27,7 +27,7 @@ type generateOptions struct {
 // subjects are the worked examples that --with adds, with their explanations.
 var subjects = []struct{ name, does string }{
 	{"roce", "the workload uses RoCEv2 with DCQCN, and the switches ECN and PFC"},
-	{"fault", "a link loses packets for one second in the middle of the workload"},
+	{"fault", "a link loses packets for one second of the workload"},
 	{"checks", "checks of retransmissions, of lost packets and of bus bandwidth"},
 }
 
@@ -81,8 +81,9 @@ type fileData struct {
 	// Ranks is the number of all ranks.
 	Ranks      int
 	Iterations int
-	// Event is the number of packets after which the fault begins.
-	Event uint64
+	// Event is the number of packets after which the fault begins. Each is the number of payload bytes that
+	// a rank sends in an iteration, and Payload the largest number in a packet.
+	Event, Each, Payload uint64
 	// Buffer is the buffer of a switch, in MB.
 	Buffer int
 	// Timeout is the timeout of a queue pair.
@@ -210,12 +211,14 @@ func (d *fileData) fill(p *plan.Plan) {
 		d.Iterations = max(d.Iterations, int(uint64(bits*d.Rate)/(8*max(each, 1)))+1)
 	}
 	// A packet of 9,000 bytes, or of RoCE's path MTU 4096, is seen at two NICs and two ports of a switch, or
-	// more. The fault begins when a third of the packets were seen, or before.
-	payload := uint64(8948)
+	// more. So the fault begins with the first iteration behind the warm-up, or before. A larger number would
+	// have to follow the number of iterations.
+	d.Each, d.Payload = each, 8948
 	if d.With["roce"] {
-		payload = 4096
+		d.Payload = 4096
 	}
-	d.Event = max(1, each*uint64(d.Ranks)*uint64(d.Iterations)*4/3/payload/100) * 100
+	const sightings = 4
+	d.Event = max(1, each*uint64(d.Ranks)*sightings/d.Payload/100) * 100
 	const warmup = 1
 	d.Sent = each * uint64(d.PerNode) * uint64(d.Iterations+warmup)
 	d.Bound = d.Sent + d.Sent/10

@@ -208,8 +208,9 @@ type Step struct {
 	// At is the time at which the step starts, counted from the start of the first step. The step runs
 	// beside the steps above it. Default: when the step before it has ended.
 	At *units.Duration `yaml:"at,omitempty" json:"at,omitempty"`
-	// When is an event with which the step starts, as in the key start of captures, or never. A run in
-	// which the event does not happen is INCONCLUSIVE. Default: when the step before it has ended.
+	// When is an event with which the step starts, as in the key start of captures. If the event does
+	// not happen before all other steps have ended, the step is left out, and a run that would pass is
+	// INCONCLUSIVE. Default: when the step before it has ended.
 	When string `yaml:"when,omitempty" json:"when,omitempty"`
 	// After lists earlier steps by name. The step starts when all of them have ended. Default: the step
 	// before it.
@@ -265,7 +266,9 @@ type Capture struct {
 	// Filter is a pcap-filter(7) expression. Default: all packets.
 	Filter string `yaml:"filter,omitempty" json:"filter,omitempty"`
 	// SnapLen is the number of bytes kept of each packet. The minimum is 338B, which holds all
-	// headers and telemetry. Default 576B.
+	// headers and telemetry. If it cuts the payload of RoCEv2 packets, Wireshark marks them as
+	// malformed, although their fields are right. 1600B keeps packets whole on links with an MTU of
+	// 1500. Default 576B.
 	SnapLen units.Bytes `yaml:"snaplen,omitempty" json:"snaplen,omitempty"`
 	// Limit is the largest size of the file. Default 2GiB.
 	Limit units.Bytes `yaml:"limit,omitempty" json:"limit,omitempty"`

@@ -156,7 +156,7 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	}
 	g.damaged = append(c.damage(taps), c.stripped(taps)...)
 	if c.Unordered > 0 && !need.AnyOrder {
-		g.damaged = append(g.damaged, plural.Text("%d packets stand too far behind later ones to be sorted",
+		g.damaged = append(g.damaged, plural.Text("%d packets were too far behind later ones to be sorted",
 			c.Unordered))
 	}
 	if len(absent) > 0 {

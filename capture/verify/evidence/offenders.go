@@ -242,8 +242,9 @@ func (o *Offenders) WriteExcerpt(w io.Writer, title string) error {
 		}
 	}
 	out, err := pcapng.NewWriter(w, pcapng.Section{Application: ExcerptApplication,
-		Comments: []string{plural.Text("%d packets break the check %q. Of these, %d are here, with up to %d "+
-			"packets of the same tap before and after.", o.Count, title, len(offends), neighboursKept)}})
+		Comments: []string{plural.Text("The check %q failed at %d packets. Of these, %d are here, with up "+
+			"to %d packets of the same tap before and after.", title, o.Count, len(offends),
+			neighboursKept)}})
 	if err != nil {
 		return err
 	}

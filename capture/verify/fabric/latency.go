@@ -171,7 +171,7 @@ func (k *latency) Result() evidence.Result {
 			"their latency is not known", k.equal))
 	}
 	if k.forgotten > 0 {
-		f.Unclear = append(f.Unclear, plural.Text("%d packets belong to streams beyond the first %d, and "+
+		f.Unclear = append(f.Unclear, plural.Text("%d packets were of streams beyond the first %d, and "+
 			"were not judged", k.forgotten, streamsMost))
 	}
 	if k.travel.short {

@@ -26,7 +26,7 @@ func (k *placed) Result() evidence.Result {
 	}
 	say(&f.Wrong, k.overlap, "packets carried bytes of a message that another packet carries")
 	say(&f.Wrong, k.changed, "packets contradicted earlier packets about their PSN or message")
-	say(&f.Wrong, k.beyond, "packets go beyond the end of their message")
+	say(&f.Wrong, k.beyond, "packets went beyond the end of the message")
 	say(&f.Wrong, k.givenUp, "messages were refused and given up")
 	say(absent, incomplete, "messages did not come whole")
 	say(absent, k.never, "packets did not come within a window of their numbers")

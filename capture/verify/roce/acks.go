@@ -281,10 +281,10 @@ func (k *acks) Result() evidence.Result {
 			}
 		}
 	}
-	k.found.Count(k.early, "answers acknowledge PSNs that had not come")
+	k.found.Count(k.early, "answers acknowledged PSNs that had not come")
 	k.found.Count(k.needless, "NAKs of a sequence error were sent although no later request had come")
-	k.found.Count(k.misnamed, "selective NAKs name a PSN that had not come")
-	k.found.Count(k.miscounted, "message sequence numbers do not match the number of messages")
+	k.found.Count(k.misnamed, "NAKs were selective and named a PSN that had not come")
+	k.found.Count(k.miscounted, "answers had a wrong message sequence number")
 	silent := evidence.Tally{}
 	silent.Count(k.unanswered, "requests asked for an acknowledgement and got none")
 	f := evidence.Finding{Unclear: unclear}
@@ -307,8 +307,8 @@ func (k *acks) Result() evidence.Result {
 			"no answer of a reliable connection was seen; %d requests were", k.requests))
 	}
 	if k.reserved > 0 {
-		r.Details = append(r.Details, plural.Text("%d answers have a syndrome that IBTA reserves; their "+
-			"message sequence numbers are not judged", k.reserved))
+		r.Details = append(r.Details, plural.Text("%d answers have a syndrome that IBTA reserves; the "+
+			"message sequence number of such an answer is not judged", k.reserved))
 	}
 	r.Measured = map[string]float64{
 		"flows": float64(judged), "requests": float64(k.requests), "answers": float64(k.answers),
@@ -316,7 +316,7 @@ func (k *acks) Result() evidence.Result {
 		"acknowledged": float64(k.acked), "coalesced": float64(k.coalesced), "waiting": float64(k.waiting),
 		"not-applicable": float64(apart + vague),
 	}
-	r.Summary = plural.Text("%d answers of %d queue pairs acknowledge %d PSNs of requests, %d of these by "+
+	r.Summary = plural.Text("%d answers of %d queue pairs acknowledged %d PSNs of requests, %d of these by "+
 		"a coalesced ACK; %d NAKs, %d of them RNR NAKs",
 		k.answers, judged, k.acked, k.coalesced, k.naks, k.rnr)
 	k.capture.Conclude(&r, k.need(), f)

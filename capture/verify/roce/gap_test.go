@@ -85,10 +85,10 @@ func TestRoCEFirstLost(t *testing.T) {
 		q.Ask(infiniband.WriteOnly, first.Add(1), 100)
 		q.Ack(first.Add(1), 2)
 		q.Next(infiniband.WriteOnly, 100)
-		want, says := pass, "3 answers of 1 queue pair acknowledge 3 PSNs"
+		want, says := pass, "3 answers of 1 queue pair acknowledged 3 PSNs"
 		if miscounted {
 			q.MSN++
-			want, says = fail, "do not match the number of messages"
+			want, says = fail, "had a wrong message sequence number"
 		}
 		q.Ack(q.PSN.Add(-1), 1)
 		results, _ := q.Run(rules(t, spec.RoCERuleAcks)...)

@@ -66,7 +66,7 @@ func (k *icrc) Result() evidence.Result {
 	wrong := k.made + k.damaged
 	k.found.Count(k.made, "packets left a NIC with a wrong ICRC")
 	k.found.Count(k.damaged, "packets had a wrong ICRC at other taps")
-	k.found.Count(k.faulty, "packets to the RoCEv2 port are not valid RoCEv2")
+	k.found.Count(k.faulty, "packets had the UDP port of RoCEv2 but not its format")
 	f := evidence.Finding{Wrong: k.found.All()}
 	if not := k.unknown + k.cut; not > 0 {
 		f.Unclear = append(f.Unclear, notApplicable(

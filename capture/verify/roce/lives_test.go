@@ -30,7 +30,7 @@ func TestRoCENextLife(t *testing.T) {
 			q.FirstLost()
 			q.Next(infiniband.WriteOnly, 1)
 			q.Ack(q.PSN.Add(-1), 2)
-		}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
+		}, spec.RoCERuleAcks, fail, "had a wrong message sequence number"},
 		{"its PSNs begin near the last one", 5000, (*verifytest.QP).FirstLost, spec.RoCERulePSN, pass,
 			"0 PSNs were left out"},
 		{"its PSNs begin near the last one, and one is left out", 5000, func(q *verifytest.QP) {
@@ -142,7 +142,7 @@ func TestRoCEAccusesNobody(t *testing.T) {
 			q.PSN = q.PSN.Add(psns)
 			q.Write()
 			q.Ack(q.PSN.Add(-1), 2)
-		}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
+		}, spec.RoCERuleAcks, fail, "had a wrong message sequence number"},
 		{"a READ before the path MTU is known, and what follows gets lost", func(q *verifytest.QP) {
 			q.Connect(7)
 			first := q.PSN
@@ -291,7 +291,7 @@ func TestRoCESeenInPart(t *testing.T) {
 	q.Snap = 68 // no RETH
 	q.Remove(func(k verifytest.Sighting) bool { return k.Tap != "h2:eth0" })
 	results, _ := q.Run(rules(t, spec.RoCERuleAcks)...)
-	verifytest.Wants(t, results[0], unclear, "answers acknowledge PSNs that had not come")
+	verifytest.Wants(t, results[0], unclear, "answers acknowledged PSNs that had not come")
 	count := 1
 	for lost := 0; lost < count; lost++ {
 		q := verifytest.NewQP(t, 4)

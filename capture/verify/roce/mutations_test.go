@@ -43,7 +43,7 @@ var roceMutations = []struct {
 			k.Frame = bytes.Clone(k.Frame)
 			k.Frame[42] = 0x7F
 		})
-	}, spec.RoCERuleICRC, fail, "are not valid RoCEv2"},
+	}, spec.RoCERuleICRC, fail, "had the UDP port of RoCEv2 but not its format"},
 	{"a capture that is too short", func(q *verifytest.QP) { q.Snap = 100 }, spec.RoCERuleICRC, unclear,
 		"NOT-APPLICABLE"},
 
@@ -94,25 +94,25 @@ var roceMutations = []struct {
 	{"an acknowledgement of what was never sent", func(q *verifytest.QP) {
 		q.Ack(q.PSN, 0)
 	}, spec.RoCERuleAcks,
-		fail, "acknowledge PSNs that had not come"},
+		fail, "acknowledged PSNs that had not come"},
 	{"an acknowledgement of a lost packet", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledged PSNs that had not come"},
 	{"an acknowledgement of what was damaged", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 80)
 		q.Change(func(k verifytest.Sighting) bool {
 			return k.Tap == "h2:eth0" && k.ID == q.IDs
 		}, verifytest.Flip(90))
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledged PSNs that had not come"},
 	{"an acknowledgement over a gap", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Next(infiniband.WriteOnly, 8)
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledged PSNs that had not come"},
 	{"a NAK with nothing behind it", func(q *verifytest.QP) { q.NAK(q.PSN) }, spec.RoCERuleAcks, fail,
 		"although no later request had come"},
 	{"a NAK that is behind what is missing", func(q *verifytest.QP) {
@@ -120,21 +120,21 @@ var roceMutations = []struct {
 		q.Lose()
 		q.Next(infiniband.WriteOnly, 8)
 		q.NAK(q.PSN.Add(-1))
-	}, spec.RoCERuleAcks, fail, "acknowledge PSNs that had not come"},
+	}, spec.RoCERuleAcks, fail, "acknowledged PSNs that had not come"},
 	{"a message that is counted twice", func(q *verifytest.QP) {
 		q.Write()
 		q.Ack(q.PSN.Add(-1), 2)
-	}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
+	}, spec.RoCERuleAcks, fail, "had a wrong message sequence number"},
 	{"a message that is not counted", func(q *verifytest.QP) {
 		q.Write()
 		q.Ack(q.PSN.Add(-1), 0)
-	}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
+	}, spec.RoCERuleAcks, fail, "had a wrong message sequence number"},
 	{"a READ that is not counted", func(q *verifytest.QP) {
 		q.MSN--
 		q.Read(300)
 		q.Next(infiniband.WriteOnly, 4)
 		q.Ack(q.PSN.Add(-1), 1)
-	}, spec.RoCERuleAcks, fail, "do not match the number of messages"},
+	}, spec.RoCERuleAcks, fail, "had a wrong message sequence number"},
 	{"a duplicate that is acknowledged again", func(q *verifytest.QP) {
 		q.Ask(infiniband.WriteLast, q.PSN.Add(-1), 1000-3*verifytest.MTU)
 		q.Ack(q.PSN.Add(-1), 0)
@@ -166,13 +166,13 @@ var roceMutations = []struct {
 		q.Lose()
 		q.Next(infiniband.WriteOnly, 8)
 		q.Keeps(-2, 0)
-	}, spec.RoCERuleAcks, fail, "1 selective NAKs name a PSN that had not come"},
+	}, spec.RoCERuleAcks, fail, "1 NAK was selective and named a PSN that had not come"},
 	{"a selective NAK of what was lost", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Lose()
 		q.Next(infiniband.WriteOnly, 8)
 		q.Keeps(-2, -2)
-	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	}, spec.RoCERuleAcks, fail, "named a PSN that had not come"},
 	{"a selective NAK of what was lost, too", func(q *verifytest.QP) {
 		for range 2 {
 			q.Next(infiniband.WriteOnly, 8)
@@ -180,15 +180,15 @@ var roceMutations = []struct {
 		}
 		q.Next(infiniband.WriteOnly, 8)
 		q.Keeps(-3, -2)
-	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	}, spec.RoCERuleAcks, fail, "named a PSN that had not come"},
 	{"a selective NAK of what it awaits", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Keeps(-1, -1)
-	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	}, spec.RoCERuleAcks, fail, "named a PSN that had not come"},
 	{"a selective NAK of what is over", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Keeps(-1, -2)
-	}, spec.RoCERuleAcks, fail, "name a PSN that had not come"},
+	}, spec.RoCERuleAcks, fail, "named a PSN that had not come"},
 	{"a syndrome that nobody knows", func(q *verifytest.QP) {
 		q.MSN += 1000
 		q.Reply(infiniband.Acknowledge, q.PSN, infiniband.Nak|0x1E, 0)
@@ -238,7 +238,7 @@ var roceMutations = []struct {
 	}, spec.RoCERuleWrites, fail, "out of the order"},
 	{"a RETH of more than 2^31 bytes", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 4, verifytest.Length(1<<31+1))
-	}, spec.RoCERuleWrites, fail, "announce more than 2^31"},
+	}, spec.RoCERuleWrites, fail, "1 request announced more than 2^31"},
 	{"padding that is not zeros", func(q *verifytest.QP) {
 		q.Next(infiniband.SendOnly, 5)
 		q.Change(func(k verifytest.Sighting) bool { return k.ID == q.IDs }, verifytest.Flip(42+12+6))
@@ -254,7 +254,7 @@ var roceMutations = []struct {
 	}, spec.RoCERuleWrites, fail, "the READ of PSN"},
 	{"a READ of more than 2^31 bytes", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(1<<31+1))
-	}, spec.RoCERuleWrites, fail, "announce more than 2^31"},
+	}, spec.RoCERuleWrites, fail, "1 request announced more than 2^31"},
 	{"a READ whose answer is too short", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(200))
 		q.Part(infiniband.ReadResponseOnly, -1, 199)
@@ -300,17 +300,17 @@ var roceMutations = []struct {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(700-verifytest.MTU),
 			verifytest.Address(4096))
-	}, spec.RoCERuleWrites, fail, "1 READ was repeated for bytes that they had not asked for"},
+	}, spec.RoCERuleWrites, fail, "1 READ was repeated for bytes that the first copy had not asked for"},
 	{"a READ of which more bytes are asked for", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN, 0, verifytest.Length(701-verifytest.MTU),
 			verifytest.Address(4096+verifytest.MTU))
-	}, spec.RoCERuleWrites, fail, "repeated for bytes that they had not asked for"},
+	}, spec.RoCERuleWrites, fail, "repeated for bytes that the first copy had not asked for"},
 	{"a READ that is asked for again by another key", func(q *verifytest.QP) {
 		q.Next(infiniband.ReadRequest, 0, verifytest.Length(700))
 		q.Ask(infiniband.ReadRequest, q.PSN.Add(-1), 0, verifytest.Length(700),
 			func(f *infiniband.Fields) { f.RETH.RKey++ })
-	}, spec.RoCERuleWrites, fail, "repeated for bytes that they had not asked for"},
+	}, spec.RoCERuleWrites, fail, "repeated for bytes that the first copy had not asked for"},
 	{"data that answer a WRITE", func(q *verifytest.QP) {
 		q.Next(infiniband.WriteOnly, 100)
 		q.Part(infiniband.ReadResponseOnly, -1, 100)
@@ -446,8 +446,8 @@ func TestRoCEWithLittle(t *testing.T) {
 		}, spec.RoCERuleICRC, unclear, "no packet of RoCEv2 was seen whole"},
 		{"a number that goes on", three(1, 1), spec.RoCERuleAcks, pass, "3 answers"},
 		{"a number that goes back", three(1, ^uint32(0)), spec.RoCERuleAcks, fail,
-			"do not match the number of messages"},
-		{"a number that leaps", three(2, 1), spec.RoCERuleAcks, fail, "do not match the number of messages"},
+			"had a wrong message sequence number"},
+		{"a number that leaps", three(2, 1), spec.RoCERuleAcks, fail, "had a wrong message sequence number"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			q := verifytest.NewQP(t, 4)

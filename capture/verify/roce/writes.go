@@ -193,8 +193,8 @@ func (k *writes) pad(f *flow[writeFlow], p *evidence.Packet) {
 func (k *writes) Result() evidence.Result {
 	r := evidence.Result{Name: title(spec.RoCERuleWrites)}
 	unclear := k.doubts()
-	k.found.Count(k.total, "WRITEs carry a different number of bytes than their RETH announces")
-	k.found.Count(k.extra, "WRITEs or READs announce more than 2^31 bytes")
+	k.found.Count(k.total, "WRITEs carried a different number of bytes than the RETH announced")
+	k.found.Count(k.extra, "requests announced more than 2^31 bytes")
 	k.found.Count(k.beyond, "requests went beyond the last address")
 	k.found.Count(k.size, "packets are longer or shorter than the path MTU allows")
 	k.found.Count(k.order, "packets are out of the order FIRST, MIDDLE, LAST")
@@ -202,10 +202,10 @@ func (k *writes) Result() evidence.Result {
 	for _, f := range k.ordered {
 		k.partial += uint64(len(f.own.reads))
 	}
-	k.found.Count(k.reads.asked, "READs were repeated for bytes that they had not asked for")
-	k.found.Count(k.reads.size, "answers carry a different number of bytes than their part of the READ")
+	k.found.Count(k.reads.asked, "READs were repeated for bytes that the first copy had not asked for")
+	k.found.Count(k.reads.size, "answers carried a different number of bytes than the part of the READ")
 	f, placed := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}, evidence.Tally{}
-	placed.Count(k.reads.order, "answers do not match their READ or their part of it")
+	placed.Count(k.reads.order, "answers did not match the READ or the part of the READ")
 	k.suspect(&f, placed.Lines...) // the request for that part may be missing
 	switch {
 	case len(f.Wrong) > 0:
