@@ -112,6 +112,11 @@ func (to in) conduct(c *report.Conduct) {
 	if c.Repeats.Bytes > 0 {
 		to.add("payload sent again", Share, Less, c.Repeats.Share())
 	}
+	if r := c.RoCE; r != nil {
+		to.add("packets sent again", Share, Less, r.Share())
+		to.add("timeouts", "", Less, float64(r.Timeouts))
+		to.add("CNPs", "", Neither, float64(r.CNPs))
+	}
 }
 
 func (g *gathered) messages(m *report.Messages) {

@@ -11,6 +11,8 @@ type Conduct struct {
 	Pace Pace `json:"pace,omitzero"`
 	// Repeats are the packets that ranks sent again over reliable datagrams.
 	Repeats Repeats `json:"repeats,omitzero"`
+	// RoCE counts packets of the ranks' queue pairs. It is absent without transport roce.
+	RoCE *RoCE `json:"roce,omitempty"`
 	// Load is how busy the host and the links were. It is absent if the operations took a short time.
 	Load *Load `json:"load,omitempty"`
 }
@@ -25,6 +27,9 @@ func (c *Conduct) Notes() (notes []string) {
 	}
 	if note := c.Repeats.Note(); note != "" {
 		notes = append(notes, note)
+	}
+	if c.RoCE != nil {
+		notes = append(notes, c.RoCE.Notes()...)
 	}
 	return notes
 }

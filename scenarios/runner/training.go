@@ -85,8 +85,7 @@ func (t *trainingStep) do(ctx context.Context, s *session) error {
 func finishTraining(t *spec.Training, program *training.Program, r *worker.Result,
 	wanted *worker.Wanted) finished {
 	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup,
-		Wrong: r.Wrong(), Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r),
-			Repeats: r.Repeats()}}
+		Wrong: r.Wrong(), Conduct: conduct(r, t.RoCE)}
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
 	if err == nil { // it succeeded already when the program was checked
 		whole, _ := program.Times(ideal)

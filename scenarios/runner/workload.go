@@ -110,7 +110,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		Warmup: w.Warmup, Iterations: w.Iterations,
 		Time: measured.Time, AlgBW: measured.AlgBW, BusBW: measured.BusBW, Wrong: r.Wrong(),
 		LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
-		Conduct: report.Conduct{Straggler: r.Straggler(), Pace: pace(r), Repeats: r.Repeats()},
+		Conduct: conduct(r, w.RoCE),
 	}}
 	done := finished{name: w.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: made,
 		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern}}
@@ -175,14 +175,19 @@ func (o barrierOutcome) correctness() correctness {
 	return words
 }
 
-// pace returns the pace of the rank whose packets were the latest.
-func pace(r *worker.Result) (worst report.Pace) {
+// conduct returns what the ranks observed. The pace is the pace of the rank whose packets were the latest.
+// roce are the settings of transport roce, nil for the defaults.
+func conduct(r *worker.Result, roce *spec.RoCE) report.Conduct {
+	made := report.Conduct{Straggler: r.Straggler(), Repeats: r.Repeats(), RoCE: r.RoCE()}
 	for i := range r.PerRank {
 		if p := r.PerRank[i].Pace; p != nil {
-			worst.Worst(report.Pace(*p))
+			made.Pace.Worst(report.Pace(*p))
 		}
 	}
-	return worst
+	if made.RoCE != nil && roce != nil {
+		made.RoCE.DCQCN = roce.Congestion == spec.RoCEDCQCN
+	}
+	return made
 }
 
 // channelTraffic returns the traffic of a workload in channels. For the checks, each channel of a

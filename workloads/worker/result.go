@@ -178,6 +178,23 @@ func (r *Result) Repeats() (all report.Repeats) {
 	return all
 }
 
+// RoCE returns what the queue pairs of all ranks did, or nil without queue pairs.
+func (r *Result) RoCE() (all *report.RoCE) {
+	for i := range r.PerRank {
+		q := r.PerRank[i].QueuePairs
+		if q == nil {
+			continue
+		}
+		if all == nil {
+			all = &report.RoCE{}
+		}
+		all.Packets, all.Again = all.Packets+q.Packets, all.Again+q.Resent
+		all.NAKs, all.RNRNAKs = all.NAKs+q.Naks, all.RNRNAKs+q.RNRNaks
+		all.Timeouts, all.CNPs = all.Timeouts+q.Timeouts, all.CNPs+q.CNPs
+	}
+	return all
+}
+
 // Row returns the row of the last size.
 func (r *Result) Row() perf.Row { return r.Rows[len(r.Rows)-1] }
 
