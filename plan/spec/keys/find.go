@@ -101,8 +101,11 @@ func descend(from *Key, parts []string) (found *Key, known bool, at int) {
 			from = fields[next]
 			continue
 		}
-		if from.entries && (i+1 == len(parts) && from.isEntry(part) ||
-			i+1 < len(parts) && field(fields, parts[i+1])) {
+		switch last := i+1 == len(parts); {
+		case from.entries && len(fields) == 0: // a name such as net.core.rmem_max
+			return from, true, len(parts)
+		case from.entries && !last && field(fields, parts[i+1]),
+			from.entries && from.isEntry(part) && (last || nearest.Word(parts[i+1], names(fields)) != ""):
 			continue // the name of an entry
 		}
 		return from, false, i

@@ -41,6 +41,7 @@ func TestFind(t *testing.T) {
 		"nodes.gpu0":                       "nodes", // and not nodes.cpu
 		"nodes.default":                    "nodes",
 		"nodes.env.PATH":                   "nodes.env",
+		"nodes.h0.sysctls.net.core.x":      "nodes.sysctls",
 		"switches.spine*":                  "fabric.switches",
 		"fabric.params.*":                  "fabric.params",
 		"fabric.params.striped":            "fabric.params.striped",
@@ -67,6 +68,7 @@ func TestWrongPaths(t *testing.T) {
 		"loss":                           "several places; want one of fabric.links.loss",
 		"fabric.qqqqqqqqqqqq":            "fabric has no key \"qqqqqqqqqqqq\"; it has topology, params",
 		"seed.x":                         "it has no keys",
+		"nodes.h0.cpuu":                  `nodes has no key "cpuu"; did you mean nodes.cpu?`,
 		"fabric.params.stripd":           "did you mean fabric.params.striped?",
 		"params.zzzzzzzzzzzz":            `no parameter "zzzzzzzzzzzz"; they have aggs, global-links, groups`,
 		"retransmissions":                "keys whose descriptions have this word: ",
