@@ -155,7 +155,7 @@ func (a *app) explainList(label, words string) {
 	}
 }
 
-// explainTable prints one line for each key.
+// explainTable prints a line for each key. Further lines of a summary stand below the summary.
 func (a *app) explainTable(fields []*keys.Key) {
 	nameWidth, typeWidth := 0, 0
 	for _, f := range fields {
@@ -166,8 +166,7 @@ func (a *app) explainTable(fields []*keys.Key) {
 		if f.Required {
 			name += "*"
 		}
-		line := fmt.Sprintf("  %-*s  %-*s  %s", nameWidth, name, typeWidth, shortType(f), f.Summary())
-		a.show("%s", text.Snip(line, explainWidth, "…"))
+		a.explainList(fmt.Sprintf("  %-*s  %-*s  ", nameWidth, name, typeWidth, shortType(f)), f.Summary())
 	}
 	a.heading("* required; railbed explain KEY describes a key, --recursive lists all")
 }
@@ -196,12 +195,21 @@ func typeWords(key *keys.Key) string {
 	return words
 }
 
+// choicesListed bounds the keys that the default of a choice names.
+const choicesListed = 4
+
 func defaultWords(key *keys.Key) string {
 	switch {
 	case key.Required:
 		return "none; the key is required"
 	case key.Choice:
-		return "none; exactly one of these keys is set"
+		all := key.Alternatives()
+		if len(all) <= choicesListed {
+			last := len(all) - 1
+			return fmt.Sprintf("none; exactly one of %s and %s is set", strings.Join(all[:last], ", "),
+				all[last])
+		}
+		return fmt.Sprintf("none; exactly one of %s and the %d keys beside it is set", key.Name(), len(all)-1)
 	}
 	return key.Default
 }

@@ -16,10 +16,18 @@ func TestExplain(t *testing.T) {
 	}{
 		{[]string{"links.loss"}, []string{"KEY:      fabric.links.loss", "TYPE:     share", "DEFAULT:  none",
 			"leaf1--spine2:\n        loss: 0.1%"}},
-		{[]string{"checks.packets.roce"}, []string{"exactly one of these keys", "rule*", "within", "again",
+		{[]string{"checks.packets.roce"}, []string{"exactly one of roce and the 22 keys beside it is set",
+			"rule*", "within", "again",
 			"  roce: {rule: cnp}\n    PASS  4 of 4 ECN-capable packets came", "    FAIL  5 of 5 ECN"}},
 		{[]string{"dilation"}, []string{"TYPE:     integer, 1 to 1000", "DEFAULT:  1"}},
 		{[]string{"fabric.links.mtu"}, []string{"UNIT:     bytes", "DEFAULT:  1500"}},
+		{[]string{"fabric.switch.ecn"}, []string{"  kmin                size             the queue length " +
+			"up to which red marks\n                                       nothing\n"}},
+		{[]string{"messages.open"}, []string{
+			"DEFAULT:  none; exactly one of open, closed, cache and blocks is set"}},
+		{[]string{"links.default"}, []string{"KEY:      fabric.links\n", "  delay "}},
+		{[]string{"striped"}, []string{"KEY:      fabric.params.striped\nTYPE:     integer\n",
+			"- leaf-spine: 1 numbers the hosts", "    params:\n      striped: 1\n"}},
 		{nil, []string{"fabric*", "steps", "checks"}},
 		{[]string{"steps.fault", "--recursive"}, []string{
 			"  delay  <mapping>\n    by  <duration, required>"}},

@@ -80,16 +80,6 @@ directory, a bundle of one, or a capture. Several recordings of a run are read a
 	return cmd
 }
 
-// selectFlags adds the flags that select messages.
-func selectFlags(cmd *cobra.Command, flags *followFlags) {
-	cmd.Flags().IntVar(&flags.rank, "rank", 0, "`RANK` that sends or receives")
-	cmd.Flags().StringVar(&flags.qp, "qp", "", "destination `QP` of RoCEv2, such as 0x12")
-	cmd.Flags().StringVar(&flags.flow, "flow", "",
-		"`SENDER,RECEIVER`: nodes, addresses, or addresses with ports")
-	cmd.Flags().StringVar(&flags.workload, "workload", "", "`NAME` of a workload")
-	captureFlag(cmd, &flags.capture)
-}
-
 func (a *app) follow(ctx context.Context, name string, flags followFlags) error {
 	r, run, err := a.recording(ctx, name, flags.capture)
 	if err != nil {
@@ -121,9 +111,12 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 		life := r.MessageLife(flags.message-1, true)
 		return a.showFollow(again, &followReport{Messages: []follow.MessageLife{life}})
 	}
-	selected, err := flags.selected(r)
+	selected, err := flags.selected(r, run)
 	if err != nil {
 		return err
+	}
+	if a.noteSelection(flags, r, selected); len(selected) == 0 && flags.narrow() && a.output != "json" {
+		return nil
 	}
 	shown := followReport{Sums: r.Sums(selected)}
 	for _, m := range r.Slowest(selected, flags.slowest) {
@@ -170,29 +163,6 @@ func (f *followFlags) again(name string) string {
 		words = append(words, "--capture", f.capture)
 	}
 	return report.ShellLine(words)
-}
-
-// selected returns the messages that the flags select.
-func (f *followFlags) selected(r *follow.Recording) ([]int, error) {
-	s := follow.Selection{Workload: f.workload}
-	if f.asked("rank") {
-		s.Rank = &f.rank
-	}
-	if f.qp != "" {
-		qp, err := strconv.ParseUint(f.qp, 0, 24)
-		if err != nil {
-			return nil, usage("--qp %q: want a number below 2^24", f.qp)
-		}
-		number := uint32(qp)
-		s.QP = &number
-	}
-	if f.flow != "" {
-		var two bool
-		if s.From, s.To, two = strings.Cut(f.flow, ","); !two || s.From == "" || s.To == "" {
-			return nil, usage("--flow %q: want SENDER,RECEIVER", f.flow)
-		}
-	}
-	return r.Select(s), nil
 }
 
 // showFollow prints what was followed. run are the words of the run in command lines.

@@ -146,6 +146,16 @@ func TestCommandsReadAllRecordings(t *testing.T) {
 	if strings.Contains(out, "dropped packets") || !strings.Contains(out, "--capture nics.pcapng --message") {
 		t.Errorf("why of the NICs: %s", out)
 	}
+	for _, command := range []string{"follow", "why"} {
+		code, out, errs := railbed("", command, whole, "--flow", "nosuchnode,h1")
+		if code != verdict.ExitUsage || out != "" || !strings.Contains(errs, `no node "nosuchnode"`) {
+			t.Errorf("%s: code %d: %s%s", command, code, out, errs)
+		}
+		code, out, errs = railbed("", command, whole, "--qp", "1")
+		if code != 0 || out != "no recorded message matches --qp 1\n" || errs != "" {
+			t.Errorf("%s: code %d: %s%s", command, code, out, errs)
+		}
+	}
 	for _, command := range []string{"decode", "follow", "why", "trace"} {
 		code, _, errs := railbed("", command, several, "--capture", "run.pcapng")
 		if code != verdict.ExitUsage || !strings.Contains(errs,

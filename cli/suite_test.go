@@ -89,7 +89,8 @@ func TestSuite(t *testing.T) {
 	}{
 		{[]string{"--shard", "4/3"}, "such as 1/4"},
 		{[]string{"--filter", "absent"}, "no scenarios"},
-		{[]string{"absent.yaml"}, "absent.yaml"},
+		{[]string{"absent.yaml"}, "absent.yaml cannot be read: no such file or directory; name a file or a " +
+			"directory"},
 		{[]string{"-j", "0"}, "at least 1"},
 		{[]string{"--baseline", "results"}, "go together"},
 		{[]string{"--baseline", "below", "--metric", "busbw"}, "railbed test wrote"},

@@ -206,8 +206,9 @@ func parseShard(text string) (part, of int, err error) {
 // scenarioFiles returns a file, or the files below a directory that describe a fabric.
 func scenarioFiles(arg string) (files []string, err error) {
 	info, err := os.Stat(arg)
-	if err != nil {
-		return nil, err
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return nil, fmt.Errorf("%s cannot be read: %w; name a file or a directory that you can read", arg,
+			failed.Err)
 	}
 	if !info.IsDir() {
 		return []string{arg}, nil

@@ -71,9 +71,12 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 		return err
 	}
 	defer run.Close()
-	selected, err := flags.selected(r)
+	selected, err := flags.selected(r, run)
 	if err != nil {
 		return err
+	}
+	if a.noteSelection(flags, r, selected); len(selected) == 0 && flags.narrow() && a.output != "json" {
+		return nil
 	}
 	told := newWhyReport(run, r)
 	told.Answers = append(told.Answers, r.Why(selected)...)

@@ -112,6 +112,7 @@ func newWiresharkStatusCommand(a *app) *cobra.Command {
 				return a.printJSON(status)
 			}
 			rows := a.newTable("file", "state", "for")
+			rows.SetColumnConfigs(nil) // users copy paths, so paths must not wrap
 			for _, f := range status.Files {
 				rows.AppendRow(table.Row{f.Path, f.State, f.What})
 			}

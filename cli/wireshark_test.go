@@ -258,6 +258,18 @@ func (h sharkHome) unknownFlags(t *testing.T) {
 	}
 }
 
+// TestWiresharkStatusKeepsPathsWhole prints paths that are longer than a column of other tables.
+func TestWiresharkStatusKeepsPathsWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 20))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out := must(t, "wireshark", "status", "--dir", dir).stdout
+	if !strings.Contains(out, dir+"/") {
+		t.Errorf("a path is not whole:\n%s", out)
+	}
+}
+
 // removed uninstalls, and checks that nothing is left.
 func (h sharkHome) removed(t *testing.T) {
 	t.Helper()

@@ -430,22 +430,26 @@ func frames(t *testing.T) (all [][]byte) {
 // TestBadFilters checks that errors state the column and what would be right.
 func TestBadFilters(t *testing.T) {
 	for filter, want := range map[string]string{
-		"ip.scr == 10.0.0.1":           `column 1: no field "ip.scr"; want a field; did you mean "ip.src"?`,
-		"ip.src == 10.0.0":             `column 11: "10.0.0" for ip.src, which is an IPv4 address`,
-		"udp.port == 4791 ip":          `column 18: "ip" after the end of the filter`,
-		"udp.port ==":                  "column 12: the end of the filter where a value of udp.port belongs",
-		"(tcp || udp":                  "column 12: the end of the filter in parentheses",
-		"udp.port in {}":               "column 14: \"}\" where a value of udp.port belongs",
-		"udp.port in {1 2}":            `column 16: "2" in a set; want "," or "}"`,
-		"udp.port in {1":               "column 15: the end of the filter in a set",
-		"udp.port[0] == 1":             "column 1: a slice of udp.port, which is a number",
-		"eth.src[0:0] == 1":            `column 9: "0:0" as a range of bytes`,
-		"ip.ttl contains 1":            "column 8: contains for ip.ttl, which is a number",
-		"ip.src == udp.port":           "column 11: udp.port, which is a number, compared with ip.src",
-		`railbed.reason == "tail`:      "column 19: a string that does not end",
-		"ip.ttl == 1 § 2":              "column 13: the character",
-		"== 1":                         `column 1: "==" where a field belongs`,
-		"!" + strings.Repeat("(", 200): "a filter that is nested too deep",
+		"ip.scr == 10.0.0.1":      `column 1: no field "ip.scr"; want a field; did you mean "ip.src"?`,
+		"ip.src == 10.0.0":        `column 11: "10.0.0" for ip.src, which is an IPv4 address`,
+		"udp.port == 4791 ip":     `column 18: "ip" after the end of the filter`,
+		"udp.port ==":             "column 12: the end of the filter where a value of udp.port belongs",
+		"(tcp || udp":             "column 12: the end of the filter in parentheses",
+		"udp.port in {}":          "column 14: \"}\" where a value of udp.port belongs",
+		"udp.port in {1 2}":       `column 16: "2" in a set; want "," or "}"`,
+		"udp.port in {1":          "column 15: the end of the filter in a set",
+		"udp.port[0] == 1":        "column 1: a slice of udp.port, which is a number",
+		"eth.src[0:0] == 1":       `column 9: "0:0" as a range of bytes`,
+		"ip.ttl contains 1":       "column 8: contains for ip.ttl, which is a number",
+		"ip.src == udp.port":      "column 11: udp.port, which is a number, compared with ip.src",
+		`railbed.reason == "tail`: "column 19: a string that does not end",
+		`railbed.verdict == "dropped"`: `column 20: no packet has the railbed.verdict "dropped"; want one of ` +
+			`enqueue, dequeue, drop, mark, trim, pause, resume, slow, delay, duplicate, corrupt, truncate, ` +
+			`rewrite, mirror, misroute, request-pause; did you mean "drop"?`,
+		"railbed.verdict in {drop, zz}": `column 27: no packet has the railbed.verdict "zz"; want one of`,
+		"ip.ttl == 1 § 2":               "column 13: the character",
+		"== 1":                          `column 1: "==" where a field belongs`,
+		"!" + strings.Repeat("(", 200):  "a filter that is nested too deep",
 	} {
 		_, err := Compile(filter)
 		var at *Error

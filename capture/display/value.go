@@ -6,9 +6,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"railbed/internal/feed"
+	"railbed/internal/nearest"
 )
 
 // Kind is the kind of values of a field.
@@ -116,6 +120,10 @@ func (p *parser) literal(of *Operand) (Literal, error) {
 		ok = ok && len(l.b) == 6
 	case Text:
 		l.b, ok = []byte(t.text), true
+		if words := closed[of.Name]; words != nil && !slices.Contains(words, t.text) {
+			return l, p.wrong(t, fmt.Sprintf("no packet has the %s %q", of.Name, t.text),
+				oneWord(t.text, words))
+		}
 	case Bytes, Protocol:
 		if l.b, ok = []byte(t.text), true; t.kind == tokenWord {
 			l.b, ok = parseBytes(t.text)
@@ -126,6 +134,26 @@ func (p *parser) literal(of *Operand) (Literal, error) {
 			of.Kind.example())
 	}
 	return l, nil
+}
+
+// closed are the words of the fields that have no other values.
+var closed = map[string][]string{
+	"railbed.verdict": append([]string{"enqueue", "dequeue", "drop"}, feed.Verdicts()...),
+}
+
+// oneWord lists the words in place of an unknown one, for an error message.
+func oneWord(word string, words []string) string {
+	near := nearest.Word(word, words)
+	for _, known := range words {
+		if strings.HasPrefix(word, known) { // as dropped
+			near = known
+		}
+	}
+	want := "one of " + strings.Join(words, ", ")
+	if near != "" {
+		want += fmt.Sprintf("; did you mean %q?", near)
+	}
+	return want
 }
 
 // example returns an example of a value, for error messages.

@@ -321,7 +321,7 @@ func (t *textWriter) tail(r *Report) (lines []string) {
 	if !t.o.Verbose {
 		lines = append(lines, "tables:   "+ShellLine([]string{"railbed", "report", "-v", t.o.Dir}))
 	}
-	if len(r.Captures) > 0 && r.Verdict != verdict.Pass {
+	if len(r.Captures) > 0 {
 		lines = append(lines, "why:      "+ShellLine([]string{"railbed", "why", t.o.Dir}))
 	}
 	return append(lines, t.again(r)...)

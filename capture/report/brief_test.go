@@ -54,6 +54,9 @@ func TestPassFitsAScreen(t *testing.T) {
 			n > 0 && !strings.HasPrefix(lines[2], "workload ") {
 			t.Errorf("%d of everything: want the verdict, then a table of workloads:\n%s", n, text)
 		}
+		if of := "\nwhy:      railbed why out\n"; strings.Contains(text, of) != (n > 0) {
+			t.Errorf("%d recordings: %q is in the report: %v\n%s", n, of, n == 0, text)
+		}
 		near := "within 10 % of its bound: workload ar: busbw: 21.3 Mbit/s, want >= 20 Mbit/s"
 		if n > 5 && (!strings.Contains(text, " more with -v)") || !strings.Contains(text, near)) {
 			t.Errorf("%d of everything: no number near its bound, or nothing is left out:\n%s", n, text)

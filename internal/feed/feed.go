@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 )
@@ -57,6 +58,9 @@ const (
 
 var verdicts = [...]string{"", "mark", "trim", "pause", "resume", "slow", "delay", "duplicate", "corrupt",
 	"truncate", "rewrite", "mirror", "misroute", "request-pause"}
+
+// Verdicts returns the names of all verdicts except Plain.
+func Verdicts() []string { return slices.Clone(verdicts[1:]) }
 
 // String returns the verdict's name.
 func (v Verdict) String() string {

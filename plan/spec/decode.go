@@ -81,6 +81,8 @@ type target struct {
 	path string
 	// anyScalar lets a text be written as a number or a boolean.
 	anyScalar bool
+	// empty describes the effect of an empty mapping, "" if a mapping must have keys.
+	empty string
 }
 
 func markOf(key, value *yaml.Node) mark {
@@ -237,6 +239,9 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 	if isNamed(into) {
 		want = "write a name, or a mapping with " + keyList(fields)
 	}
+	if t.empty != "" {
+		want += ", or {} for " + t.empty
+	}
 	childPath := func(key string) string { return joined(t.path, key) }
 	var meant []string
 	d.pairs(node, t.path, want, childPath, func(key string, keyNode, value *yaml.Node) {
@@ -259,7 +264,8 @@ func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
 			return
 		}
 		f := into.FieldByIndex(fields[i].index)
-		d.decode(value, f, target{path: path, anyScalar: fields[i].anyScalar})
+		d.decode(value, f, target{path: path, anyScalar: fields[i].anyScalar,
+			empty: fields[i].empty})
 		if bit := zeroOf[key]; bit != 0 && isZero(f) && !d.wrong[path] {
 			if zero := into.FieldByName("Zero"); zero.IsValid() {
 				zero.SetUint(zero.Uint() | uint64(bit))

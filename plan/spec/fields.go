@@ -22,6 +22,8 @@ type field struct {
 	// share.
 	enum     []string
 	min, max *int
+	// empty describes the effect of an empty mapping, "" if a mapping must have keys.
+	empty string
 	// why explains the reason for an unexpected bound and what to do instead.
 	why string
 }
@@ -54,7 +56,8 @@ func readFields(t reflect.Type) []field {
 			}
 		default:
 			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"),
-				anyScalar: f.Tag.Get("scalar") == "any", why: f.Tag.Get("why")}
+				anyScalar: f.Tag.Get("scalar") == "any", empty: f.Tag.Get("empty"),
+				why: f.Tag.Get("why")}
 			made.constrain(f.Tag.Get("jsonschema"))
 			fields = append(fields, made)
 		}

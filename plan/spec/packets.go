@@ -28,9 +28,9 @@ type PacketsCheck struct {
 	// Drops judges the packets that soft switches and emulated NICs dropped, by reason.
 	Drops *DropsCheck `yaml:"drops,omitempty" json:"drops,omitempty"`
 	// Lossless requires that every packet that an emulated NIC accepted reaches the far NIC.
-	Lossless *LosslessCheck `yaml:"lossless,omitempty" json:"lossless,omitempty"`
+	Lossless *LosslessCheck `yaml:"lossless,omitempty" json:"lossless,omitempty" empty:"all packets"`
 	// Trims judges packets that switches cut to their headers.
-	Trims *TrimsCheck `yaml:"trims,omitempty" json:"trims,omitempty"`
+	Trims *TrimsCheck `yaml:"trims,omitempty" json:"trims,omitempty" empty:"all trimmed packets"`
 	// Pauses judges the PFC frames, and requires that paused ports send nothing.
 	Pauses *PausesCheck `yaml:"pauses,omitempty" json:"pauses,omitempty"`
 	// Deadlock is none or some: whether a cycle of switches that pause each other and send nothing

@@ -78,6 +78,9 @@ var wrongFiles = []struct {
 		`steps[0].capture.at is the text "all"`, "write a list, as in [a, b]"},
 	{"nothing for a mapping", head + "nodes:\n  h0:" + here + "\n", `nodes["h0"] is empty`,
 		"write a mapping with keys such as runtime"},
+	{"text for a mapping that may be empty", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\n" +
+		"checks: [{packets: {lossless: " + here + "\"*\"}}]\n", `checks[0].packets.lossless is the text "*"`,
+		"write a mapping with keys such as from, to, priority, or {} for all packets"},
 	{"nothing for text", "name: " + here + "~\n" + fabric, "name is empty", "write text, or remove the key"},
 	{"number for text", "name: " + here + "7\n" + fabric, "name is the number 7", `"7" in quotes is text`},
 	{"text for a number", head + "seed: " + here + "\"7\"\n", `seed is the text "7"`, "without quotes"},

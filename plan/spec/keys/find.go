@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -35,17 +36,25 @@ var subscript = regexp.MustCompile(`\["[^"]*"\]|\[[0-9*]+\]`)
 
 // Find returns the key at a path. The path may begin below the root, as in links.loss, if all keys with this
 // path have the same meaning. It may have names of entries and positions, as in nodes.h0.cpu and steps[0].at.
+// If it ends with the name of an entry, as fabric.links.default, Find returns the key with the entries. A
+// path that is no key can be a parameter of topologies, as fabric.params.striped or striped.
 func Find(path string) (*Key, error) {
 	path = strings.Trim(subscript.ReplaceAllString(path, ""), ".")
 	if path == "" {
 		return Root(), nil
 	}
 	parts := strings.Split(path, ".")
+	if name, below := belowParams(path); below {
+		return knownParameter(name)
+	}
 	found, known, at := descend(Root(), parts)
 	if known {
 		return found, nil
 	}
 	ends := endingWith(path)
+	if key := parameter(path); key != nil && len(ends) == 0 {
+		return key, nil
+	}
 	if alike(ends) {
 		return first(ends), nil
 	}
@@ -75,6 +84,8 @@ func unknown(found *Key, parts []string, at int) error {
 		they += " no keys"
 	case near != "":
 		they = "did you mean " + near + "?"
+	case at == 0 && len(mentioning(parts[0])) > 0:
+		they = "keys whose descriptions have this word: " + pathsOf(mentioning(parts[0]), 5)
 	default:
 		they += " " + strings.Join(names(fields), ", ")
 	}
@@ -90,12 +101,41 @@ func descend(from *Key, parts []string) (found *Key, known bool, at int) {
 			from = fields[next]
 			continue
 		}
-		if from.entries && (part == "*" || i+1 < len(parts) && field(fields, parts[i+1])) {
+		switch last := i+1 == len(parts); {
+		case from.entries && len(fields) == 0: // a name such as net.core.rmem_max
+			return from, true, len(parts)
+		case from.entries && !last && field(fields, parts[i+1]),
+			from.entries && from.isEntry(part) && (last || nearest.Word(parts[i+1], names(fields)) != ""):
 			continue // the name of an entry
 		}
 		return from, false, i
 	}
 	return from, true, len(parts)
+}
+
+// isEntry reports whether an unknown part of a path is the name of an entry, and not a misspelt key of an
+// entry. Names of nodes and globs of links have characters that few keys have. Descriptions quote special
+// names such as "default".
+func (k *Key) isEntry(part string) bool {
+	return strings.ContainsAny(part, "0123456789*?") ||
+		strings.Contains(k.Description, strconv.Quote(part)) ||
+		nearest.Word(part, names(k.Fields())) == ""
+}
+
+// mentioning returns the keys whose descriptions have a word, or its singular.
+func mentioning(word string) (found []*Key) {
+	whole, err := regexp.Compile(`(?i)\b` + regexp.QuoteMeta(strings.TrimSuffix(word, "s")) + `s?\b`)
+	if err != nil || len(word) < 3 {
+		return nil
+	}
+	described := map[string]bool{}
+	for _, k := range all() {
+		if !described[k.Description] && whole.MatchString(k.Description) {
+			found = append(found, k)
+		}
+		described[k.Description] = true
+	}
+	return found
 }
 
 func field(fields []*Key, name string) bool {

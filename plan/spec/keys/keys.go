@@ -47,6 +47,20 @@ type Key struct {
 	example       *yaml.Node
 }
 
+// Alternatives returns the names of the keys of which exactly one is set, with the key's own, if Choice is
+// set.
+func (k *Key) Alternatives() (found []string) {
+	if !k.Choice || k.parent == nil {
+		return nil
+	}
+	for _, f := range k.parent.Fields() {
+		if f.Choice {
+			found = append(found, f.name)
+		}
+	}
+	return found
+}
+
 // definitions are the groups of keys of the schema, by name.
 var definitions = sync.OnceValue(func() map[string]*yaml.Node {
 	var document yaml.Node

@@ -6,11 +6,13 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"railbed/plan/spec"
 	"railbed/plan/spec/keys"
+	"railbed/plan/topology"
 )
 
 func TestFind(t *testing.T) {
@@ -32,6 +34,19 @@ func TestFind(t *testing.T) {
 		"checks.packets.bytes-per-rank":    "checks.packets.bytes-per-rank",
 		"steps.fault.partition":            "steps.fault.partition",
 		"fabric.links.a-to-b.jitter-kind.": "fabric.links.a-to-b.jitter-kind",
+		"links.default":                    "fabric.links", // entries
+		"fabric.links.leaf1--spine2":       "fabric.links",
+		"fabric.links.host":                "fabric.links",
+		"nodes.h0":                         "nodes",
+		"nodes.gpu0":                       "nodes", // and not nodes.cpu
+		"nodes.default":                    "nodes",
+		"nodes.env.PATH":                   "nodes.env",
+		"nodes.h0.sysctls.net.core.x":      "nodes.sysctls",
+		"switches.spine*":                  "fabric.switches",
+		"fabric.params.*":                  "fabric.params",
+		"fabric.params.striped":            "fabric.params.striped",
+		"params.rails":                     "fabric.params.rails",
+		"striped":                          "fabric.params.striped",
 	} {
 		key, err := keys.Find(path)
 		if err != nil || key.Path != want {
@@ -53,10 +68,33 @@ func TestWrongPaths(t *testing.T) {
 		"loss":                           "several places; want one of fabric.links.loss",
 		"fabric.qqqqqqqqqqqq":            "fabric has no key \"qqqqqqqqqqqq\"; it has topology, params",
 		"seed.x":                         "it has no keys",
+		"nodes.h0.cpuu":                  `nodes has no key "cpuu"; did you mean nodes.cpu?`,
+		"fabric.params.stripd":           "did you mean fabric.params.striped?",
+		"params.zzzzzzzzzzzz":            `no parameter "zzzzzzzzzzzz"; they have aggs, global-links, groups`,
+		"retransmissions":                "keys whose descriptions have this word: ",
 		"zzzzzzzzzzzzzzzzzz":             "files have no key \"zzzzzzzzzzzzzzzzzz\"; they have name",
 	} {
 		if key, err := keys.Find(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v, want an error with %q", path, key, err, want)
+		}
+	}
+}
+
+// TestParameters describes a parameter with the topologies that have it, and gives a valid example.
+func TestParameters(t *testing.T) {
+	for _, g := range topology.Generators() {
+		for _, p := range g.Params {
+			key, err := keys.Find("fabric.params." + p.Name)
+			if err != nil || !strings.Contains(key.Description, "- "+g.Name+": "+p.Doc+" (") ||
+				key.Since == "" || len(key.Fields()) > 0 {
+				t.Errorf("%s: %+v, %v", p.Name, key, err)
+				continue
+			}
+			value, err := strconv.Atoi(strings.TrimPrefix(key.Value(), "{"+p.Name+": ")[:1])
+			if err != nil || value < p.Min || value > p.Max || p.Even && value%2 != 0 ||
+				!strings.HasPrefix(key.Example(), "fabric:\n  params:\n    "+p.Name+": ") {
+				t.Errorf("%s of %s: example %s", p.Name, g.Name, key.Example())
+			}
 		}
 	}
 }
