@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,6 +135,22 @@ func sent(t *testing.T, f *Fabric) []uint64 {
 	return counts
 }
 
+// sentSince is sent when the spines together have got a number of packets more than before. Packets are still
+// under way when their sender has sent them.
+func sentSince(t *testing.T, f *Fabric, before []uint64, packets uint64) (counts []uint64) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		counts = sent(t, f)
+		var more uint64
+		for i := range counts {
+			more += counts[i] - before[i]
+		}
+		if more >= packets || time.Now().After(deadline) {
+			return counts
+		}
+	}
+}
+
 func TestFlowsSpreadOverSpines(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	const count = 400
@@ -141,7 +158,7 @@ func TestFlowsSpreadOverSpines(t *testing.T) {
 	f, ns := build(t, p)
 	before := sent(t, f)
 	flows(t, ns["h0"], addrs(p, "h1")[0], count, 1)
-	after := sent(t, f)
+	after := sentSince(t, f, before, count)
 	if len(after) != 2 {
 		t.Fatalf("%d links from leaf1 to spines", len(after))
 	}
