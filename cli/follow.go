@@ -115,7 +115,7 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 	if err != nil {
 		return err
 	}
-	if a.noteSelection(flags, r, selected); len(selected) == 0 && flags.narrow() && a.output != "json" {
+	if a.noteSelection(flags, r, selected) {
 		return nil
 	}
 	shown := followReport{Sums: r.Sums(selected)}

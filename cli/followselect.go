@@ -60,12 +60,7 @@ func (f *followFlags) selected(r *follow.Recording, run *bundle.Run) ([]int, err
 	return r.Select(s), nil
 }
 
-// narrow reports whether the flags select some messages only.
-func (f *followFlags) narrow() bool {
-	return f.asked("rank") || f.qp != "" || f.flow != "" || f.workload != ""
-}
-
-// words are the flags that select messages, for messages.
+// words are the flags that select some messages only, as on a command line.
 func (f *followFlags) words() string {
 	var words []string
 	if f.workload != "" {
@@ -83,17 +78,19 @@ func (f *followFlags) words() string {
 	return report.ShellLine(words)
 }
 
-// noteSelection prints that the flags select no message, or queue pairs of several nodes.
-func (a *app) noteSelection(f followFlags, r *follow.Recording, selected []int) {
-	if a.output == "json" || !f.narrow() {
-		return
+// noteSelection prints that the flags select no message, and then returns true, or that they select queue
+// pairs of several nodes.
+func (a *app) noteSelection(f followFlags, r *follow.Recording, selected []int) (nothing bool) {
+	words := f.words()
+	if a.output == "json" || words == "" {
+		return false
 	}
 	if len(selected) == 0 {
-		a.show("no recorded message matches %s", f.words())
-		return
+		a.show("no recorded message matches %s", words)
+		return true
 	}
 	if f.qp == "" {
-		return
+		return false
 	}
 	var ends []string
 	for _, i := range selected {
@@ -108,6 +105,7 @@ func (a *app) noteSelection(f followFlags, r *follow.Recording, selected []int) 
 			shortened(ends))
 		a.show("")
 	}
+	return false
 }
 
 // workloadsOf returns the names of a run's workloads.

@@ -108,7 +108,7 @@ func fileWords(p *page) {
 	p.prose("A file is YAML 1.2 with strict types: an unknown key, a wrong type and a missing unit are "+
 		"errors with `file:line:column`. All errors are reported at once, and nothing is changed on the "+
 		"host. `railbed validate FILE` reports them without a run. `railbed schema` prints the JSON "+
-		"Schema, with which editors complete and check files. A key is there since release %s, unless "+
+		"Schema, with which editors complete and check files. A key exists since release %s, unless "+
 		"its description names a later release.", keys.First)
 	p.line("| type | units and form | example |\n|---|---|---|")
 	for _, key := range []string{"fabric.links.rate", "fabric.switch.buffer", "fabric.links.delay",

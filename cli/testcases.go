@@ -206,9 +206,12 @@ func parseShard(text string) (part, of int, err error) {
 // scenarioFiles returns a file, or the files below a directory that describe a fabric.
 func scenarioFiles(arg string) (files []string, err error) {
 	info, err := os.Stat(arg)
-	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+	if err != nil {
+		if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+			err = failed.Err
+		}
 		return nil, fmt.Errorf("%s cannot be read: %w; name a file or a directory that you can read", arg,
-			failed.Err)
+			err)
 	}
 	if !info.IsDir() {
 		return []string{arg}, nil

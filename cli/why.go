@@ -75,7 +75,7 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 	if err != nil {
 		return err
 	}
-	if a.noteSelection(flags, r, selected); len(selected) == 0 && flags.narrow() && a.output != "json" {
+	if a.noteSelection(flags, r, selected) {
 		return nil
 	}
 	told := newWhyReport(run, r)

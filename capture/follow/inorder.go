@@ -69,12 +69,12 @@ func (f *Follower) discardsOf(s *stream) {
 	}
 }
 
-// recovering says how long the ends of the message that a cause delayed most took to recover from losses, if
-// that is at least a tenth of the delay. A receiver can send a NAK as soon as a packet comes early, and a
+// recovering describes the recovery from losses of the message that a cause delayed most, if the two ends
+// took at least a tenth of the delay for it. A receiver can send a NAK as soon as a packet comes early, and a
 // sender can send again as soon as the NAK comes. Both wait for a processor.
 func (w *why) recovering(c *Cause) string {
 	r := w.r
-	m := &r.Messages[slices.IndexFunc(r.Messages, func(m Message) bool { return m.Number == c.Worst })]
+	m := &r.Messages[c.Worst-1]
 	noticed := map[int32]int64{} // when the receiver had the first early packet, by the missing packet
 	for i := range r.Packets {
 		q := &r.Packets[i]
@@ -109,6 +109,14 @@ func (w *why) recovering(c *Cause) string {
 		"again",
 		c.Worst, cmp.Or(f.To, f.Dst.Addr().String()), report.Took(r.Own(asking)), w.sender(m),
 		report.Took(r.Own(sending)))
+}
+
+// awaited returns the packet for which a packet was discarded, or the packet itself.
+func (r *Recording) awaited(packet int32) int32 {
+	if q := &r.Packets[packet]; q.Discarded() {
+		return q.behind
+	}
+	return packet
 }
 
 // later returns the first packet that was sent from a time on and for which a condition holds, or -1. Packets

@@ -48,10 +48,7 @@ func (w *why) recovered(m *Message, hops []Hop) (at cause, record int) {
 	lost := -1
 	for _, p := range m.Packets {
 		q := &w.r.Packets[p]
-		missing := int(p)
-		if q.Discarded() {
-			missing = int(q.behind)
-		}
+		missing := int(w.r.awaited(p))
 		if missing == m.Critical || w.r.Packets[missing].Arrived > 0 {
 			continue
 		}
@@ -81,7 +78,7 @@ func (w *why) unanswered(m *Message, during span) (at cause, record int, found b
 	for _, p := range w.unheard {
 		back := &w.r.Flows[w.r.Packets[p].Flow]
 		if sent := w.r.Sent(p); sent < during.from || sent > during.to || back.Protocol != f.Protocol ||
-			back.Src.Addr() != f.Dst.Addr() || back.Dst.Addr() != f.Src.Addr() ||
+			!w.r.answersTo(w.r.Packets[p].Flow, m.Flow) ||
 			f.Protocol == "tcp" && (back.Src != f.Dst || back.Dst != f.Src) {
 			continue
 		}

@@ -280,10 +280,7 @@ func (w *why) add(at cause, message int, extra int64, record int) {
 // lost finds what a message that did not arrive lacks.
 func (w *why) lost(message int) {
 	for _, p := range w.r.Messages[message].Packets {
-		if q := &w.r.Packets[p]; q.Discarded() {
-			p = q.behind
-		}
-		if w.r.Packets[p].Arrived == 0 {
+		if p = w.r.awaited(p); w.r.Packets[p].Arrived == 0 {
 			at, record := w.fate(int(p))
 			w.add(at, message, 0, record)
 			return

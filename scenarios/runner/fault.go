@@ -195,7 +195,7 @@ func (r *run) idleFault() string {
 	return ""
 }
 
-// inForce says when a packet fault with an end was in force, and whether the first packets came later.
+// inForce describes the time of a packet fault with an end, and the first packets if they came later.
 func (r *run) inForce(name string) (text string) {
 	for _, step := range r.prepared {
 		f, is := step.(*faultStep)

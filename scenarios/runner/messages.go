@@ -206,7 +206,6 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	alone func(from, to int, size units.Bytes) time.Duration) finished {
 	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()),
 		Wrong: r.Wrong(), Conduct: conduct(r, m.RoCE)}
-	made.Straggler = nil  // senders do not wait for each other
 	var sent []flows.Sent // without answers
 	var last time.Duration
 	for _, rank := range *r.Own.(*worker.Sent) {

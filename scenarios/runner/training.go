@@ -86,6 +86,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	wanted *worker.Wanted) finished {
 	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup,
 		Wrong: r.Wrong(), Conduct: conduct(r, t.RoCE)}
+	made.Straggler = r.Straggler()
 	ideal, err := program.Predict(func(*training.Operation) time.Duration { return 0 })
 	if err == nil { // it succeeded already when the program was checked
 		whole, _ := program.Times(ideal)

@@ -112,6 +112,7 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		LeftOut: report.LeftOut{Missing: r.Missing(), MayMiss: mayMiss(&ran, r.Ranks, row.Size)},
 		Conduct: conduct(r, w.RoCE),
 	}}
+	made.Straggler = r.Straggler()
 	done := finished{name: w.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: made,
 		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern}}
 	if w.Sizes != nil {
@@ -178,7 +179,7 @@ func (o barrierOutcome) correctness() correctness {
 // conduct returns what the ranks observed. The pace is the pace of the rank whose packets were the latest.
 // roce are the settings of transport roce, nil for the defaults.
 func conduct(r *worker.Result, roce *spec.RoCE) report.Conduct {
-	made := report.Conduct{Straggler: r.Straggler(), Repeats: r.Repeats(), RoCE: r.RoCE()}
+	made := report.Conduct{Repeats: r.Repeats(), RoCE: r.RoCE()}
 	for i := range r.PerRank {
 		if p := r.PerRank[i].Pace; p != nil {
 			made.Pace.Worst(report.Pace(*p))
