@@ -13,6 +13,7 @@ type cores struct {
 	at      time.Duration
 	stalled time.Duration // time until then in which some task waited for a CPU
 	spare   bool
+	idle    bool // there is a core for each task nearly all the time
 	short   bool // according to these data they have none
 	starved bool // tasks wait for them nearly all the time
 	text    [256]byte
@@ -23,6 +24,8 @@ const (
 	coresEach = 100 * time.Millisecond
 	// The cores have spare time if tasks wait for a CPU in less than 1/coresShort of the time.
 	coresShort = 2
+	// The cores are idle if tasks wait for a CPU in less than 1/coresIdle of the time.
+	coresIdle = 20
 	// Programs are starved if tasks wait for a CPU in all but 1/coresStarved of the time.
 	coresStarved = 5
 )
@@ -48,7 +51,7 @@ func (c *cores) look(now time.Duration) {
 	}
 	n, err := unix.Pread(c.fd, c.text[:], 0)
 	if err != nil {
-		c.spare, c.short, c.starved = false, false, false
+		c.spare, c.idle, c.short, c.starved = false, false, false, false
 		c.end() // otherwise each round would retry
 		return
 	}
@@ -60,6 +63,7 @@ func (c *cores) saw(now time.Duration, text []byte) {
 	stalled, ok := SomePressure(text)
 	known, waited := ok && c.at > 0, stalled-c.stalled
 	c.spare = known && waited < (now-c.at)/coresShort
+	c.idle = known && waited*coresIdle < now-c.at
 	c.short = known && !c.spare
 	c.starved = known && waited*coresStarved >= (now-c.at)*(coresStarved-1)
 	c.at, c.stalled = now, stalled

@@ -231,29 +231,34 @@ func TestSpinFollowsTheKernel(t *testing.T) {
 }
 
 // A real-time thread sleeps until a millisecond is over in several, ever shorter sleeps; the first
-// may end late by three times spin. An ordinary user's thread sleeps once.
+// may end late by three times spin. An ordinary user's thread does so if cores are idle, else it sleeps once.
 func TestSleepsBecomeShorter(t *testing.T) {
 	const spin = 50 * time.Microsecond
-	for priority, want := range []int{1, 3} {
-		th := thread{spin: spin, priority: priority, cores: cores{spare: true}}
+	for _, c := range []struct {
+		priority int
+		idle     bool
+		want     int
+	}{{0, false, 1}, {0, true, 3}, {1, false, 3}} {
+		th := thread{spin: spin, priority: c.priority, cores: cores{spare: true, idle: c.idle}}
 		left, sleeps, last := time.Millisecond, 0, time.Millisecond
 		for d := th.early(left); d > 0; d = th.early(left) {
 			if left -= d; left < spin || d > last {
-				t.Fatalf("priority %d: sleep %d is %v and leaves %v", priority, sleeps, d, left)
+				t.Fatalf("%+v: sleep %d is %v and leaves %v", c, sleeps, d, left)
 			}
-			if sleeps == 0 && priority > 0 && left != 3*spin {
+			if sleeps == 0 && c.want > 1 && left != 3*spin {
 				t.Errorf("the first sleep leaves %v, want %v", left, 3*spin)
 			}
 			sleeps, last = sleeps+1, d
 		}
-		if sleeps != want {
-			t.Errorf("priority %d: %d sleeps, want %d", priority, sleeps, want)
+		if sleeps != c.want {
+			t.Errorf("%+v: %d sleeps", c, sleeps)
 		}
 	}
 }
 
 // Cores are spare if the kernel reports that tasks wait for them in less than half of the time.
-// Otherwise only spin is subtracted from a sleep, and each check of the clock reduces spin further.
+// They are idle if that is less than a twentieth. Without spare cores only spin is subtracted from a
+// sleep, and each check of the clock reduces spin further.
 // If the kernel reports that cores are short, the thread does not poll for frames. If tasks wait in four
 // fifths of the time, it sleeps beyond the next event.
 func TestShortCores(t *testing.T) {
@@ -263,6 +268,7 @@ func TestShortCores(t *testing.T) {
 	for i, c := range []struct {
 		text    string
 		want    bool
+		idle    bool
 		polls   bool
 		starved bool
 	}{
@@ -271,11 +277,13 @@ func TestShortCores(t *testing.T) {
 		{text: "some total=1119000\n"},
 		{text: "some total=1199000\n", starved: true},
 		{text: "some total=1248000\n", want: true, polls: true},
+		{text: "some total=1252000\n", want: true, idle: true, polls: true},
 		{text: "nothing", polls: true},
 	} {
 		th.cores.saw(time.Duration(i+1)*100*time.Millisecond, []byte(c.text))
-		if th.cores.spare != c.want {
-			t.Errorf("%d, %q: spare %v, want %v", i, c.text, th.cores.spare, c.want)
+		if th.cores.spare != c.want || th.cores.idle != c.idle {
+			t.Errorf("%d, %q: spare %v, idle %v; want %v and %v", i, c.text, th.cores.spare, th.cores.idle,
+				c.want, c.idle)
 		}
 		if got := th.polls(0); got != c.polls {
 			t.Errorf("%d, %q: polls %v, want %v", i, c.text, got, c.polls)

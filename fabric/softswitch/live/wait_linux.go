@@ -99,14 +99,13 @@ const manyPs = 8
 // early returns how long to sleep first if there is enough time; 0 means not at all. Some wake-ups
 // are much later than spin, most of all when frames are rare. So a sleep leaves a third of the
 // time, but at most twice spin, and the next sleep again leaves a third of the rest. This is done
-// only if cores are spare, and not by an ordinary user's thread, which would exhaust its share of
-// the core. If programs are starved, one sleep lasts until starvedSlack after the event.
+// only if cores are spare. If programs are starved, one sleep lasts until starvedSlack after the event.
 func (t *thread) early(d time.Duration) time.Duration {
 	if t.cores.starved {
 		return d + starvedSlack
 	}
 	d -= t.spin
-	if t.cores.spare && t.priority > 0 {
+	if t.cores.spare && t.mayPoll() {
 		d -= min(2*t.spin, d/3)
 	}
 	if d < leastSleep {
@@ -205,10 +204,13 @@ func (l *loop) look(from clock.Time, d time.Duration) (count int) {
 	return count
 }
 
-// noticed records that frames are sent, the first of which was due at due. It has no effect for an
-// ordinary user's thread, because polling would exhaust that thread's share of the core.
+// mayPoll reports whether the thread may poll for longer than spin. A thread that is not a real-time thread
+// has only a share of a core if others want it, and polling exhausts that share.
+func (t *thread) mayPoll() bool { return t.priority > 0 || t.cores.idle }
+
+// noticed records that frames are sent, the first of which was due at due.
 func (t *thread) noticed(due clock.Time) {
-	if t.woken != 0 && due < t.woken && t.priority > 0 {
+	if t.woken != 0 && due < t.woken && t.mayPoll() {
 		t.patience.overslept(t.slept)
 	}
 	t.woken = 0
