@@ -32,7 +32,7 @@ type Tap struct {
 	Soft bool
 	// Fed is set if records of the port come through Options.Feed under Number. For a soft switch's
 	// port these are all its records. For an emulated NIC they are the packets that it drops and
-	// the pauses that it follows.
+	// the pauses that it follows. For a port of the kernel they are the packets that faults hit.
 	Fed    bool
 	Number uint16
 }
@@ -59,10 +59,12 @@ type Options struct {
 	// Dilation is the factor by which the testbed's time is slower than real time. Default 1.
 	// Timestamps are in real time; the section header carries the factor.
 	Dilation uint64
-	// Feed is the feed with the packets of soft switches' ports, which already has its writer. The
-	// capture maps the file; the caller still owns it.
+	// Feed is the feed with the packets of soft switches' ports, or with those that faults of kernel links
+	// and switches hit. It already has its writer. The capture maps the file; the caller still owns it.
 	Feed *os.File `json:"-"`
-	// Reasons are the names of the soft switches' reasons, indexed by number.
+	// Serials is set if the feed's records have serials: they are of soft switches.
+	Serials bool
+	// Reasons are the names of the reasons in records, indexed by number.
 	Reasons []string
 	// Events is set if soft switches also record the packets that enter their queues. Such a record
 	// has verdict=enqueue and no direction. The record of sending a packet that waited has

@@ -31,7 +31,7 @@ func fed(t testing.TB, size int, names ...string) (*feed.Writer, []Tap, Options)
 		taps = append(taps, Tap{Node: "leaf1", Port: name, Link: "l" + name, Soft: true, Fed: true,
 			Number: uint16(i)})
 	}
-	return w, taps, Options{Feed: file}
+	return w, taps, Options{Feed: file, Serials: true}
 }
 
 // frame is the record of a frame whose content is its number.

@@ -206,7 +206,7 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 	s.order.restart(s.start)
 	s.soft.begin(s.start)
 	note := pcapng.SectionNote{Dilation: options.Dilation, Epoch: options.Epoch, Plan: options.Plan,
-		Testbed: options.Testbed}
+		Testbed: options.Testbed, Hits: s.soft != nil}
 	if note.Epoch.IsZero() {
 		note.Epoch = time.Unix(0, s.start)
 	}
@@ -426,10 +426,15 @@ func (s *recorder) add(tap int, p *captured, end int64) {
 	if e.join = s.soft.joins(tap); e.join {
 		e.id = joinKey(p.data, p.length, tap)
 	} else {
-		e.id = s.ordinals.ID(layers.Identity(p.data, p.length),
-			uint64(tap)<<1|uint64(p.flags&pcapng.DirectionMask>>1), p.time)
+		e.id = layers.Identity(p.data, p.length)
 	}
 	s.order.add(e, p.data)
+}
+
+// guesses reports whether the id of a packet is guessed from equal packets at its tap. A record of a change
+// describes a packet that also passes the tap.
+func (s *recorder) guesses(e *entry) bool {
+	return !e.join && (s.soft == nil || !s.soft.serials) && e.flags&pcapng.DirectionMask != 0
 }
 
 // packetSize bounds the bytes of a packet block without the packet's data.
@@ -443,6 +448,9 @@ func (s *recorder) write(e *entry, data []byte) {
 	}
 	if e.unwanted {
 		return
+	}
+	if s.guesses(e) {
+		e.id = s.ordinals.ID(e.id, uint64(e.tap)<<1|uint64(e.flags&pcapng.DirectionMask>>1), e.time)
 	}
 	if s.failed {
 		s.received[e.tap]--

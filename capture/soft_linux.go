@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/net/bpf"
 
+	"railbed/capture/layers"
 	"railbed/capture/pcapng"
 	"railbed/internal/feed"
 )
@@ -23,9 +24,11 @@ type note struct {
 	fault   uint8
 }
 
-// softTaps are the taps of soft switches. One feed carries their packets.
+// softTaps are the taps of soft switches, or of ports whose packets faults hit. One feed carries their
+// packets.
 type softTaps struct {
 	reader  *feed.Reader
+	serials bool // the records have serials
 	joiner  *joiner
 	filter  *bpf.VM // nil accepts everything
 	snap    int
@@ -47,6 +50,7 @@ const feedBatch = 1 << 14
 // openSoftTaps maps the feed. It returns nil if no tap is fed.
 func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*softTaps, error) {
 	s := &softTaps{
+		serials: options.Serials,
 		snap:    options.snap(),
 		taps:    map[uint16]int{},
 		numbers: map[int]uint16{},
@@ -169,9 +173,13 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	case feed.Enqueue, feed.Dequeue, feed.Harm: // such a packet does not pass the tap
 		flags = 0
 	}
+	id := layers.Identity(data, r.Length)
+	if s.soft.serials {
+		id = s.soft.joiner.id(r.Serial)
+	}
 	s.order.add(entry{
 		time:    r.Time,
-		id:      s.soft.joiner.id(r.Serial),
+		id:      id,
 		dropped: dropped,
 		length:  uint32(r.Length),
 		tap:     uint32(tap),
@@ -187,7 +195,7 @@ func (s *softTaps) joins(tap int) bool {
 		return false
 	}
 	_, fed := s.numbers[tap]
-	return fed
+	return fed && s.serials
 }
 
 // join finds the id of a packet that a socket captured.
@@ -225,8 +233,8 @@ func (s *recorder) annotate(e *entry) {
 	if n.event == feed.Receive && n.verdict == feed.Plain && n.late == 0 {
 		return
 	}
-	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: true, Verdict: n.verdict.String()}
-	if n.event != feed.Harm && (n.event != feed.Receive || n.verdict != feed.Plain) {
+	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: s.soft.serials, Verdict: n.verdict.String()}
+	if s.soft.serials && n.event != feed.Harm && (n.event != feed.Receive || n.verdict != feed.Plain) {
 		a.Depth, a.HasDepth = n.depth, true
 		s.packet.Has |= pcapng.HasQueue
 		s.packet.Queue = uint32(n.queue)

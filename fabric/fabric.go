@@ -43,6 +43,7 @@ type Fabric struct {
 	resolvers resolvers
 	// faults are the packet faults at kernel links and switches.
 	faults []*kernelFault
+	hits   hits
 }
 
 // planLink is a link of the plan in its requested state, which SetLink, SetLinkState and

@@ -87,7 +87,7 @@ func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
 	}
 	err := f.harm(made, p)
 	if err != nil {
-		return errors.Join(err, f.heal(made), made.close())
+		return errors.Join(err, f.heal(made), f.free(made))
 	}
 	f.faults = append(f.faults, made)
 	if of.For > 0 {
@@ -103,7 +103,7 @@ func (f *Fabric) harm(of *kernelFault, p *plan.Plan) error {
 		if err != nil {
 			return err
 		}
-		loaded, err := bpf.Load(compiled)
+		loaded, err := f.hits.load(compiled, end)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (f *Fabric) setFaults(at faultPlace, faults []*bpf.Loaded) error {
 	var program *bpf.Program
 	if len(faults) > 0 {
 		var err error
-		if program, err = bpf.NewProgram(faults); err != nil {
+		if program, err = bpf.NewProgram(faults, f.hits.reports); err != nil {
 			return err
 		}
 	}
@@ -238,21 +238,21 @@ func (f *Fabric) clearKernelFaults(names []string) (ended []softswitch.FaultStat
 		}
 		ended = append(ended, state)
 		f.faults = slices.DeleteFunc(f.faults, func(of *kernelFault) bool { return of == one })
-		if err := one.close(); err != nil {
+		if err := f.free(one); err != nil {
 			return ended, err
 		}
 	}
 	return ended, nil
 }
 
-// close frees the counters and the timer.
-func (k *kernelFault) close() error {
+// free frees the counters and the timer of a fault.
+func (f *Fabric) free(k *kernelFault) error {
 	if k.end != nil {
 		k.end.Stop()
 	}
 	var errs []error
 	for _, at := range k.places {
-		errs = append(errs, at.Close())
+		errs = append(errs, f.hits.free(at.Loaded))
 	}
 	return errors.Join(errs...)
 }
@@ -264,9 +264,10 @@ func (f *Fabric) closeFaults() {
 			_ = at.link.harmed(at.atA).close() // of descriptors that nothing uses any more
 			*at.link.harmed(at.atA) = harmedEnd{}
 		}
-		_ = one.close()
+		_ = f.free(one)
 	}
 	f.faults = nil
+	_ = f.hits.close()
 }
 
 func (k *kernelFault) state() (softswitch.FaultState, error) {

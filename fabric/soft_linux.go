@@ -391,11 +391,28 @@ func (f *Fabric) SoftSilent() <-chan struct{} {
 	return f.soft.process.Silent()
 }
 
-// Record starts writing the packets at ports of soft switches into a feed. A tap's number is the
-// port's index in the list. A fabric without soft switches has no such ports, which is an error.
-func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*live.Feed, error) {
+// Feed is a source of records for a recording.
+type Feed struct {
+	File *os.File // the feed already has its writer
+	// Serials is set if the records give each packet its number (feed.Record). Otherwise they are of packets
+	// that faults hit.
+	Serials bool
+	end     func() error
+}
+
+// Close ends the feed.
+func (f *Feed) Close() error { return errors.Join(f.end(), f.File.Close()) }
+
+// Record starts writing packets at ports into a feed. A tap's number is the port's index in the list. With
+// soft switches these are the packets at their ports, otherwise those that faults hit. In the second case the
+// error is a *verdict.UnsupportedError if the kernel does not allow such faults either.
+func (f *Fabric) Record(ports []plan.End, o live.RecordOptions) (*Feed, error) {
 	if f.soft == nil {
-		return nil, errors.New("record soft switches: the fabric has none")
+		return f.hits.record(ports)
 	}
-	return f.soft.process.Record(ports, o)
+	one, err := f.soft.process.Record(ports, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Feed{File: one.File, Serials: true, end: one.End}, nil
 }

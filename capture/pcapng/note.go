@@ -9,7 +9,7 @@ import (
 
 // SectionNote is the comment in the section header of a Railbed capture, in the fixed grammar
 //
-//	railbed dilation=2 epoch=1700000000000000000ns plan=4fd0... testbed=NAME recording=17000...ns part=2
+//	railbed dilation=2 epoch=17...ns plan=4fd0... testbed=NAME recording=17...ns part=2 hits=...
 //
 // The order of the pairs is fixed, and every pair except the first is optional. A reader compares
 // Plan with the hash of its own plan. The files of a recording in several files have the same note, except
@@ -26,6 +26,8 @@ type SectionNote struct {
 	// file, from 1. The value 0 is not written.
 	Recording int64
 	Part      int
+	// Hits reports whether the packets that faults drop or change are recorded, as "hits=recorded".
+	Hits bool
 }
 
 // AppendTo appends the comment to b. Plan and Testbed must be words without spaces (IsWord).
@@ -45,6 +47,9 @@ func (n SectionNote) AppendTo(b []byte) []byte {
 	}
 	if n.Part != 0 {
 		b = strconv.AppendInt(append(b, " part="...), int64(n.Part), 10)
+	}
+	if n.Hits {
+		b = append(append(b, " hits="...), hitsRecorded...)
 	}
 	return b
 }
@@ -81,9 +86,14 @@ func (n *SectionNote) set(key string, value []byte) (position int, ok bool) {
 	case "part":
 		n.Part, ok = parsePart(value)
 		return 5, ok
+	case "hits":
+		n.Hits = true
+		return 6, string(value) == hitsRecorded
 	}
 	return 0, false
 }
+
+const hitsRecorded = "recorded"
 
 // TapNote is the comment in a tap's statistics block of a Railbed capture, in the fixed grammar
 //

@@ -279,10 +279,7 @@ func TestQueueDropsExplain(t *testing.T) {
 			id := s.Packet("h1:eth0", true)
 			at := s.Of(id, "leaf1:p1", false).Time
 			s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
-			// so that packet finds another
-			s.Change(func(k verifytest.Sighting) bool {
-				return k.ID == id
-			}, func(k *verifytest.Sighting) { k.Length = verifytest.Segment })
+			shorten(s, id)
 		}
 		s.Queues["leaf1:p0"] = drops
 		results, _ := s.Run(fabric.NewConservation("leaf1"))
@@ -297,45 +294,106 @@ func TestQueueDropsExplain(t *testing.T) {
 func TestHarmExplains(t *testing.T) {
 	for _, test := range []struct {
 		harm Harm
+		// hits is set if the capture has the packets that faults hit.
+		hits bool
 		// spoil harms a packet from the port of the switch on.
 		spoil func(s *verifytest.Scene, id uint64, at int64)
 		want  []verdict.Verdict // of each check
 	}{
-		{Harm{}, lose, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{Dropped: 1}, lose, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{Dropped: 2}, lose, []verdict.Verdict{pass, pass, unclear, pass}},
-		{Harm{Copied: 2}, lose, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{}, spoil, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{Changed: 2}, spoil, []verdict.Verdict{pass, pass, unclear, fail}},
-		{Harm{Dropped: 2}, spoil, []verdict.Verdict{fail, fail, fail, pass}},
+		{Harm{}, false, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Dropped: 1}, false, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Dropped: 2}, false, lose, []verdict.Verdict{pass, pass, unclear, pass}},
+		{Harm{Copied: 2}, false, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{}, false, spoil, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Changed: 2}, false, spoil, []verdict.Verdict{pass, pass, unclear, fail}},
+		{Harm{Dropped: 2}, false, spoil, []verdict.Verdict{fail, fail, fail, pass}},
+		{Harm{}, false, double, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Copied: 1}, false, double, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Copied: 2}, false, double, []verdict.Verdict{pass, pass, pass, fail}},
+		// The counters explain no losses if the capture has each drop.
+		{Harm{Dropped: 2}, true, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Dropped: 2}, true, drop, []verdict.Verdict{pass, pass, pass, pass}},
+		{Harm{Dropped: 4}, true, drop, []verdict.Verdict{pass, pass, pass, pass}},
+		{Harm{Changed: 2}, true, spoil, []verdict.Verdict{pass, pass, unclear, fail}},
 	} {
 		s := verifytest.NewScene(t)
 		s.Plan = plantest.Compile(
 			t, strings.Replace(verifytest.ClusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
 		s.Ring(4)
-		s.Harm = map[string]Harm{"leaf1:p0": test.harm}
+		s.Harm, s.Hits = map[string]Harm{"leaf1:p0": test.harm}, test.hits
 		for range 2 {
 			id := s.Packet("h1:eth0", true)
 			test.spoil(s, id, s.Of(id, "leaf1:p1", false).Time)
-			// so that packet finds another
-			s.Change(func(k verifytest.Sighting) bool {
-				return k.ID == id
-			}, func(k *verifytest.Sighting) { k.Length = verifytest.Segment })
+			shorten(s, id)
 		}
 		results, _ := s.Run(fabric.NewConservation("leaf1"), fabric.NewLossless(&spec.LosslessCheck{}),
 			fabric.NewLossless(&spec.LosslessCheck{From: "h1"}),
 			fabric.NewDrops(&spec.DropsCheck{Reason: "fault", Count: "== 2"}))
 		for i, r := range results {
 			if r.Verdict != test.want[i] {
-				t.Errorf("%+v: want %s: %v", test.harm, test.want[i], r)
+				t.Errorf("%+v, %t: want %s: %v", test.harm, test.hits, test.want[i], r)
 			}
 		}
 	}
 }
 
+// shorten makes a packet shorter, so that Scene.Packet finds another.
+func shorten(s *verifytest.Scene, id uint64) {
+	s.Change(func(k verifytest.Sighting) bool { return k.ID == id }, func(k *verifytest.Sighting) {
+		k.Frame, k.Length = slices.Clone(k.Frame), verifytest.Segment
+		wire.IPv4(k.Frame[14:]).RewriteTotalLength(uint16(k.Length - 14))
+	})
+}
+
 // lose removes a packet after a time.
 func lose(s *verifytest.Scene, id uint64, at int64) {
 	s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
+}
+
+// drop removes a packet after a time, and records that a fault dropped it.
+func drop(s *verifytest.Scene, id uint64, at int64) {
+	lose(s, id, at)
+	one := s.Of(id, "leaf1:p1", false)
+	one.Tap, one.Out, one.Time = "leaf1:p0", true, at+1
+	one.Comment = "railbed verdict=drop reason=fault name=f"
+	s.Insert(one)
+}
+
+// double makes a copy of a packet after a time.
+func double(s *verifytest.Scene, id uint64, at int64) {
+	s.IDs++
+	for _, k := range slices.Clone(s.Sightings) {
+		if k.ID == id && k.Time > at {
+			k.ID, k.Time = s.IDs, k.Time+1
+			s.Insert(k)
+		}
+	}
+}
+
+// TestRefusedByRouters: a router does not forward a packet that came with a wrong header.
+func TestRefusedByRouters(t *testing.T) {
+	for name, harm := range map[string]func(wire.IPv4){
+		"checksum": func(h wire.IPv4) { h[8] ^= 0x10 },
+		"length":   func(h wire.IPv4) { h.RewriteTotalLength(9000) },
+		"":         func(h wire.IPv4) { h.RewriteTotalLength(h.TotalLength()) },
+	} {
+		s := verifytest.NewScene(t)
+		s.Ring(4)
+		id := s.Packet("h1:eth0", true)
+		s.Change(func(k verifytest.Sighting) bool { return k.ID == id }, func(k *verifytest.Sighting) {
+			k.Frame = slices.Clone(k.Frame)
+			harm(wire.IPv4(k.Frame[14:]))
+		})
+		lose(s, id, s.Of(id, "leaf1:p1", false).Time)
+		results, _ := s.Run(fabric.NewConservation("leaf1"))
+		want := pass
+		if name == "" {
+			want = fail
+		}
+		if results[0].Verdict != want {
+			t.Errorf("wrong %q: want %s: %v", name, want, results[0])
+		}
+	}
 }
 
 // spoil makes another packet of a packet after a time.

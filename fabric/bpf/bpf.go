@@ -42,6 +42,7 @@ type Fault struct {
 	pick   spec.Pick
 	chance draw.Chance
 	seed   uint64
+	site   uint32 // the number with which its program reports packets
 }
 
 // New returns a fault at a port of a plan. Until is the fault's end on the kernel's monotonic clock, in

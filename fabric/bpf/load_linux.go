@@ -21,6 +21,9 @@ type Counts struct {
 	Joined uint64
 	// Refused is the number of packets that the kernel did not let the fault change.
 	Refused uint64
+	// Unreported is the number of packets that the fault hit, and for which the reader of Reports had no
+	// room.
+	Unreported uint64
 }
 
 // Loaded is a fault at a port with its counters in the kernel.
@@ -29,13 +32,12 @@ type Loaded struct {
 	counts *ebpf.Map
 }
 
-// Load makes the counters of a fault. The error is a *verdict.UnsupportedError if the kernel does not let
-// this process load programs.
-func Load(f *Fault) (*Loaded, error) {
-	// Kernels before 5.11 count maps and programs as locked memory. Without the right to raise the limit they
-	// refuse the map, and newer kernels do not.
-	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited)
+// Load makes the counters of a fault. Site is the number with which its programs report packets (Hit). The
+// error is a *verdict.UnsupportedError if the kernel does not let this process load programs.
+func Load(f *Fault, site uint32) (*Loaded, error) {
+	f.site = site
+
+	raiseLimit()
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Name: "railbed_fault", Type: ebpf.Array, KeySize: 4,
 		ValueSize: countBytes, MaxEntries: 1, Key: word, Value: countsType()})
 	if err != nil {
@@ -55,7 +57,8 @@ func countsType() btf.Type {
 	for _, counter := range []struct {
 		name   string
 		offset btf.Bits
-	}{{"matched", countMatched}, {"hit", countHit}, {"joined", countJoined}, {"refused", countRefused}} {
+	}{{"matched", countMatched}, {"hit", countHit}, {"joined", countJoined}, {"refused", countRefused},
+		{"unreported", countUnreported}} {
 		made.Members = append(made.Members, btf.Member{Name: counter.name, Type: long,
 			Offset: 8 * counter.offset})
 	}
@@ -79,9 +82,9 @@ type Program struct {
 	id     ebpf.ProgramID
 }
 
-// NewProgram loads the program of a port with faults, which act in this order. The error is a *VerifierError
-// if the kernel's verifier refuses the program.
-func NewProgram(faults []*Loaded) (*Program, error) {
+// NewProgram loads the program of a port with faults, which act in this order. The program reports the
+// packets that they hit. The error is a *VerifierError if the kernel's verifier refuses the program.
+func NewProgram(faults []*Loaded, to *Reports) (*Program, error) {
 	var compiled []*Fault
 	for _, f := range faults {
 		compiled = append(compiled, f.Fault)
@@ -94,6 +97,9 @@ func NewProgram(faults []*Loaded) (*Program, error) {
 		if err := code.AssociateMap(counters(i), f.counts); err != nil {
 			return nil, err
 		}
+	}
+	if err := code.AssociateMap(reports, to.events); err != nil {
+		return nil, err
 	}
 	return loadCode(code)
 }

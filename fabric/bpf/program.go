@@ -36,6 +36,7 @@ const (
 	countHit
 	countJoined
 	countRefused
+	countUnreported
 	countBytes
 )
 
@@ -43,7 +44,7 @@ const (
 func counters(i int) string { return fmt.Sprintf("fault%d", i) }
 
 // program generates the program of a port with faults, which act in their order. It refers to the counters of
-// each fault.
+// each fault, and to reports.
 func program(faults []*Fault) (asm.Instructions, error) {
 	a := &assembler{frame: -scratch}
 	copies := a.reserve()
@@ -238,9 +239,13 @@ func (h *harm) mix() {
 func (h *harm) act() {
 	length := func(least int32) {
 		h.add(asm.LoadMem(asm.R7, packet, skbLen, asm.Word), asm.JLE.Imm(asm.R7, least, h.next))
+		h.report()
 	}
 	switch {
+	case h.Drop != nil || h.Partition != nil:
+		h.report()
 	case h.Duplicate != nil:
+		h.report()
 		h.add(asm.LoadMem(asm.R1, asm.RFP, h.copies, asm.DWord), asm.Add.Imm(asm.R1, 1),
 			asm.StoreMem(asm.RFP, h.copies, asm.R1, asm.DWord))
 	case h.Corrupt != nil && h.Corrupt.At > 0:
@@ -382,6 +387,7 @@ func (h *harm) mark() {
 			asm.JEq.Imm(asm.R1, 0, h.next),
 			asm.JEq.Imm(asm.R1, ce, h.next),
 		)
+		h.report()
 	}
 	outer := func(of display.Header, missing string) {
 		h.add(asm.LoadMem(asm.R7, asm.RFP, h.slots[of][0], asm.Word),

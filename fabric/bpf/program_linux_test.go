@@ -135,6 +135,8 @@ func filtersAgree(t *testing.T) {
 type running struct {
 	faults  []*Loaded
 	program *Program
+	reports *Reports
+	reader  *ReportReader // nil until open
 }
 
 // load loads a port's faults, named f1, f2 and so on.
@@ -149,15 +151,27 @@ func load(t *testing.T, texts ...string) *running {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		loaded, err := Load(made)
+		loaded, err := Load(made, uint32(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { loaded.Close() })
 		r.faults = append(r.faults, loaded)
 	}
-	var err error
-	if r.program, err = NewProgram(r.faults); err != nil {
+	r.finish(t, texts)
+	return r
+}
+
+// finish loads the program of the faults.
+func (r *running) finish(t *testing.T, texts []string) {
+	t.Helper()
+	reports, err := NewReports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { reports.Close() })
+	r.reports = reports
+	if r.program, err = NewProgram(r.faults, reports); err != nil {
 		var verifier *VerifierError
 		if errors.As(err, &verifier) {
 			t.Fatalf("%v: %v\n%s", texts, err, verifier.Log[max(0, len(verifier.Log)-6000):])
@@ -165,7 +179,30 @@ func load(t *testing.T, texts ...string) *running {
 		t.Fatalf("%v: %v", texts, err)
 	}
 	t.Cleanup(func() { r.program.Close() })
-	return r
+}
+
+// open begins to read the program's reports, until the returned function is called.
+func (r *running) open(t *testing.T) (end func()) {
+	t.Helper()
+	var err error
+	if r.reader, err = r.reports.Open(); err != nil {
+		t.Fatal(err)
+	}
+	return func() { r.reader.Close() }
+}
+
+// reported returns the packets that the program has reported since the last call.
+func (r *running) reported(t *testing.T) (hits []Hit) {
+	t.Helper()
+	err := r.reader.Read(time.Now(), func(one *Hit) {
+		kept := *one
+		kept.Data = slices.Clone(one.Data)
+		hits = append(hits, kept)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hits
 }
 
 // once runs the program on a packet, and returns its verdict and the packet that leaves.
@@ -267,9 +304,17 @@ func faultsAgree(t *testing.T) {
 	} {
 		want, states := atSoft(t, packets, texts...)
 		run := load(t, texts...)
+		reported, end := make([]uint64, len(texts)), run.open(t)
 		for i, data := range packets {
 			before := run.counts(t)
 			verdict, out := run.once(t, data)
+			for k, hit := range run.reported(t) {
+				reported[hit.Site]++
+				if hit.Length != len(hit.Data) || k == 0 && !bytes.Equal(hit.Data, data) {
+					t.Errorf("%q: packet %d\n%x\nis reported as %d bytes\n%x", texts, i, data, hit.Length,
+						hit.Data)
+				}
+			}
 			var got [][]byte
 			if verdict != dropped {
 				copies := uint64(0)
@@ -287,11 +332,15 @@ func faultsAgree(t *testing.T) {
 				break
 			}
 		}
+		end()
 		for k, c := range run.counts(t) {
 			if s := states[k]; c.Matched != s.Matched || c.Hit != s.Hit || c.Refused > 0 || c.Joined > 0 ||
 				c.Hit == 0 {
 				t.Errorf("%s of %q: %+v, a soft switch says %d matched, %d hit", s.Name, texts, c,
 					s.Matched, s.Hit)
+			}
+			if reported[k] != c.Hit {
+				t.Errorf("fault %d of %q reported %d packets, and hit %d", k+1, texts, reported[k], c.Hit)
 			}
 		}
 	}
@@ -361,16 +410,13 @@ func faultEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		loaded, err := Load(made)
+		loaded, err := Load(made, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer loaded.Close()
 		run := &running{faults: []*Loaded{loaded}}
-		if run.program, err = NewProgram(run.faults); err != nil {
-			t.Fatal(err)
-		}
-		defer run.program.Close()
+		run.finish(t, nil)
 		if verdict, _ := run.once(t, data); int32(verdict) != want {
 			t.Errorf("until %d: verdict %d, want %d", until, int32(verdict), want)
 		}

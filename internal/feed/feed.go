@@ -167,6 +167,16 @@ func (w *Writer) NameFault(number uint8, name string) {
 	to[0] = uint8(copy(to[1:], name))
 }
 
+// Lose counts records of a tap that cannot be written.
+func (w *Writer) Lose(tap uint16, count uint64) {
+	if int(tap) >= maxTaps {
+		return
+	}
+	w.lost[tap] += uint32(count)
+	total := w.counter(lostAt + 8*int(tap))
+	total.Store(total.Load() + count)
+}
+
 // Write writes a record, with at most snap bytes of its Data. It reports whether there was room.
 func (w *Writer) Write(r *Record) bool {
 	if int(r.Tap) >= maxTaps {
@@ -180,9 +190,7 @@ func (w *Writer) Write(r *Record) bool {
 	}
 	tail := w.counter(tailAt).Load()
 	if w.head-tail+uint64(skip+size) > uint64(len(w.data)) {
-		w.lost[r.Tap]++
-		total := w.counter(lostAt + 8*int(r.Tap))
-		total.Store(total.Load() + 1)
+		w.Lose(r.Tap, 1)
 		return false
 	}
 	if skip > 0 {

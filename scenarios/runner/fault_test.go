@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,35 @@ func TestFaultsHitPacketsOfPrograms(t *testing.T) {
 	for _, seq := range []string{"icmp_seq=2 ", "icmp_seq=4 "} {
 		if strings.Contains(string(printed), seq) {
 			t.Errorf("ping got an answer of %s", seq)
+		}
+	}
+}
+
+// TestKernelFaultsAreRecorded: the capture has each packet that faults at kernel links and switches hit, and
+// the checks believe it.
+func TestKernelFaultsAreRecorded(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
+	o := options(t, strings.Replace(faulted(`
+  - fault: {name: unsent, where: "h0:eth0", match: "icmp.type == 8", drop: {nth: [1]}}
+  - fault: {name: lost, where: "h1--leaf1 b-to-a", match: "icmp.type == 8", drop: {nth: [2, 4]}}
+  - fault: {name: copy, where: "leaf1:p0", match: "icmp.type == 0", duplicate: {nth: [2]}}
+  - fault: {name: bad, where: "leaf1:p0", match: "icmp.type == 0", corrupt: {at: 60B, nth: [4]}}
+`, `lossless: {from: h0, to: h1}}
+  - packets: {lossless: {}}
+  - packets: {conservation: "*"}
+  - packets: {drops: {reason: fault, count: "== 3"}}
+  - packets: {rule: {count: 'railbed.fault in {"lost", "unsent"} && railbed.verdict == "drop"', is: "== 3"}}
+  - packets: {rule: {count: 'railbed.fault == "copy" && railbed.verdict == "duplicate"', is: "== 1"}}
+  - packets: {rule: {count: 'railbed.fault == "bad" && railbed.verdict == "corrupt"', is: "== 1"}`),
+		"kind: soft", "kind: router", 1))
+	r := runAll(t, t.Context(), o)
+	if r.Verdict == verdict.Unsupported {
+		t.Skip(r.Reason)
+	}
+	want(t, r, verdict.Pass, slices.Repeat([]verdict.Verdict{verdict.Pass}, 7)...)
+	for _, f := range r.Faults {
+		if count := map[string]uint64{"unsent": 1, "lost": 2, "copy": 1, "bad": 1}[f.Name]; f.Hit != count {
+			t.Errorf("fault %s hit %d packets, want %d", f.Name, f.Hit, count)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/frame"
+	"railbed/internal/verdict"
 	"railbed/plan"
 )
 
@@ -103,15 +104,11 @@ func (c *frameConn) takeOutput() (*os.File, error) {
 	return files[0], nil
 }
 
-// openFeed makes the soft switches record at the taps. It adds the source of these recordings to
-// the taps and options.
+// openFeed makes soft switches record at the taps, or faults of kernel links and switches record the packets
+// that they hit. It adds the source of these records to the taps and options.
 func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (closeFeed func(), err error) {
-	if !s.plan.Soft() {
-		return func() {}, nil
-	}
 	var ports []plan.End
 	for i := range taps {
-		taps[i].Fed, taps[i].Number = true, uint16(i)
 		ports = append(ports, plan.End{Node: taps[i].Node, Port: taps[i].Port})
 	}
 	snap := options.SnapLen
@@ -119,13 +116,19 @@ func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (clo
 		snap = math.MaxInt32
 	}
 	feed, err := s.fabric.Record(ports, live.RecordOptions{Snap: snap, Events: options.Events})
-	if err != nil {
+	switch {
+	case !s.plan.Soft() && errors.Is(err, verdict.ErrUnsupported): // and so are the faults
+		return func() {}, nil
+	case err != nil:
 		return nil, err
 	}
-	options.Feed, options.Reasons = feed.File, softswitch.ReasonNames()
+	for i := range taps {
+		taps[i].Fed, taps[i].Number = true, uint16(i)
+	}
+	options.Feed, options.Serials, options.Reasons = feed.File, feed.Serials, softswitch.ReasonNames()
 	return func() {
 		if err := feed.Close(); err != nil {
-			s.log.Warn("end recording of soft switches", "error", err)
+			s.log.Warn("end the records of switches and faults", "error", err)
 		}
 	}, nil
 }

@@ -151,6 +151,8 @@ type Capture struct {
 	QueueDrops map[string]uint64
 	// Harm is Options.Harm.
 	Harm map[string]Harm
+	// hits reports whether the packets that faults of kernel links and switches hit are recorded.
+	hits bool
 	// interrupted is Options.Interrupted.
 	interrupted func(link string) bool
 	// foreignPlan is the reason why the capture cannot be of the plan. It is "" where it can.
@@ -207,19 +209,22 @@ type Options struct {
 	Interrupted func(link string) bool
 }
 
-// Harm counts the packets that faults hit at a port of a kernel link or switch. Faults there leave no
-// records, and act before the packet reaches the port's tap.
+// Harm counts the packets that faults hit at a port of a kernel link or switch. Faults there act before the
+// packet reaches the port's tap.
 type Harm struct {
 	Dropped uint64
 	Changed uint64 // whose bytes changed, so that a capture has them as other packets
 	Copied  uint64
 }
 
-// HarmAt returns the sum of the harm at some ports.
+// HarmAt returns the sum of the harm at some ports, without the packets that faults dropped and that the
+// capture has as records.
 func (c *Capture) HarmAt(ports ...string) (sum Harm) {
 	for _, port := range ports {
 		h := c.Harm[port]
-		sum.Dropped += h.Dropped
+		if !c.hits || !slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
+			sum.Dropped += h.Dropped
+		}
 		sum.Changed += h.Changed
 		sum.Copied += h.Copied
 	}
@@ -286,7 +291,7 @@ func (c *Capture) describe(s pcapng.Section) {
 	if c.bare = c.Railbed && !noted; !noted {
 		return
 	}
-	c.Dilation = note.Dilation
+	c.Dilation, c.hits = note.Dilation, note.Hits
 	if note.Plan != "" && c.Plan != nil && note.Plan != c.Plan.Hash() {
 		of := ""
 		if note.Testbed != "" {

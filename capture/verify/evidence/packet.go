@@ -1,7 +1,9 @@
 package evidence
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
@@ -127,6 +129,33 @@ func (p *Packet) Display() *display.Packet {
 		p.capture.dissected.Set(p.raw, &p.Tap.described, p.Number, p.capture.First)
 	}
 	return &p.capture.dissected
+}
+
+// Spoiled reports whether the packet is a record of a fault that changed it, so that switches or its receiver
+// may refuse it, or that it arrives elsewhere.
+func (p *Packet) Spoiled() bool {
+	return p.Fault != "" && slices.Contains(spoils, p.Verdict)
+}
+
+var spoils = []string{"corrupt", "truncate", "trim", "rewrite", "misroute"}
+
+// Unsound reports whether an IP router refuses the packet: its IPv4 header has a wrong checksum, or the IP
+// packet is longer than the frame (RFC 1812, 5.2.2).
+func (p *Packet) Unsound() bool {
+	at := wire.EthernetLen + p.Tags*wire.TagLen
+	switch {
+	case len(p.data) < at+wire.IPv4MinLen:
+		return false
+	case p.Type == wire.EtherTypeIPv4:
+		h := wire.IPv4(p.data[at:])
+		return h.HeaderLength() < wire.IPv4MinLen || h.HeaderLength() <= len(h) && !h.ChecksumValid() ||
+			int(h.TotalLength()) > p.Length-at
+	case p.Type == wire.EtherTypeIPv6:
+		const payloadLength = 4
+		length := int(binary.BigEndian.Uint16(p.data[at+payloadLength:]))
+		return wire.IPv6Len+length > p.Length-at
+	}
+	return false
 }
 
 // Control reports whether the packet is a MAC control frame, which the receiving port consumes.

@@ -91,6 +91,7 @@ const (
 	fromSwitch
 	ttlEnded
 	dropRecorded
+	wrongHeader
 	trimmed   // it left trimmed, as the head of another packet
 	samePort  // it left by a port by which it entered
 	twiceSame // it left twice by the same port
@@ -221,6 +222,9 @@ func (q *passage) add(p *evidence.Packet, s *switchState) {
 		}
 		if s.addressed(p) {
 			q.flags |= toSwitch
+		}
+		if !s.bridge && p.Unsound() {
+			q.flags |= wrongHeader
 		}
 	} else if p.Drop == "" {
 		s.left++

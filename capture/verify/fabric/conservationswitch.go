@@ -24,6 +24,7 @@ type switchState struct {
 	forwarded, flooded   uint64
 	toItself, fromItself uint64
 	expired, dropped     uint64
+	refused              uint64 // packets with headers that no router forwards
 	trimmed              uint64 // heads that left in place of whole packets
 	// spare counts drop records of packets that were not missing, by identity. open counts missing
 	// packets, by identity. A record explains an equal missing packet.
@@ -127,6 +128,8 @@ func (s *switchState) absent(q passage, id uint64, end int64) {
 		s.toItself += count
 	case q.flags&ttlEnded != 0 && !s.bridge:
 		s.expired += count
+	case q.flags&wrongHeader != 0:
+		s.refused += count
 	case end-q.first < s.linger:
 		s.underWay += count
 	default:
@@ -183,7 +186,9 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	}
 	harm := c.HarmAt(s.ports()...)
 	s.bare -= min(s.bare, harm.Changed) // each of them is missing, too
-	s.extra -= min(s.extra, harm.Copied)
+	copies := min(s.extra, harm.Copied)
+	s.extra -= copies
+	s.bare -= min(s.bare, harm.Copied-copies) // equal packets have ids by their order
 	if s.bare > 0 {
 		*lines = append(*lines, plural.Text("%s: %d packets left without having entered", s.name, s.bare))
 	}
@@ -224,7 +229,7 @@ func (s *switchState) ports() []string {
 
 func (s *switchState) line() string {
 	return plural.Text("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, "+
-		"%d expired, %d dropped as recorded, %d trimmed, %d under way, %d missing",
+		"%d expired, %d with a wrong header, %d dropped as recorded, %d trimmed, %d under way, %d missing",
 		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired,
-		s.dropped, s.trimmed, s.underWay, s.missing)
+		s.refused, s.dropped, s.trimmed, s.underWay, s.missing)
 }

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"slices"
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
@@ -31,6 +32,7 @@ type lossless struct {
 
 	overrun, refused, astray uint64
 	harmed                   uint64 // dropped by faults
+	copied                   uint64 // by faults
 	examples                 []string
 }
 
@@ -106,19 +108,27 @@ func (k *lossless) Packet(p *evidence.Packet) {
 	}
 }
 
-// harms are the effects of faults that may keep a packet from arriving as it left.
-var harms = map[string]excuse{"delay": held, "corrupt": changed, "truncate": changed, "trim": changed,
-	"rewrite": changed, "misroute": changed}
-
 // Event implements Watcher.
 func (k *lossless) Event(p *evidence.Packet) {
-	if by := harms[p.Verdict]; p.Fault != "" && by != none {
-		k.travel.harm(p, by)
+	switch {
+	case p.Spoiled():
+		k.travel.harm(p, changed)
+	case p.Fault == "":
+	case p.Verdict == "delay":
+		k.travel.harm(p, held)
+	case slices.Contains(copying, p.Verdict) && k.capture.Numbered() && p.Flow != nil && k.flow(p.Flow):
+		k.copied++
 	}
 }
 
+// copying are the verdicts of faults that send a copy of a packet. Harm counts the copies at kernel switches.
+var copying = []string{"duplicate", "mirror"}
+
 // drop takes a drop record of a packet that will not arrive.
 func (k *lossless) drop(p *evidence.Packet) {
+	if p.Tap.NIC && !k.capture.Numbered() {
+		return // before the NIC's tap, so that it did not leave
+	}
 	switch p.Drop {
 	case nicOverrun:
 		if k.travel.forget(p) {
@@ -182,7 +192,8 @@ func (k *lossless) Result() evidence.Result {
 	case explained > 0:
 		f.Absent, k.examples = nil, nil
 	}
-	if strays := t.strays - min(t.strays, harm.Changed); strays > 0 && k.priority < 0 {
+	made := min(t.strays, harm.Changed+harm.Copied+k.copied)
+	if strays := t.strays - made; strays > 0 && k.priority < 0 {
 		f.Absent = append(f.Absent, plural.Text("%d packets arrived that had not left, or had arrived before",
 			strays))
 	}
@@ -219,6 +230,9 @@ func (k *lossless) Result() evidence.Result {
 	}
 	if t.strays > 0 {
 		r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", t.strays)
+	}
+	if made > 0 {
+		r.Summary += fmt.Sprintf(", of which faults copied or changed %d", made)
 	}
 	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, f)
 	return r

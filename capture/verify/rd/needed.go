@@ -68,6 +68,7 @@ type sentCopy struct {
 	left, came int64 // came is 0 for never
 	stamp      uint32
 	lost       bool // a loss is known
+	spoiled    bool // a fault changed it, so that its arrival does not count
 	known      bool // an acknowledgement of the PSN had arrived before it left
 	excused    bool // all acknowledgements had been lost
 }
@@ -113,7 +114,7 @@ func (k *needed) Packet(p *evidence.Packet) {
 			k.stray(s, d)
 		} else if d.Trimmed {
 			one.lost = true
-		} else if one.came == 0 {
+		} else if one.came == 0 && !one.spoiled {
 			one.came, one.lost = p.Time, false
 		}
 	case d.Type == wire.RDProbe && !out:
@@ -124,6 +125,13 @@ func (k *needed) Packet(p *evidence.Packet) {
 		s.say(p)
 	case said && d.Type != wire.RDNack:
 		s.learn(d)
+	}
+}
+
+// Event implements Watcher.
+func (k *needed) Event(p *evidence.Packet) {
+	if p.RD != nil && p.RD.Clear() && p.Spoiled() {
+		k.lose(p)
 	}
 }
 
@@ -233,14 +241,14 @@ func (s *neededPair) extend(psn uint32) {
 	}
 }
 
-// lose takes a switch's or a NIC's record of a dropped or trimmed packet.
+// lose takes a record of a packet that was dropped or trimmed, or that a fault changed.
 func (k *needed) lose(p *evidence.Packet) {
 	d := p.RD
 	switch d.Type {
 	case wire.RDData:
 		if s := k.pairs[p.RDSpace(false)]; s != nil {
 			if one := s.find(d); one != nil && one.came == 0 {
-				one.lost = true
+				one.lost, one.spoiled = true, p.Spoiled()
 			}
 		}
 	case wire.RDAck, wire.RDClose:

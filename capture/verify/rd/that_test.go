@@ -90,6 +90,13 @@ var thatMutations = []struct {
 		}, func(k *verifytest.Sighting) { k.Comment = "railbed verdict=drop reason=tail" })
 		s.DataAgain(8, verifytest.Another)
 	}, [2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
+	{"a fault changes a packet, which comes and is sent again", func(s *verifytest.Scene) {
+		id, left := s.First(8)
+		s.Insert(verifytest.Sighting{Tap: "leaf1:p0", Time: left + 1, ID: id, Record: true,
+			Frame: s.Of(id, "h0:eth0", true).Frame, Length: s.Of(id, "h0:eth0", true).Length,
+			Comment: "railbed verdict=corrupt reason=fault name=f"})
+		s.DataAgain(8, verifytest.Another)
+	}, [2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a packet comes and its receiver has no room for it", func(s *verifytest.Scene) {
 		s.Say(9, 5000, nil, 8, 1<<63)
 		s.DataAgain(8, 80_000+verifytest.Another)

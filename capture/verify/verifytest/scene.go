@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
@@ -68,6 +69,7 @@ type Sighting struct {
 	Comment string
 	Queue   int  // the queue's priority plus 1; 0 if it is not recorded
 	Foreign bool // the packet is for another address
+	Record  bool // it does not pass the tap: a fault changes it there
 }
 
 // Scene is a capture that a test can change before it is written.
@@ -85,6 +87,7 @@ type Scene struct {
 	Drops       map[string]uint64
 	Queues      map[string]uint64        // packets that the kernel's queues dropped, by port
 	Harm        map[string]evidence.Harm // what faults did at ports of kernel switches
+	Hits        bool                     // the capture has the packets that they hit
 	Interrupted func(link string) bool
 	Limited     map[string]uint64
 	Untapped    map[string]bool
@@ -343,9 +346,9 @@ func (s *Scene) Write() []byte {
 	if s.Foreign {
 		application = "somebody"
 	}
-	w, err := pcapng.NewWriter(&out,
-		pcapng.Section{Application: application,
-			Comments: []string{"railbed dilation=1 epoch=0ns plan=" + s.Plan.Hash()}})
+	note := pcapng.SectionNote{Dilation: 1, Epoch: time.Unix(0, 0), Plan: s.Plan.Hash(), Hits: s.Hits}
+	w, err := pcapng.NewWriter(&out, pcapng.Section{Application: application,
+		Comments: []string{string(note.AppendTo(nil))}})
 	if err != nil {
 		s.T.Fatal(err)
 	}
@@ -386,6 +389,9 @@ func (s *Scene) Write() []byte {
 			}
 			if k.Foreign {
 				p.Flags |= pcapng.Promiscuous
+			}
+			if k.Record {
+				p.Flags = 0
 			}
 		}
 		if k.Queue > 0 {

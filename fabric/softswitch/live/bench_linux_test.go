@@ -160,7 +160,7 @@ func (s *bench) record(t testing.TB) {
 	t.Cleanup(func() {
 		close(stop)
 		<-done
-		if err := recording.Close(); err != nil {
+		if err := errors.Join(recording.End(), recording.File.Close()); err != nil {
 			t.Error(err)
 		}
 		reader.Close()

@@ -267,10 +267,10 @@ func (s *Process) Record(ports []plan.End, o RecordOptions) (*Feed, error) {
 // feedSize is enough for the frames that two cores can switch in a tenth of a second.
 const feedSize = 64 << 20
 
-// Close ends the recording.
-func (f *Feed) Close() error {
+// End ends the recording. It does not close the file.
+func (f *Feed) End() error {
 	_, err := f.process.ask(request{CloseTaps: &f.place})
-	return errors.Join(err, f.File.Close())
+	return err
 }
 
 // openTaps sends the descriptor and then the request.
