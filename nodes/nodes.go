@@ -75,6 +75,9 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File
 	// Channel becomes descriptor 3; nil leaves it closed.
 	Channel *os.File
+	// Unlimited starts the command outside the node's control group, so that limits of the node cannot
+	// stop or kill it. Containers always have the limits of their engine. Default false.
+	Unlimited bool
 	// Terminal is true if Stdin is a terminal. That terminal becomes the controlling terminal.
 	Terminal bool
 }

@@ -59,8 +59,8 @@ func (s faultHost) Run(ctx context.Context, name, part string, args ...string) (
 		return 0, err
 	}
 	defer printed.Close()
-	process, err := node.Start(ctx, nodes.Command{Args: reexec.Argv(part, args...), Self: true, Stdout: out,
-		Stderr: out})
+	process, err := node.Start(ctx, nodes.Command{Args: reexec.Argv(part, args...), Self: true,
+		Unlimited: true, Stdout: out, Stderr: out})
 	out.Close()
 	if err != nil {
 		return 0, err
