@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"railbed/internal/kernel"
+	"railbed/internal/units"
 	"railbed/nodes/cgroup"
 	"railbed/plan"
 )
@@ -57,6 +58,14 @@ type Node interface {
 	Processes() (int, error)
 	// Close kills all processes in the node and waits until it is gone.
 	Close() error
+}
+
+// MemoryLimiter is a node whose own kernel limits the memory of its programs. The memory of other nodes is
+// limited by their cgroup.Group, which is a MemoryLimiter, too.
+type MemoryLimiter interface {
+	// Squeeze limits the memory of the node's programs from now on. 0 restores all memory, and nil changes
+	// nothing. Squeeze returns what limits of the memory did before.
+	Squeeze(limit *units.Bytes) (cgroup.MemoryEvents, error)
 }
 
 // Command is a program to start in a node. The caller keeps its files and may close them once Start
