@@ -105,7 +105,8 @@ pairs stay lost.`,
   railbed fault add h2 --crash
   railbed fault add h2 --hang --program 'redis-*' --for 500ms
   railbed fault add --hang --rank 3
-  railbed fault add h2 --slow 0.1`,
+  railbed fault add h2 --slow 0.1
+  railbed fault add vm1 --clock 'jump: -10s'`,
 		Args:              rangeArgs(0, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, faultPlaces), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,58 @@ true`
 	}
 	if !over() || ping() != 0 {
 		t.Error("a crash for 200ms does not end")
+	}
+}
+
+// TestGuestFaultCommands changes the clock and the memory of a running virtual machine.
+func TestGuestFaultCommands(t *testing.T) {
+	hosttest.Need(t, hosttest.VM, hosttest.Tap)
+	const name = "cli-guestfault"
+	must(t, "up", writeFile(t, twoHosts(name)+"nodes: {h1: {runtime: vm}}\n"))
+	t.Cleanup(func() { must(t, "down", name) })
+	exec := func(args ...string) outcome {
+		return do(t, append([]string{"exec", "h1", "-t", name, "--"}, args...)...)
+	}
+	ahead := func() time.Duration {
+		t.Helper()
+		seconds, err := strconv.ParseInt(strings.TrimSpace(exec("date", "+%s").stdout), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Until(time.Unix(seconds, 0)).Round(time.Hour)
+	}
+	fault := func(command string, args ...string) softswitch.FaultState {
+		t.Helper()
+		return faultsOf(t, append([]string{"fault", command, "-t", name}, args...)...)[0]
+	}
+	allocates := func() bool { return exec("sh", "-c", "head -c 96M /dev/zero | tail -c 96M >&2").code == 0 }
+
+	if f := fault("add", "h1", "--clock", "jump: -10h"); f.Hit != 1 || ahead() != -10*time.Hour {
+		t.Errorf("the clock is %v ahead: %+v", ahead(), f)
+	}
+	fault("add", "h1", "--clock", "drift: 100ppm", "--name", "drift")
+	got := do(t, "fault", "add", "h1", "--clock", "drift: 100000ppm", "-t", name)
+	if got.code == 0 || !strings.Contains(got.stderr, "the drifts add up to 100100ppm") {
+		t.Errorf("code %d: %s", got.code, got.stderr)
+	}
+	// Parts that run in the node do not need memory of its programs.
+	if f := fault("add", "h1", "--memory", "1MiB", "--name", "none"); f.Hit != 0 {
+		t.Errorf("%+v", f)
+	}
+	if f := fault("clear", "drift"); !f.Over {
+		t.Errorf("%+v", f)
+	}
+	fault("clear", "none")
+	fault("add", "h1", "--memory", "64MiB", "--name", "tight")
+	if allocates() {
+		t.Error("96 MiB fit into 64 MiB")
+	}
+	all := faultsOf(t, "fault", "list", "-t", name)
+	if len(all) != 2 || all[0].Name != "fault-1" || all[1].Hit != 1 || all[1].Places[0].Killed == 0 {
+		t.Errorf("faults %+v", all)
+	}
+	if must(t, "fault", "clear", "--all", "-t", name); !allocates() || ahead() != 0 {
+		t.Errorf("the faults did not end: the clock is %v ahead", ahead())
 	}
 }
 

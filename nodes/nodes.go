@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"railbed/internal/kernel"
+	"railbed/internal/units"
 	"railbed/nodes/cgroup"
 	"railbed/plan"
 )
@@ -59,6 +60,14 @@ type Node interface {
 	Close() error
 }
 
+// MemoryLimiter is a node whose own kernel limits the memory of its programs. The memory of other nodes is
+// limited by their cgroup.Group, which is a MemoryLimiter, too.
+type MemoryLimiter interface {
+	// Squeeze limits the memory of the node's programs from now on. 0 restores all memory, and nil changes
+	// nothing. Squeeze returns what limits of the memory did before.
+	Squeeze(limit *units.Bytes) (cgroup.MemoryEvents, error)
+}
+
 // Command is a program to start in a node. The caller keeps its files and may close them once Start
 // has returned.
 type Command struct {
@@ -75,6 +84,9 @@ type Command struct {
 	Stdin, Stdout, Stderr *os.File
 	// Channel becomes descriptor 3; nil leaves it closed.
 	Channel *os.File
+	// Unlimited starts the command outside the node's control group, so that limits of the node cannot
+	// stop or kill it. Containers always have the limits of their engine. Default false.
+	Unlimited bool
 	// Terminal is true if Stdin is a terminal. That terminal becomes the controlling terminal.
 	Terminal bool
 }

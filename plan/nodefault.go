@@ -7,12 +7,12 @@ import (
 )
 
 // checkNodeFault reports the nodes that cannot have a fault of nodes. It notes the nodes whose processor time
-// or memory the fault limits.
+// or memory the host limits for the fault. The memory of a virtual machine is limited inside.
 func (c *compiler) checkNodeFault(path string, f *spec.Fault) {
 	for i := range c.plan.Nodes {
 		if n := &c.plan.Nodes[i]; c.plan.FaultNode(f, n.Name) {
 			n.Slowed = n.Slowed || f.Slow != nil
-			n.Squeezed = n.Squeezed || f.Memory != nil
+			n.Squeezed = n.Squeezed || f.Memory != nil && n.Runtime != spec.VM
 		}
 	}
 	for _, p := range c.plan.nodeProblems(f) {
@@ -34,9 +34,13 @@ func (p *Plan) nodeProblems(f *spec.Fault) (problems []faultProblem) {
 			}
 			problems = append(problems, faultProblem{"where", n.Name + " " + reason, want})
 		}
-		if f.Memory != nil && n.Memory > 0 && *f.Memory >= n.Memory {
+		most := n.Memory
+		if n.Runtime == spec.VM {
+			most = n.Guest().Memory
+		}
+		if f.Memory != nil && most > 0 && *f.Memory >= most {
 			problems = append(problems, faultProblem{"memory",
-				fmt.Sprintf("%s never has more than %s", n.Name, n.Memory), "want less"})
+				fmt.Sprintf("%s never has more than %s", n.Name, most), "want less"})
 		}
 	}
 	return problems
@@ -72,8 +76,6 @@ func refusal(f *spec.Fault, n *Node) string {
 		return "is a container, whose files are its engine's"
 	case f.Clock != nil && n.Runtime != spec.VM:
 		return "has the host's wall clock, as time namespaces shift only monotonic clocks"
-	case f.Memory != nil && n.Runtime == spec.VM:
-		return "is a virtual machine, whose kernel has all of its memory"
 	}
 	return ""
 }

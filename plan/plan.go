@@ -167,7 +167,7 @@ type Node struct {
 	// Slowed is set if a fault of the file limits the node's processor time for a while.
 	Slowed bool        `json:"slowed,omitempty"`
 	Memory units.Bytes `json:"memory,omitempty"`
-	// Squeezed is set if a fault of the file limits the node's memory for a while.
+	// Squeezed is set if the host limits the node's memory for a while, for a fault of the file.
 	Squeezed bool `json:"squeezed,omitempty"`
 	// Management is the node's management NIC, or nil.
 	Management *ManagementNIC `json:"management,omitempty"`

@@ -80,6 +80,15 @@ func (g *Group) SetMemory(limit units.Bytes) error {
 	}
 }
 
+// Squeeze limits the group's memory as SetMemory does, or changes nothing if limit is nil. It returns what
+// limits of the memory did before.
+func (g *Group) Squeeze(limit *units.Bytes) (before MemoryEvents, err error) {
+	if before, err = g.MemoryEvents(); err == nil && limit != nil {
+		err = g.SetMemory(*limit)
+	}
+	return before, err
+}
+
 // killLargest kills the process of the group with the most resident memory, and waits for its end. The caller
 // must hold memory.mu.
 func (g *Group) killLargest(dir string) error {

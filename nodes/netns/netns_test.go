@@ -86,8 +86,8 @@ func TestLimits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	run := func(script string) nodes.Exit {
-		process, err := node.Start(t.Context(), nodes.Command{Args: []string{"sh", "-c", script}})
+	start := func(command nodes.Command) nodes.Exit {
+		process, err := node.Start(t.Context(), command)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,9 +97,16 @@ func TestLimits(t *testing.T) {
 		}
 		return exit
 	}
+	run := func(script string) nodes.Exit { return start(nodes.Command{Args: []string{"sh", "-c", script}}) }
 	// tail keeps what it may have to print.
 	if exit := run("head -c 300M /dev/zero | tail -c 256M | wc -c | grep 268435456"); exit.Code == 0 {
 		t.Errorf("256 MiB fit into 128 MiB: %+v", exit)
+	}
+	for unlimited, code := range map[bool]int{false: 0, true: 1} {
+		grep := []string{"grep", "-q", "/test-limits/a$", "/proc/self/cgroup"}
+		if exit := start(nodes.Command{Args: grep, Unlimited: unlimited}); exit.Code != code {
+			t.Errorf("a command with Unlimited %t is in the wrong group: %+v", unlimited, exit)
+		}
 	}
 	if exit := run("head -c 64M /dev/zero | tail -c 32M | wc -c | grep 33554432"); exit.Code != 0 {
 		t.Errorf("32 MiB do not fit into 128 MiB: %+v", exit)

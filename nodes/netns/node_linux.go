@@ -207,7 +207,11 @@ func defaultOOM(pid int) {
 
 func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	// Enter the group before the node's mount namespace hides the control files.
-	if err := n.config.Cgroup.Enter(); err != nil {
+	group := n.config.Cgroup
+	if command.Unlimited {
+		group = nil
+	}
+	if err := group.Enter(); err != nil {
 		return nil, err
 	}
 	if err := n.enter(); err != nil {
@@ -245,7 +249,7 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 			return nil, fmt.Errorf("set nice %d: %w", n.config.Nice, err)
 		}
 	}
-	cgroupFd, useCgroup := n.config.Cgroup.Descriptor()
+	cgroupFd, useCgroup := group.Descriptor()
 	return os.StartProcess(path, command.Args, &os.ProcAttr{
 		Dir:   dir,
 		Env:   environment,

@@ -20,6 +20,7 @@ import (
 	"railbed/internal/frame"
 	"railbed/internal/reexec"
 	"railbed/nodes"
+	"railbed/nodes/cgroup"
 )
 
 // agent is the part of the guest's first process that serves the host. It reaps: all processes of
@@ -29,6 +30,11 @@ type agent struct {
 	nics  *os.File // the NICs' driver, not yet loaded; nil if it is built into the kernel
 
 	reaper *nodes.Reaper
+
+	// group has the programs of the node and not the agent. It is nil if the kernel cannot limit memory,
+	// for the reason ungrouped.
+	group     *cgroup.Group
+	ungrouped error
 
 	mu      sync.Mutex // guards streams
 	streams map[carried]chan *yamux.Stream
@@ -120,9 +126,15 @@ func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-c
 		dir = "/"
 	}
 	terminal := request.Terminal != nil
+	group := a.group
+	if request.Unlimited {
+		group = nil
+	}
+	directory, grouped := group.Descriptor()
 	pid, ended, err = a.reaper.Start(path, request.Args, &syscall.ProcAttr{
 		Dir: dir, Env: request.Env, Files: fds,
-		Sys: &syscall.SysProcAttr{Setsid: terminal, Setctty: terminal, Setpgid: !terminal},
+		Sys: &syscall.SysProcAttr{Setsid: terminal, Setctty: terminal, Setpgid: !terminal,
+			UseCgroupFD: grouped, CgroupFD: directory},
 	})
 	if err != nil {
 		return 0, nil, errors.Join(fmt.Errorf("start %s: %w", path, err), c.abandon())

@@ -81,7 +81,8 @@ type relay struct {
 func (p *process) start(ctx context.Context, command nodes.Command) error {
 	request := &startRequest{
 		ID: p.id, Args: command.Args, Self: command.Self, Dir: command.Dir,
-		Env: nodes.Environment(p.node.config, nodes.ProgramDir, command.Env),
+		Unlimited: command.Unlimited,
+		Env:       nodes.Environment(p.node.config, nodes.ProgramDir, command.Env),
 	}
 	if command.Terminal && command.Stdin != nil {
 		size, err := p.useTerminal(command.Stdin)

@@ -159,6 +159,7 @@ func (a *agent) configure(id identityOf) error {
 	if err := mountKernel(); err != nil {
 		return err
 	}
+	a.makeGroup(id.Node.Name)
 	if err := nodes.LinkProgram(); err != nil {
 		return err
 	}
@@ -260,7 +261,16 @@ func (a *agent) configured(id identityOf, loaded error, to *frame.Writer) error 
 func refuse(to *frame.Writer, err error) error {
 	refused := refusal{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound)}
 	errors.As(err, &refused.Sysctl)
+	errors.As(err, &refused.Unsupported)
 	return to.WriteJSON(frame.Failure, refused)
+}
+
+// reply answers with a value, or with an error if err is not nil.
+func reply(to *frame.Writer, value any, err error) error {
+	if err != nil {
+		return refuse(to, err)
+	}
+	return to.WriteJSON(frame.Message, value)
 }
 
 // serve serves one stream that the host opened.
@@ -286,11 +296,11 @@ func (a *agent) serve(stream *yamux.Stream, loaded error) {
 	case !a.ready.Load():
 		_ = refuse(to, errors.New("the guest is not configured"))
 	case h.Count:
-		if count, err := countProcesses(); err != nil {
-			_ = refuse(to, err)
-		} else {
-			_ = to.WriteJSON(frame.Message, count)
-		}
+		count, err := countProcesses()
+		_ = reply(to, count, err)
+	case h.Squeeze != nil:
+		events, err := a.squeeze(h.Squeeze.Limit)
+		_ = reply(to, events, err)
 	case h.Start != nil:
 		a.command(*h.Start, stream, to)
 	}

@@ -19,6 +19,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/vmimage"
 	"railbed/nodes"
+	"railbed/nodes/cgroup"
 )
 
 // bootPatience bounds a guest's boot. Without KVM a boot takes four seconds of an idle core.
@@ -73,8 +74,10 @@ type node struct {
 	cables  *cables
 	ids     atomic.Uint64
 
-	mu     sync.Mutex // guards closed
+	mu     sync.Mutex // guards the next two fields
 	closed bool
+	memory cgroup.MemoryEvents // the last answer to Squeeze
+
 	ending sync.Once
 	ended  error
 }
@@ -166,6 +169,8 @@ func answer(from *frame.Reader, want frame.Type, into any) error {
 		return notFound(refused.Error)
 	case refused.Sysctl != nil:
 		return refused.Sysctl
+	case refused.Unsupported != nil:
+		return refused.Unsupported
 	}
 	return errors.New(refused.Error)
 }
@@ -243,15 +248,37 @@ func (n *node) Processes() (count int, err error) {
 	if n.session.IsClosed() { // with the guest
 		return 0, nil
 	}
-	stream, err := n.open(hello{Count: true})
-	if err != nil {
-		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, n.gone(err))
-	}
-	defer stream.Close()
-	if err := answer(frame.NewReader(stream), frame.Message, &count); err != nil {
-		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, n.gone(err))
+	if err := n.request(hello{Count: true}, &count); err != nil {
+		return 0, fmt.Errorf("read processes of %s: %w", n.config.Node.Name, err)
 	}
 	return count, nil
+}
+
+// Squeeze implements nodes.MemoryLimiter. After the guest's end it returns the last events that it knows.
+func (n *node) Squeeze(limit *units.Bytes) (before cgroup.MemoryEvents, err error) {
+	over := limit == nil && n.session.IsClosed()
+	if !over {
+		err = n.request(hello{Squeeze: &squeezeRequest{limit}}, &before)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !over && err == nil {
+		n.memory = before
+	}
+	return n.memory, err
+}
+
+// request opens a stream and reads the guest's Message into a value.
+func (n *node) request(h hello, into any) error {
+	stream, err := n.open(h)
+	if err != nil {
+		return n.gone(err)
+	}
+	defer stream.Close()
+	if err := answer(frame.NewReader(stream), frame.Message, into); err != nil {
+		return n.gone(err)
+	}
+	return nil
 }
 
 func (n *node) usable() error {

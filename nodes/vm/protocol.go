@@ -8,6 +8,8 @@ import (
 	"github.com/hashicorp/yamux"
 
 	"railbed/internal/kernel"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/plan"
 )
@@ -25,7 +27,13 @@ type hello struct {
 	Carry *carried `json:",omitempty"`
 	// Count requests the number of processes. The answer is a Message.
 	Count bool `json:",omitempty"`
+	// Squeeze limits the memory of the programs. The answer is a Message with cgroup.MemoryEvents, or
+	// Failure.
+	Squeeze *squeezeRequest `json:",omitempty"`
 }
+
+// squeezeRequest has the argument of nodes.MemoryLimiter.
+type squeezeRequest struct{ Limit *units.Bytes }
 
 // identityOf is the configuration that a guest gets of its node.
 type identityOf struct {
@@ -37,13 +45,14 @@ type identityOf struct {
 // startRequest is a command. Streams with its id carry its descriptors. Descriptors without a
 // stream are /dev/null, and descriptor 3 is closed.
 type startRequest struct {
-	ID       uint64
-	Args     []string
-	Self     bool
-	Env      []string // the whole environment
-	Dir      string
-	Terminal *sizeRequest // nil without one
-	Carried  []descriptor
+	ID        uint64
+	Args      []string
+	Self      bool
+	Env       []string // the whole environment
+	Dir       string
+	Unlimited bool
+	Terminal  *sizeRequest // nil without one
+	Carried   []descriptor
 }
 
 // carried identifies a stream.
@@ -83,6 +92,8 @@ type refusal struct {
 	NotFound bool
 	// Sysctl is a setting of the file that the guest's kernel rejects.
 	Sysctl *kernel.RefusedSysctlError `json:",omitempty"`
+	// Unsupported is a feature that the guest's kernel lacks.
+	Unsupported *verdict.UnsupportedError `json:",omitempty"`
 }
 
 // sizeRequest is a terminal's size, and the payload of a WindowSize frame.

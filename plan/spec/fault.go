@@ -87,7 +87,7 @@ type Fault struct {
 	Slow *FaultSlow `yaml:"slow,omitempty" json:"slow,omitempty"`
 	// Memory is the most memory that the programs of each node may use together, with the files in the
 	// node's /tmp. If they use more, the kernel takes back what it can, and then kills programs. It
-	// needs root. Default none.
+	// needs root, except for virtual machines. Default none.
 	Memory *units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// Clock changes the wall clock of virtual machines. Other nodes have the host's. Default none.
 	Clock *FaultClock `yaml:"clock,omitempty" json:"clock,omitempty"`

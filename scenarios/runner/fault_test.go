@@ -11,6 +11,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // faulted is a file with a ping of 8 packets over faults at the port to h1, and a check.
@@ -312,22 +313,29 @@ steps:
 // have all memory again afterwards. A limit that no program reached proves nothing.
 func TestLittleMemory(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Root, hosttest.Python)
-	littleMemory(t)
+	littleMemory(t, spec.Netns)
 }
 
-func littleMemory(t *testing.T) {
+// TestLittleMemoryInAGuest: the programs of a virtual machine have little memory, and its kernel has all.
+func TestLittleMemoryInAGuest(t *testing.T) {
+	hosttest.Need(t, hosttest.VM, hosttest.Tap, hosttest.Python)
+	littleMemory(t, spec.VM)
+}
+
+func littleMemory(t *testing.T, runtime string) {
 	const takes = `python3, -c, "import os, time; a = b'x' * (96 << 20); open('/tmp/ready', 'w'); `
 	r := runAll(t, t.Context(), options(t, `
 fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: router}, links: {default: {rate: 500kbit}}}
+nodes: {h1: {runtime: `+runtime+`}}
 steps:
   - exec: {name: large, nodes: [h1], command: [`+takes+`time.sleep(600)"], background: true}
   - exec: {name: ready, nodes: [h1], command: [sh, -c, 'until [ -e /tmp/ready ]; do sleep 0.05; done'],
       timeout: 2m}
   - fault: {name: tight, where: h1, memory: 48MiB, for: 500ms}
-  - fault: {name: unfelt, where: h0, memory: 512MiB}
   - exec: {name: small, nodes: [h1], command: [python3, -c, "a = b'x' * (8 << 20)"]}
   - exec: {name: later, nodes: [h1], command: [sh, -c, 'until "$@"; do sleep 0.1; done', sh, `+takes+`"],
       timeout: 2m}
+  - fault: {name: unfelt, where: h1, memory: 448MiB}
 `))
 	carried(t, r)
 	faults := map[string]report.Fault{}
@@ -338,7 +346,7 @@ steps:
 		t.Errorf("%+v", f)
 	}
 	if f := faults["unfelt"]; f.Matched != 1 || f.Hit != 0 ||
-		!strings.Contains(r.Reason, "fault unfelt at h0 took no memory: the programs never needed more") {
+		!strings.Contains(r.Reason, "fault unfelt at h1 took no memory: the programs never needed more") {
 		t.Errorf("%s: %s, %+v", r.Verdict, r.Reason, f)
 	}
 }

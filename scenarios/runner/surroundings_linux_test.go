@@ -21,6 +21,7 @@ import (
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
 )
 
@@ -263,7 +264,8 @@ func TestRunsInGuests(t *testing.T) {
 		return
 	}
 	if hosttest.Sampled(t, len(guestRows)) {
-		t.Run("little memory", littleMemory) // the guest has version 2 of control groups
+		// The guest has version 2 of control groups.
+		t.Run("little memory", func(t *testing.T) { littleMemory(t, spec.Netns) })
 	}
 	for i, row := range guestRows {
 		if !hosttest.Sampled(t, i) {

@@ -207,7 +207,8 @@ func (t *timeline) do(ctx context.Context, s step) error {
 	err := t.bounded(ctx, s.limit(clock.Dilation(t.clock.Dilation())), func(ctx context.Context) error {
 		return s.do(ctx, t.session)
 	})
-	if err != nil && ctx.Err() == nil {
+	// A fault does not fail because of faults. Those in the session include itself.
+	if _, fault := s.(*faultStep); err != nil && ctx.Err() == nil && !fault {
 		return t.session.blame(err, began)
 	}
 	return err

@@ -59,8 +59,8 @@ func (s faultHost) Run(ctx context.Context, name, part string, args ...string) (
 		return 0, err
 	}
 	defer printed.Close()
-	process, err := node.Start(ctx, nodes.Command{Args: reexec.Argv(part, args...), Self: true, Stdout: out,
-		Stderr: out})
+	process, err := node.Start(ctx, nodes.Command{Args: reexec.Argv(part, args...), Self: true,
+		Unlimited: true, Stdout: out, Stderr: out})
 	out.Close()
 	if err != nil {
 		return 0, err
@@ -133,19 +133,20 @@ func (s *supervisor) programsOf(node string) ([]int, error) {
 
 // Squeeze implements nodefault.Host.
 func (s faultHost) Squeeze(node string, limit *units.Bytes) (cgroup.MemoryEvents, error) {
-	var before cgroup.MemoryEvents
-	group, err := s.groupOf(node)
-	if err == nil {
-		before, err = group.MemoryEvents()
+	limiter, own := s.nodes[node].(nodes.MemoryLimiter)
+	if !own {
+		group, err := s.groupOf(node)
+		if err != nil {
+			return cgroup.MemoryEvents{}, err
+		}
+		limiter = group
 	}
+	before, err := limiter.Squeeze(limit)
 	if errors.Is(err, cgroup.ErrNoMemory) {
 		err = &verdict.UnsupportedError{Feature: "memory pressure",
 			Reason: "the node has no control group for memory, and the memory that its programs have now " +
 				"would not count in a new one",
 			Remedy: "give the node a limit in the file, such as memory: 4GiB, before railbed up"}
-	}
-	if err == nil && limit != nil {
-		err = group.SetMemory(*limit)
 	}
 	if err != nil {
 		return before, fmt.Errorf("limit the memory of %s: %w", node, err)
