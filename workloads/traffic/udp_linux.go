@@ -72,26 +72,24 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 	}
 	payload := make([]byte, s.Payload)
 	start := time.Now()
-	var sent, refused, credit uint64 // of 1/8 frame bytes per nanosecond
-	each := uint64(s.Frame) * 8 * uint64(time.Second)
-	held := time.Duration(0)
-	for last := start; ; {
+	var sent, refused uint64
+	due := pace{rate: uint64(s.Rate), each: uint64(s.Frame) * 8 * uint64(time.Second), last: start}
+	for {
 		now := time.Now()
+		burst := uint64(16)
+		if s.Rate > 0 {
+			burst = due.frames(now)
+		}
 		if now.Sub(start) >= s.For {
 			break
 		}
-		burst := uint64(16)
-		if s.Rate > 0 {
-			credit += uint64(min(now.Sub(last), latest)) * uint64(s.Rate)
-			burst = credit / each
-			credit %= each
-		}
-		last = now
 		for range burst {
 			n := sent + refused
 			binary.BigEndian.PutUint64(payload, n)
 			copy(payload[8:], "railbed!")
-			switch _, err := conns[n%uint64(len(conns))].Write(payload); {
+			took, err := send(conns[n%uint64(len(conns))], payload)
+			due.waited += took
+			switch {
 			case err == nil:
 				sent++
 			case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOBUFS),
@@ -103,18 +101,54 @@ func (s *Source) run(in io.Reader, out io.Writer) error {
 			}
 		}
 		if s.Rate > 0 {
-			began := time.Now()
 			time.Sleep(turn)
-			held += max(0, time.Since(began)-latest)
 		}
 	}
 	_, err = fmt.Fprintf(out, "%d datagrams sent, %d refused, in %v\n%s%v\n", sent, refused,
-		time.Since(start).Round(time.Millisecond), heldUp, held)
+		time.Since(start).Round(time.Millisecond), heldUp, due.held)
 	return err
 }
 
+// pace determines how many frames of a source are due.
+type pace struct {
+	rate   uint64 // bit/s
+	each   uint64 // bits of a frame, times 1e9
+	last   time.Time
+	waited time.Duration // for room in the node's queue, since last
+	credit uint64        // bits, times 1e9
+	// held is the time on which the source did not catch up, except for the time that it waited.
+	held time.Duration
+}
+
+// frames returns how many frames are due since the last call.
+func (p *pace) frames(now time.Time) (count uint64) {
+	since := now.Sub(p.last)
+	p.held += max(0, since-latest-p.waited)
+	p.credit += uint64(min(since, latest)) * p.rate
+	count = p.credit / p.each
+	p.credit %= p.each
+	p.last, p.waited = now, 0
+	return count
+}
+
+// send sends a datagram, and returns for how long the socket had no room for it.
+func send(to syscall.RawConn, payload []byte) (waited time.Duration, err error) {
+	var full time.Time
+	failed := to.Write(func(fd uintptr) bool {
+		_, err = unix.Write(int(fd), payload)
+		if err == unix.EAGAIN && full.IsZero() {
+			full = time.Now()
+		}
+		return err != unix.EAGAIN
+	})
+	if !full.IsZero() {
+		waited = time.Since(full)
+	}
+	return waited, errors.Join(failed, err)
+}
+
 // open opens a socket for each flow.
-func (s *Source) open() (conns []*net.UDPConn, err error) {
+func (s *Source) open() (conns []syscall.RawConn, err error) {
 	for flow := range s.Flows {
 		for i, to := range s.To {
 			port := int(s.Port) + flow*len(s.To) + i
@@ -123,11 +157,11 @@ func (s *Source) open() (conns []*net.UDPConn, err error) {
 			if err != nil {
 				return nil, err
 			}
-			conns = append(conns, conn)
 			raw, err := conn.SyscallConn()
 			if err != nil {
 				return nil, err
 			}
+			conns = append(conns, raw)
 			var set error
 			err = raw.Control(func(fd uintptr) {
 				set = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, s.TOS)
