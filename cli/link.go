@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,6 +169,9 @@ changes.`,
 		Args:              rangeArgs(1, 2),
 		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noSetting(cmd, args[1:]); err != nil {
+				return err
+			}
 			where := strings.Join(args, " ")
 			var sets []spec.Direction
 			if cmd.Flags().Changed("set") {
@@ -212,6 +216,18 @@ changes.`,
 	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
 	testbedFlag(cmd, &name)
 	return cmd
+}
+
+// noSetting returns an error if an argument in place of a direction is a setting, such as rate=1gbit.
+func noSetting(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		setting, value, _ := strings.Cut(arg, "=")
+		if cmd.Flags().Lookup(setting) != nil {
+			return usage("%q is no direction; settings are flags: --%s %s", arg, setting,
+				cmp.Or(value, "VALUE"))
+		}
+	}
+	return nil
 }
 
 // parseSetting parses and checks the value of a flag like the value of that key in a file.

@@ -66,6 +66,10 @@ func linkDirection(t *testing.T, name, kind string) {
 		!strings.Contains(got.stderr, "want a-to-b or b-to-a") {
 		t.Errorf("a third direction: %+v", got)
 	}
+	if got := do(t, "link", "set", "h0--leaf1", "rate=1mbit", "-t", name); got.code != verdict.ExitUsage ||
+		!strings.Contains(got.stderr, "--rate 1mbit") {
+		t.Errorf("a setting as a direction: %+v", got)
+	}
 	events := must(t, "events", "-t", name).stdout
 	if !strings.Contains(events, "h0--leaf1 b-to-a") || strings.Count(events, "link.down") != 4 {
 		t.Errorf("events do not tell:\n%s", events)
