@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"railbed/internal/kernel"
+	"railbed/internal/units"
 	"railbed/nodes/cgroup"
 	"railbed/plan"
 )
@@ -57,6 +58,18 @@ type Node interface {
 	Processes() (int, error)
 	// Close kills all processes in the node and waits until it is gone.
 	Close() error
+}
+
+// Limited is a node whose engine limits it. The other nodes are limited by a *cgroup.Group, which has these
+// methods, too.
+type Limited interface {
+	// SetCPU limits the processor time from now on to a number of cores. 0 restores the limit of the file.
+	SetCPU(cores float64) error
+	// SetMemory limits the memory from now on. 0 restores the limit of the file. Programs that then have
+	// too much are killed, the largest first.
+	SetMemory(limit units.Bytes) error
+	// MemoryEvents returns what limits of memory have done so far.
+	MemoryEvents() (cgroup.MemoryEvents, error)
 }
 
 // Command is a program to start in a node. The caller keeps its files and may close them once Start
