@@ -79,8 +79,11 @@ func (s faultHost) Run(ctx context.Context, name, part string, args ...string) (
 	return strconv.ParseInt(string(text), 10, 64)
 }
 
-// groupOf returns the control group of a node.
-func (s *supervisor) groupOf(node string) (*cgroup.Group, error) {
+// limitsOf returns what limits a node, the node itself or its control group.
+func (s *supervisor) limitsOf(node string) (nodes.Limited, error) {
+	if limited, is := s.nodes[node].(nodes.Limited); is {
+		return limited, nil
+	}
 	p, _ := s.running()
 	at := slices.IndexFunc(p.Nodes, func(n plan.Node) bool { return n.Name == node })
 	if at < 0 {
@@ -91,12 +94,12 @@ func (s *supervisor) groupOf(node string) (*cgroup.Group, error) {
 
 // Slow implements nodefault.Host.
 func (s faultHost) Slow(node string, cores float64) error {
-	group, err := s.groupOf(node)
-	if err == nil && cores > 0 {
+	limits, err := s.limitsOf(node)
+	if group, is := limits.(*cgroup.Group); is && cores > 0 {
 		err = group.AddCPU(s.recordGroup, func() ([]int, error) { return s.programsOf(node) })
 	}
 	if err == nil {
-		err = group.SetCPU(cores)
+		err = limits.SetCPU(cores)
 	}
 	if err != nil {
 		return fmt.Errorf("slow node %s: %w", node, err)
@@ -134,9 +137,9 @@ func (s *supervisor) programsOf(node string) ([]int, error) {
 // Squeeze implements nodefault.Host.
 func (s faultHost) Squeeze(node string, limit *units.Bytes) (cgroup.MemoryEvents, error) {
 	var before cgroup.MemoryEvents
-	group, err := s.groupOf(node)
+	limits, err := s.limitsOf(node)
 	if err == nil {
-		before, err = group.MemoryEvents()
+		before, err = limits.MemoryEvents()
 	}
 	if errors.Is(err, cgroup.ErrNoMemory) {
 		err = &verdict.UnsupportedError{Feature: "memory pressure",
@@ -145,7 +148,7 @@ func (s faultHost) Squeeze(node string, limit *units.Bytes) (cgroup.MemoryEvents
 			Remedy: "give the node a limit in the file, such as memory: 4GiB, before railbed up"}
 	}
 	if err == nil && limit != nil {
-		err = group.SetMemory(*limit)
+		err = limits.SetMemory(*limit)
 	}
 	if err != nil {
 		return before, fmt.Errorf("limit the memory of %s: %w", node, err)
