@@ -15,8 +15,9 @@ import (
 	"railbed/nodes/cgroup"
 )
 
-// limitTime bounds a change of a limit. The first process answers late if its container is slow.
-const limitTime = 20 * time.Second
+// limitTime bounds a change of a limit. The first process answers late if its container is slow: after 4 s if
+// it shares a hundredth of a core with eight busy programs.
+const limitTime = 30 * time.Second
 
 // noMemoryLimit is set for no limit, in bytes: engines cannot remove a limit, nor set it to the kernel's
 // largest number with as much swap.
@@ -46,6 +47,8 @@ func (c *container) SetCPU(cores float64) error {
 	restore := cores == 0
 	if restore {
 		cores = c.config.Node.CPU
+	} else if !c.runs() {
+		return errDied
 	}
 	to, want := int64(-1), "max" // -1 is no limit
 	if cores > 0 {
