@@ -166,12 +166,9 @@ changes.`,
   railbed link set leaf1--spine2 a-to-b --loss 0.1%
   railbed link set 'spine1--*' a-to-b --rate 100mbit    # all that leaves spine1
   railbed link set leaf1--spine2 --set '{drop-list: [5, 6], jitter: 2us, jitter-kind: normal}'`,
-		Args:              rangeArgs(1, 2),
+		Args:              cobra.MatchAll(rangeArgs(1, 2), noSetting),
 		ValidArgsFunction: inTurn(ofTestbed(&name, linkNames), oneOf(directions...)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := noSetting(cmd, args[1:]); err != nil {
-				return err
-			}
 			where := strings.Join(args, " ")
 			var sets []spec.Direction
 			if cmd.Flags().Changed("set") {
@@ -218,9 +215,9 @@ changes.`,
 	return cmd
 }
 
-// noSetting returns an error if an argument in place of a direction is a setting, such as rate=1gbit.
+// noSetting returns an error if the argument in place of a direction is a setting, such as rate=1gbit.
 func noSetting(cmd *cobra.Command, args []string) error {
-	for _, arg := range args {
+	for _, arg := range args[1:] {
 		setting, value, _ := strings.Cut(arg, "=")
 		if cmd.Flags().Lookup(setting) != nil {
 			return usage("%q is no direction; settings are flags: --%s %s", arg, setting,

@@ -60,12 +60,19 @@ type Node interface {
 	Close() error
 }
 
-// MemoryLimiter is a node whose own kernel limits the memory of its programs. The memory of other nodes is
-// limited by their cgroup.Group, which is a MemoryLimiter, too.
+// MemoryLimiter is a node that limits the memory of its programs itself: its engine or its own kernel does.
+// The memory of other nodes is limited by their cgroup.Group, which is a MemoryLimiter, too.
 type MemoryLimiter interface {
-	// Squeeze limits the memory of the node's programs from now on. 0 restores all memory, and nil changes
-	// nothing. Squeeze returns what limits of the memory did before.
+	// Squeeze limits the memory of the node's programs from now on. If they have too much then, they are
+	// killed, the largest first. 0 restores the limit of the file, and nil changes nothing. Squeeze returns
+	// what limits of the node's memory did before.
 	Squeeze(limit *units.Bytes) (cgroup.MemoryEvents, error)
+}
+
+// CPULimiter is MemoryLimiter for the processor time.
+type CPULimiter interface {
+	// SetCPU limits the processor time from now on to a number of cores. 0 restores the limit of the file.
+	SetCPU(cores float64) error
 }
 
 // Command is a program to start in a node. The caller keeps its files and may close them once Start

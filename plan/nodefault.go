@@ -3,14 +3,18 @@ package plan
 import (
 	"fmt"
 
+	"railbed/internal/units"
 	"railbed/plan/spec"
 )
 
-// checkNodeFault reports the nodes that cannot have a fault of nodes. It notes the nodes whose processor time
-// or memory the host limits for the fault. The memory of a virtual machine is limited inside.
+// minContainerMemory is the smallest limit of a container, whose first process needs 14 MiB.
+const minContainerMemory = units.Bytes(32 << 20)
+
+// checkNodeFault reports the nodes that cannot have a fault of nodes. It notes the nodes whose control group
+// the fault changes. The memory of a virtual machine is limited inside.
 func (c *compiler) checkNodeFault(path string, f *spec.Fault) {
 	for i := range c.plan.Nodes {
-		if n := &c.plan.Nodes[i]; c.plan.FaultNode(f, n.Name) {
+		if n := &c.plan.Nodes[i]; n.Container == nil && c.plan.FaultNode(f, n.Name) {
 			n.Slowed = n.Slowed || f.Slow != nil
 			n.Squeezed = n.Squeezed || f.Memory != nil && n.Runtime != spec.VM
 		}
@@ -33,6 +37,11 @@ func (p *Plan) nodeProblems(f *spec.Fault) (problems []faultProblem) {
 				want = "want nodes with runtime: vm"
 			}
 			problems = append(problems, faultProblem{"where", n.Name + " " + reason, want})
+		}
+		if f.Memory != nil && n.Container != nil && *f.Memory < minContainerMemory {
+			problems = append(problems, faultProblem{"memory",
+				fmt.Sprintf("%s is a container, whose first process needs 14MiB of its memory", n.Name),
+				"want at least " + minContainerMemory.String()})
 		}
 		most := n.Memory
 		if n.Runtime == spec.VM {
@@ -66,12 +75,9 @@ func (p *Plan) noNode(f *spec.Fault) []faultProblem {
 
 // refusal returns why a node cannot have a fault, or "".
 func refusal(f *spec.Fault, n *Node) string {
-	limits := f.Slow != nil || f.Memory != nil
 	switch {
 	case n.Runtime == spec.CNI:
 		return "has no programs of its own: its containers are of another runtime"
-	case limits && n.Container != nil:
-		return "is a container, whose engine limits its processor time and memory"
 	case f.Disk != "" && n.Container != nil:
 		return "is a container, whose files are its engine's"
 	case f.Clock != nil && n.Runtime != spec.VM:

@@ -164,7 +164,7 @@ type Node struct {
 	// Container is the container of a node with spec.Docker. Its paths are relative to the file.
 	Container *spec.Container `json:"container,omitempty"`
 	CPU       float64         `json:"cpu,omitempty"`
-	// Slowed is set if a fault of the file limits the node's processor time for a while.
+	// Slowed is set if a fault of the file limits the node's processor time for a while, and no engine does.
 	Slowed bool        `json:"slowed,omitempty"`
 	Memory units.Bytes `json:"memory,omitempty"`
 	// Squeezed is set if the host limits the node's memory for a while, for a fault of the file.

@@ -73,11 +73,10 @@ var wrongSoftFiles = []wrongFile{
 		`f:8:19: there is no rank 9; want 0 to 3`, `f:9:30: rank 0 is on h0; remove where:, or name h0`}},
 	{"limits of the wrong nodes", softFile("alpha: 1", "nodes: {h0: {runtime: docker, image: a}, "+
 		"h1: {runtime: vm}, h2: {memory: 64MiB}, h3: {runtime: cni}}", "steps:",
-		"  - fault: {where: h0, slow: {cpu: 1}}", "  - fault: {where: 'h*', memory: 512MiB}",
+		"  - fault: {where: h0, memory: 31MiB}", "  - fault: {where: 'h*', memory: 512MiB}",
 		"  - fault: {where: 'h[0-1]', clock: {jump: -1s}}",
 		"  - fault: {where: 'h*', disk: full}"), []string{
-		`f:8:20: h0 is a container, whose engine limits its processor time and memory; want nodes of another runtime`,
-		`f:9:20: h0 is a container, whose engine limits its processor time and memory; want nodes of another runtime`,
+		`f:8:32: h0 is a container, whose first process needs 14MiB of its memory; want at least 32MiB`,
 		`f:9:20: h3 has no programs of its own: its containers are of another runtime; want nodes of another runtime`,
 		`f:9:34: h1 never has more than 512MiB; want less`,
 		`f:9:34: h2 never has more than 64MiB; want less`,

@@ -25,8 +25,8 @@ import (
 // root is where every distribution mounts both versions.
 const root = "/sys/fs/cgroup"
 
-// cpuPeriod is the kernel's default period of bandwidth control, in us.
-const cpuPeriod = 100_000
+// CPUPeriod is the kernel's default period of bandwidth control, in us.
+const CPUPeriod = 100_000
 
 // Limits bound a node's use of processor and memory. Zero is no limit.
 type Limits struct {
@@ -194,7 +194,7 @@ func (g *Group) setV1(dir string) error {
 	if dir == g.dirOf("memory") {
 		return g.SetMemory(0)
 	}
-	if err := set(dir, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod)); err != nil {
+	if err := set(dir, "cpu.cfs_period_us", strconv.Itoa(CPUPeriod)); err != nil {
 		return err
 	}
 	return g.SetCPU(0)
@@ -208,16 +208,16 @@ func (g *Group) SetCPU(cores float64) error {
 		return errors.New("the node has no control group for processor time")
 	}
 	cores = cmp.Or(cores, g.limits.CPU)
-	quota := int64(cores * cpuPeriod)
+	quota := int64(cores * CPUPeriod)
 	switch {
 	case isV1(dir) && cores == 0:
 		return set(dir, "cpu.cfs_quota_us", "-1")
 	case isV1(dir):
 		return set(dir, "cpu.cfs_quota_us", strconv.FormatInt(quota, 10))
 	case cores == 0:
-		return set(dir, "cpu.max", fmt.Sprintf("max %d", cpuPeriod))
+		return set(dir, "cpu.max", fmt.Sprintf("max %d", CPUPeriod))
 	}
-	return set(dir, "cpu.max", fmt.Sprintf("%d %d", quota, cpuPeriod))
+	return set(dir, "cpu.max", fmt.Sprintf("%d %d", quota, CPUPeriod))
 }
 
 // pages rounds down to whole pages, as the kernel does.

@@ -104,6 +104,9 @@ func (g *Group) killLargest(dir string) error {
 			continue
 		}
 		pid, _ := strconv.Atoi(word)
+		if pid == os.Getpid() {
+			continue
+		}
 		if resident, err := strconv.ParseUint(fields[1], 10, 64); err == nil && resident > most {
 			largest, most = pid, resident
 		}
@@ -178,17 +181,9 @@ func (g *Group) dirOf(controller string) string {
 		return ""
 	}
 	for _, dir := range g.dirs {
-		if !isV1(dir) || strings.HasPrefix(dir, filepath.Join(root, controller)+"/") {
+		if !isV1(dir) || strings.HasPrefix(dir+"/", filepath.Join(root, controller)+"/") {
 			return dir
 		}
 	}
 	return ""
-}
-
-func readNumber(path string) (uint64, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
 }

@@ -42,6 +42,9 @@ type container struct {
 	die  context.CancelFunc
 	work sync.WaitGroup
 
+	limiting sync.Mutex  // held while a limit changes
+	squeezed atomic.Bool // whether a limit of memory other than the file's is in force
+
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	channel *packets // nil while the container does not run
@@ -50,6 +53,7 @@ type container struct {
 	// lastPause is the pause before the latest restart, doubled.
 	lastPause time.Duration
 	paused    time.Time // when it began
+	memory    memoryEvents
 
 	ending sync.Once
 	ended  error
@@ -286,7 +290,7 @@ func (c *container) begin(ctx context.Context) error {
 		"/etc/machine-id": c.config.Node.MachineID + "\n",
 	}
 	maps.DeleteFunc(files, func(path, _ string) bool { return c.bound(path) })
-	_, err := c.ask(ctx, request{Configure: &configuration{Files: files}})
+	_, err := c.ask(ctx, request{Configure: &configuration{Files: files, Exposed: c.squeezed.Load()}})
 	if err != nil {
 		return fmt.Errorf("configure container: %w", err)
 	}

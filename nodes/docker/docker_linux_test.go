@@ -1,14 +1,18 @@
 package docker
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"railbed/internal/hosttest"
 	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/reexec"
+	"railbed/internal/units"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/nodestest"
 	"railbed/plan"
@@ -26,7 +30,7 @@ func TestMain(m *testing.M) {
 // programs are the programs that the conformance suite runs in nodes.
 var programs = []string{
 	"sh", "hostname", "cat", "getent", "wc", "tr", "cut", "ls", "stat", "setsid", "readlink", "sleep", "tee",
-	"pwd", "true", "grep", "id",
+	"pwd", "true", "grep", "id", "uniq",
 }
 
 func TestDocker(t *testing.T) {
@@ -58,7 +62,7 @@ func newRuntime(t *testing.T) *Runtime {
 	return r
 }
 
-// TestPodman is the same suite with Podman's service.
+// TestPodman is the same suite with Podman's service, which changes limits from version 5.1.
 func TestPodman(t *testing.T) {
 	dockertest.StartPodman(t)
 	r := newRuntime(t)
@@ -66,6 +70,30 @@ func TestPodman(t *testing.T) {
 	nodestest.Run(t, func(t *testing.T, name string) nodes.Node {
 		return makeNode(t, r, name, base)
 	}, nodestest.Options{Few: true, NoProgram: r.program.dir == ""})
+	node, err := tryNode(t, r, plan.Node{Name: "l", Container: &base, CPU: 0.5, Memory: 128 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, node)
+	now, err := node.(*container).group(t.Context(), groupRead)
+	if err != nil || now.CPU != "50000 100000" || now.Memory != 128<<20 {
+		t.Errorf("limits %+v, %v", now, err)
+	}
+	little := units.Bytes(64 << 20)
+	_, squeezed := node.(nodes.MemoryLimiter).Squeeze(&little)
+	for name, err := range map[string]error{"cpu": node.(nodes.CPULimiter).SetCPU(0.1), "memory": squeezed} {
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, verdict.ErrUnsupported) ||
+			!strings.HasSuffix(err.Error(), "use Docker, or Podman from 5.1") {
+			t.Errorf("%s: %v", name, err)
+		}
+		const different = "cd /proc; cat 1/oom_score_adj self/oom_score_adj | uniq | wc -l"
+		if got := said(t, node, different); got != "1" {
+			t.Error("programs are killed first, without a limit")
+		}
+	}
 }
 
 // makeNode makes a node without NICs.

@@ -21,6 +21,7 @@ import (
 
 	"railbed/internal/reexec"
 	"railbed/nodes"
+	"railbed/nodes/cgroup"
 )
 
 // opened are the namespaces whose descriptors the supervisor gets, in this order.
@@ -57,8 +58,8 @@ func serve() error {
 		return err
 	}
 	closeAll(files)
-	in := &inside{channel: channel, reaper: nodes.NewReaper(), commands: map[uint64]int{},
-		ended: map[uint64]int{}}
+	in := &inside{channel: channel, reaper: nodes.NewReaper(), group: cgroup.Own(),
+		commands: map[uint64]int{}, ended: map[uint64]int{}}
 	go in.stopWhenAsked()
 	for {
 		var asked request
@@ -74,6 +75,8 @@ func serve() error {
 type inside struct {
 	channel *packets
 	reaper  *nodes.Reaper
+	group   *cgroup.Group
+	exposed bool // whether programs are exposed: see groupExpose
 
 	mu       sync.Mutex     // guards the fields below
 	commands map[uint64]int // process ids of running commands; ended has those of the latest ended ones
@@ -108,6 +111,7 @@ func (in *inside) do(asked request, files []*os.File) {
 	var err error
 	switch {
 	case asked.Configure != nil:
+		in.exposed = asked.Configure.Exposed
 		err = asked.Configure.write()
 	case asked.Start != nil:
 		if err = in.start(asked.ID, *asked.Start, files); err == nil {
@@ -118,6 +122,8 @@ func (in *inside) do(asked request, files []*os.File) {
 		return
 	case asked.Count:
 		reply.Count, err = countProcesses()
+	case asked.Group != "":
+		reply.Group, err = in.limited(asked.Group)
 	}
 	if err != nil {
 		reply.Error, reply.NotFound = clipped(err.Error()), errors.Is(err, nodes.ErrNotFound)
@@ -197,6 +203,9 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 		screen.carry()
 	}
 	in.commands[id] = pid
+	if in.exposed {
+		_ = expose(true) // it may have ended
+	}
 	_ = in.channel.send(answer{ID: id, PID: pid})
 	go func() {
 		exit := nodes.ExitOf(<-ended)

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"railbed/nodes"
+	"railbed/nodes/cgroup"
 )
 
 // Part is the name under which the executable is started as a container's first process.
@@ -28,11 +29,26 @@ type request struct {
 	Start     *startRequest  `json:"start,omitempty"`
 	Signal    int            `json:"signal,omitempty"` // to the group of the command ID
 	Count     bool           `json:"count,omitempty"`
+	Group     groupRequest   `json:"group,omitempty"`
 }
+
+// groupRequest is a request about the container's control group. Its answer has a reading of the group.
+type groupRequest string
+
+const (
+	groupRead groupRequest = "read"
+	// groupExpose makes the kernel kill programs before the first process, which is in the same group.
+	// groupRestore ends that.
+	groupExpose  groupRequest = "expose"
+	groupRestore groupRequest = "restore"
+	groupKill    groupRequest = "kill" // the program with the most memory
+)
 
 // configuration has the container's own settings.
 type configuration struct {
 	Files map[string]string `json:"files"` // content by path
+	// Exposed is set if programs are exposed, as after groupExpose.
+	Exposed bool `json:"exposed,omitempty"`
 }
 
 // startRequest is a command. Its descriptors are sent with the message, in this order.
@@ -55,12 +71,13 @@ type startRequest struct {
 // answer is the reply to a request. A command has two: first that it was started, then how it
 // ended.
 type answer struct {
-	ID       uint64      `json:"id"`
-	PID      int         `json:"pid,omitempty"`
-	Exit     *nodes.Exit `json:"exit,omitempty"`
-	Count    int         `json:"count,omitempty"`
-	Error    string      `json:"error,omitempty"`
-	NotFound bool        `json:"not_found,omitempty"`
+	ID       uint64          `json:"id"`
+	PID      int             `json:"pid,omitempty"`
+	Exit     *nodes.Exit     `json:"exit,omitempty"`
+	Count    int             `json:"count,omitempty"`
+	Group    *cgroup.Reading `json:"group,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	NotFound bool            `json:"not_found,omitempty"`
 	// Stopping reports, without a request, a stop of the container that was requested from outside.
 	Stopping bool `json:"stopping,omitempty"`
 }

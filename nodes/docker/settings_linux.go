@@ -14,6 +14,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 	"github.com/docker/go-units"
 
+	"railbed/nodes/cgroup"
 	"railbed/plan/spec"
 )
 
@@ -54,7 +55,9 @@ func (c *container) settings() (*containerapi.Config, *containerapi.HostConfig) 
 		CapAdd:    append(append(strslice.StrSlice{}, usual...), node.Container.Capabilities...),
 		LogConfig: containerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "16m"}},
 	}
-	host.NanoCPUs = int64(node.CPU * 1e9)
+	if node.CPU > 0 { // not NanoCPUs, whose limit an engine does not lift again
+		host.CPUPeriod, host.CPUQuota = cgroup.CPUPeriod, quota(node.CPU)
+	}
 	if host.Memory = int64(node.Memory); host.Memory != 0 {
 		host.MemorySwap = host.Memory // the sum of both: no swap
 	}

@@ -95,7 +95,7 @@ func settingsHold(t *testing.T, r *Runtime, base spec.Container) {
 	}
 	c := node.(*container)
 	state, err := r.client.ContainerInspect(t.Context(), c.id)
-	if err != nil || state.HostConfig.NanoCPUs != 5e8 || state.HostConfig.Memory != 64<<20 ||
+	if err != nil || state.HostConfig.CPUQuota != 50_000 || state.HostConfig.Memory != 64<<20 ||
 		state.HostConfig.NetworkMode != "none" || state.HostConfig.Privileged {
 		t.Errorf("the engine has %+v, %v", state.HostConfig, err)
 	}

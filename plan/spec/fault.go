@@ -83,11 +83,12 @@ type Fault struct {
 	Crash bool `yaml:"crash,omitempty" json:"crash,omitempty"`
 	// Hang stops all programs of nodes with SIGSTOP. After for, the programs continue. Default false.
 	Hang bool `yaml:"hang,omitempty" json:"hang,omitempty"`
-	// Slow limits the processor time of nodes. It needs root. Default none.
+	// Slow limits the processor time of nodes. It needs root, except for containers of engines. Default
+	// none.
 	Slow *FaultSlow `yaml:"slow,omitempty" json:"slow,omitempty"`
 	// Memory is the most memory that the programs of each node may use together, with the files in the
 	// node's /tmp. If they use more, the kernel takes back what it can, and then kills programs. It
-	// needs root, except for virtual machines. Default none.
+	// needs root, except for containers of engines and virtual machines. Default none.
 	Memory *units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// Clock changes the wall clock of virtual machines. Other nodes have the host's. Default none.
 	Clock *FaultClock `yaml:"clock,omitempty" json:"clock,omitempty"`

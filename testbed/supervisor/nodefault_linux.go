@@ -90,13 +90,17 @@ func (s *supervisor) groupOf(node string) (*cgroup.Group, error) {
 }
 
 // Slow implements nodefault.Host.
-func (s faultHost) Slow(node string, cores float64) error {
-	group, err := s.groupOf(node)
-	if err == nil && cores > 0 {
-		err = group.AddCPU(s.recordGroup, func() ([]int, error) { return s.programsOf(node) })
+func (s faultHost) Slow(node string, cores float64) (err error) {
+	limiter, own := s.nodes[node].(nodes.CPULimiter)
+	if !own {
+		var group *cgroup.Group
+		if group, err = s.groupOf(node); err == nil && cores > 0 {
+			err = group.AddCPU(s.recordGroup, func() ([]int, error) { return s.programsOf(node) })
+		}
+		limiter = group
 	}
 	if err == nil {
-		err = group.SetCPU(cores)
+		err = limiter.SetCPU(cores)
 	}
 	if err != nil {
 		return fmt.Errorf("slow node %s: %w", node, err)
