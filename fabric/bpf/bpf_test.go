@@ -8,7 +8,7 @@ import (
 )
 
 // parse reads a fault as in a file.
-func parse(t *testing.T, text string) *spec.Fault {
+func parse(t testing.TB, text string) *spec.Fault {
 	t.Helper()
 	f, err := spec.ParseFault("test", text)
 	if err != nil {

@@ -140,7 +140,7 @@ type running struct {
 }
 
 // load loads a port's faults, named f1, f2 and so on.
-func load(t *testing.T, texts ...string) *running {
+func load(t testing.TB, texts ...string) *running {
 	t.Helper()
 	r := new(running)
 	p := pair(t)
@@ -163,7 +163,7 @@ func load(t *testing.T, texts ...string) *running {
 }
 
 // finish loads the program of the faults.
-func (r *running) finish(t *testing.T, texts []string) {
+func (r *running) finish(t testing.TB, texts []string) {
 	t.Helper()
 	reports, err := NewReports()
 	if err != nil {
@@ -182,7 +182,7 @@ func (r *running) finish(t *testing.T, texts []string) {
 }
 
 // open begins to read the program's reports, until the returned function is called.
-func (r *running) open(t *testing.T) (end func()) {
+func (r *running) open(t testing.TB) (end func()) {
 	t.Helper()
 	var err error
 	if r.reader, err = r.reports.Open(); err != nil {
@@ -216,7 +216,7 @@ func (r *running) once(t *testing.T, data []byte) (verdict uint32, out []byte) {
 	return verdict, o.DataOut
 }
 
-func pair(t *testing.T) *plan.Plan {
+func pair(t testing.TB) *plan.Plan {
 	return plantest.Compile(t, `name: t
 seed: 7
 fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}
@@ -346,7 +346,7 @@ func faultsAgree(t *testing.T) {
 	}
 }
 
-func (r *running) counts(t *testing.T) (all []Counts) {
+func (r *running) counts(t testing.TB) (all []Counts) {
 	t.Helper()
 	for _, f := range r.faults {
 		c, err := f.Counts()
