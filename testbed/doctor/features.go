@@ -61,7 +61,10 @@ const (
 	remedyUserNS = "sysctl -w kernel.unprivileged_userns_clone=1 (Debian), " +
 		"kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu), user.max_user_namespaces=15000; or run " +
 		"railbed as root"
-	remedyRoot    = "run railbed as root"
+	remedyRoot     = "run railbed as root"
+	remedyRealTime = remedyRoot + ", or an rtprio limit in /etc/security/limits.conf. If the kernel " +
+		"refuses root, the control group has no share of real-time threads (CONFIG_RT_GROUP_SCHED): run " +
+		"railbed from the root group, or boot with rt_group_sched=0"
 	remedyModules = "on Ubuntu: apt-get install linux-modules-extra-$(uname -r); elsewhere a kernel " +
 		"with the module"
 )
@@ -315,7 +318,7 @@ func processFeatures() []feature {
 			rootless: failsRootless,
 			tried:    "set SCHED_RR",
 			gates:    "soft switches and recorders keep time on a busy host",
-			remedy:   remedyRoot + ", or an rtprio limit in /etc/security/limits.conf", try: tryRR,
+			remedy:   remedyRealTime, try: tryRR,
 		},
 		{
 			name: "other-users", rootless: failsRootless, tried: "start a process as uid 1",
