@@ -67,7 +67,7 @@ var nodeFaultFlags = []struct {
 		asWritten},
 	{spec.FaultClocks, "change the clocks of virtual machines by `SETTINGS`, such as 'jump: -10s'", settings},
 	{spec.FaultFills, "leave no room in /tmp of nodes: `full`", asWritten},
-	{spec.FaultLosesPairs, "break the queue pairs of ranks over roce: `lost`", asWritten},
+	{spec.FaultLosesPairs, "break queue pairs, of ranks over roce and of programs on rxe: `lost`", asWritten},
 	{"program", "with --crash or --hang, `NAME` or glob of the only programs", strconv.Quote},
 	{"rank", "with --crash or --hang, `RANK` of the only processes", asWritten},
 	{"for", "`TIME` after which the fault ends, such as 2s (default: it ends with fault clear)", asWritten},

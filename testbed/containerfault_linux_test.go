@@ -39,8 +39,8 @@ nodes: {default: {runtime: docker, rootfs: %s}, h1: {cpu: 0.5, memory: 200MiB, r
 	}
 }
 
-// containerFault adds a fault to a container.
-func containerFault(t *testing.T, tb *testbed.Testbed, f spec.Fault) {
+// addFault adds a fault to a testbed.
+func addFault(t *testing.T, tb *testbed.Testbed, f spec.Fault) {
 	t.Helper()
 	if err := tb.AddFault(t.Context(), f); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func slowContainers(t *testing.T, tb *testbed.Testbed) {
 	if before := share("h0"); before < 0.3 {
 		t.Errorf("without the fault the loop has %.2f of a core", before)
 	}
-	containerFault(t, tb, spec.Fault{Name: "slow", Where: "h0", Slow: &spec.FaultSlow{CPU: 0.1}})
+	addFault(t, tb, spec.Fault{Name: "slow", Where: "h0", Slow: &spec.FaultSlow{CPU: 0.1}})
 	if slow := share("h0"); slow < 0.03 || slow > 0.2 {
 		t.Errorf("with the fault the loop has %.2f of a core, want 0.1", slow)
 	}
@@ -90,7 +90,7 @@ func slowContainers(t *testing.T, tb *testbed.Testbed) {
 	if after := share("h0"); after < 0.3 {
 		t.Errorf("after the fault the loop has %.2f of a core", after)
 	}
-	containerFault(t, tb, spec.Fault{Name: "slow", Where: "h1", Slow: &spec.FaultSlow{CPU: 0.1}})
+	addFault(t, tb, spec.Fault{Name: "slow", Where: "h1", Slow: &spec.FaultSlow{CPU: 0.1}})
 	clearFault(t, tb, "slow")
 	if after := share("h1"); after < 0.2 || after > 0.6 {
 		t.Errorf("after the fault the loop of h1 has %.2f of a core, want the 0.5 of the file", after)
@@ -109,7 +109,7 @@ func squeezeContainers(t *testing.T, tb *testbed.Testbed) {
 		script := fmt.Sprintf("head -c %dM /dev/zero | tail | cat >/dev/null", mib)
 		return tb.Node(node).Command(t.Context(), "sh", "-c", "set -e; "+script+"; true").Run()
 	}
-	containerFault(t, tb, tight("enough", "h0"))
+	addFault(t, tb, tight("enough", "h0"))
 	if err := run("h0", 16); err != nil {
 		t.Error(err)
 	}
@@ -117,7 +117,7 @@ func squeezeContainers(t *testing.T, tb *testbed.Testbed) {
 		t.Errorf("a program with 16 MiB of 64: %+v", at)
 	}
 	for _, node := range []string{"h0", "h1"} {
-		containerFault(t, tb, tight("tight", node))
+		addFault(t, tb, tight("tight", node))
 		_ = run(node, 100) // a pipeline ends like its last program
 		if at := clearFault(t, tb, "tight"); at.Hit != 1 || at.Killed != 1 {
 			t.Errorf("a program with 100 MiB of 64: %+v", at)
@@ -135,11 +135,11 @@ func squeezeContainers(t *testing.T, tb *testbed.Testbed) {
 	eventually(t, "tail has read all", func() error {
 		return tb.Node("h0").Command(t.Context(), "sh", "-c", "[ -s /ready ]").Run()
 	})
-	containerFault(t, tb, tight("late", "h0"))
+	addFault(t, tb, tight("late", "h0"))
 	if at := clearFault(t, tb, "late"); at.Hit != 1 || at.Killed != 1 {
 		t.Errorf("a program that had 100 MiB before the limit of 64: %+v", at)
 	}
-	containerFault(t, tb, spec.Fault{Name: "dead", Where: "h0", Crash: true})
+	addFault(t, tb, spec.Fault{Name: "dead", Where: "h0", Crash: true})
 	if err := large.Wait(); err == nil {
 		t.Error("it survived a crash")
 	}
@@ -148,7 +148,7 @@ func squeezeContainers(t *testing.T, tb *testbed.Testbed) {
 	}
 	// Small programs are killed before the first process of the container, which is larger.
 	limit = 32 << 20
-	containerFault(t, tb, tight("small", "h0"))
+	addFault(t, tb, tight("small", "h0"))
 	const small = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do " +
 		"(head -c 2500K /dev/zero | tail | sleep 4)& done; wait"
 	said, err := tb.Node("h0").Command(t.Context(), "sh", "-c", small).CombinedOutput()
@@ -165,7 +165,7 @@ func restartSqueezed(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engin
 		const script = "head -c 100M /dev/zero | tail | cat >/dev/null"
 		return tb.Node("h1").Command(t.Context(), "sh", "-c", script).Run()
 	}
-	containerFault(t, tb, spec.Fault{Name: "tight", Where: "h1", Memory: &limit})
+	addFault(t, tb, spec.Fault{Name: "tight", Where: "h1", Memory: &limit})
 	_ = large()
 	states, err := tb.Faults(t.Context())
 	if err != nil || len(states) != 1 || states[0].Places[0].Killed != 1 {

@@ -98,6 +98,8 @@ func TestVerbsPrograms(t *testing.T) {
 		t.Errorf("inspect has RDMA devices %+v", state.RDMA)
 	}
 	t.Run("Device", func(t *testing.T) { rdmaDevice(t, tb) })
+	// The device works afterwards, as the programs below show.
+	t.Run("QueuePairsLost", func(t *testing.T) { verbsLost(t, tb) })
 	for _, p := range verbsPrograms {
 		t.Run(p.name, func(t *testing.T) {
 			hosttest.Need(t, p.feature)
@@ -130,32 +132,48 @@ func rdmaDevice(t *testing.T, tb *testbed.Testbed) {
 	}
 }
 
+// command is a command of the program at a node.
+func (p verbsProgram) command(ctx context.Context, tb *testbed.Testbed, node string,
+	args []string) *testbed.Cmd {
+	cmd := tb.Node(node).Command(ctx, args[0], args[1:]...)
+	cmd.Env = p.env
+	return cmd
+}
+
+// serve starts the server, waits until it listens, and returns what it prints.
+func (p verbsProgram) serve(ctx context.Context, t *testing.T, tb *testbed.Testbed) (server *testbed.Cmd,
+	served *bytes.Buffer) {
+	t.Helper()
+	served = new(bytes.Buffer)
+	server = p.command(ctx, tb, "h1", p.server)
+	server.Stdout, server.Stderr = served, served
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if p.listens != 0 {
+		shell(ctx, t, tb, "h1", fmt.Sprintf(
+			"until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done", p.listens))
+	}
+	return server, served
+}
+
+// shell runs a script in a node.
+func shell(ctx context.Context, t *testing.T, tb *testbed.Testbed, node, script string) {
+	t.Helper()
+	if out, err := tb.Node(node).Command(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
+		t.Fatalf("in %s, %s: %v\n%s", node, script, err, out)
+	}
+}
+
 // run runs the program, and prints what the kernels say where it fails.
 func (p verbsProgram) run(t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	command := func(node string, args []string) *testbed.Cmd {
-		cmd := tb.Node(node).Command(ctx, args[0], args[1:]...)
-		cmd.Env = p.env
-		return cmd
-	}
-	var served bytes.Buffer
-	server := command("h1", p.server)
-	server.Stdout, server.Stderr = &served, &served
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if p.listens != 0 {
-		listening := fmt.Sprintf(
-			"until grep -q ':%04X .* 0A ' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done", p.listens)
-		if out, err := command("h1", []string{"sh", "-c", listening}).CombinedOutput(); err != nil {
-			t.Fatalf("nothing listens on TCP port %d: %v %s\n%s", p.listens, err, out, served.String())
-		}
-	}
-	said, err := command("h0", p.client).CombinedOutput()
+	server, served := p.serve(ctx, t, tb)
+	said, err := p.command(ctx, tb, "h0", p.client).CombinedOutput()
 	for err != nil && p.listens == 0 && strings.Contains(string(said), "REJECTED") && ctx.Err() == nil {
-		said, err = command("h0", p.client).CombinedOutput() // rdma_cm listens later
+		said, err = p.command(ctx, tb, "h0", p.client).CombinedOutput() // rdma_cm listens later
 	}
 	if err != nil || !regexp.MustCompile(p.says).Match(said) {
 		t.Errorf("%v: %v, and says\n%s\n%s", p.client, err, said, kernelsSay(t, tb))
@@ -163,6 +181,45 @@ func (p verbsProgram) run(t *testing.T, tb *testbed.Testbed) {
 	}
 	if err := server.Wait(); err != nil {
 		t.Errorf("%v: %v, and says\n%s", p.server, err, served.String())
+	}
+}
+
+// verbsLost breaks the queue pairs of the client or of the server while the client writes. The client's own
+// requests are flushed (IBV_WC_WR_FLUSH_ERR, 5). Requests to the server have no answer (IBV_WC_RETRY_EXC_ERR,
+// 12). perftest sets the retry count only with rdma_cm, and then has a second queue pair for its own
+// protocol. Otherwise the count is 7, with which rdma_rxe repeats for ever (COMPST_ERROR_RETRY of
+// rxe_comp.c).
+func verbsLost(t *testing.T, tb *testbed.Testbed) {
+	hosttest.Need(t, hosttest.Perftest)
+	p := verbsProgram{
+		server: []string{"ib_write_bw", "-F", "-R", "--retry_count=1", "-u17", "-n1000000", "-s5000"}}
+	p.client = append(p.server[:len(p.server):len(p.server)], "10.128.0.3")
+	for node, status := range map[string]int{"h0": 5, "h1": 12} {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		server, served := p.serve(ctx, t, tb)
+		shell(ctx, t, tb, "h1", "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done")
+		var said bytes.Buffer
+		client := p.command(ctx, tb, "h0", p.client)
+		client.Stdout, client.Stderr = &said, &said
+		if err := client.Start(); err != nil {
+			t.Fatal(err)
+		}
+		shell(ctx, t, tb, "h0", `sent() { awk '/eth0:/ {print $10}' /proc/self/net/dev; }; first=$(sent)
+until [ $(sent) -gt $((first + 200000)) ]; do sleep 0.1; done`)
+		for range 2 { // the second finds that the queue pairs are lost, or that their program has ended
+			addFault(t, tb, spec.Fault{Name: "lost", Where: node, QueuePairs: "lost"})
+		}
+		if err := client.Wait(); err == nil ||
+			!strings.Contains(said.String(), fmt.Sprintf("Failed status %d:", status)) {
+			t.Errorf("queue pairs of %s lost: %v, want status %d; the client says\n%s\n%s", node, err,
+				status, said.String(), served.String())
+		}
+		if at := clearFault(t, tb, "lost"); at.Port != node || at.Matched != 2 || at.Hit != 2 {
+			t.Errorf("queue pairs of %s lost: %+v", node, at)
+		}
+		_ = server.Kill() // it may have ended, or wait for ever
+		_ = server.Wait()
 	}
 }
 

@@ -94,8 +94,8 @@ type Fault struct {
 	Clock *FaultClock `yaml:"clock,omitempty" json:"clock,omitempty"`
 	// Disk is full. It leaves no room in the nodes' /tmp, where stacks have their data. Default none.
 	Disk string `yaml:"disk,omitempty" json:"disk,omitempty" jsonschema:"enum=full"`
-	// QueuePairs is lost. It breaks the queue pairs of the nodes' ranks over roce, as a reset of the
-	// NICs does. Default none.
+	// QueuePairs is lost. It breaks the queue pairs of the nodes' ranks over roce, and of the nodes'
+	// programs on rxe devices, as a reset of the NICs does. Default none.
 	QueuePairs string `yaml:"queue-pairs,omitempty" json:"queue_pairs,omitempty" jsonschema:"enum=lost"`
 	// For is how long the fault lasts, in the testbed's time. Default: until the end of the run.
 	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`

@@ -8,9 +8,8 @@ import (
 	"railbed/transports/roce"
 )
 
-// pairs breaks the RoCEv2 queue pairs of nodes' ranks, as when their NICs are reset. Queue pairs of rdma_rxe
-// stay: no program can take them from another one, and the kernel deletes a device only after its users have
-// closed it.
+// pairs breaks the queue pairs of nodes' ranks over roce, and of their programs on rdma_rxe, as when the NICs
+// are reset.
 type pairs struct {
 	counted
 	acting
@@ -38,7 +37,9 @@ func pairsMain(args []string) int {
 		err = inNode(args[0])
 	}
 	if err == nil {
+		ofVerbs, failed := loseVerbs()
 		lost, err = roce.LoseQueuePairs()
+		lost, err = lost+ofVerbs, errors.Join(err, failed)
 	}
 	if err != nil {
 		fmt.Println(err)
