@@ -217,14 +217,14 @@ type Harm struct {
 	Copied  uint64
 }
 
-// HarmAt returns the sum of the harm at some ports, without the packets that faults dropped and that the
-// capture has as records.
+// HarmAt returns the sum of the harm at some ports, without those whose packets the capture has as records.
 func (c *Capture) HarmAt(ports ...string) (sum Harm) {
 	for _, port := range ports {
-		h := c.Harm[port]
-		if !c.hits || !slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
-			sum.Dropped += h.Dropped
+		if c.hits && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
+			continue
 		}
+		h := c.Harm[port]
+		sum.Dropped += h.Dropped
 		sum.Changed += h.Changed
 		sum.Copied += h.Copied
 	}
