@@ -131,7 +131,7 @@ type Capture struct {
 	// Unordered is the number of packets that the file holds too far behind later packets to sort
 	// them by their times. If there are any, the order of packets proves nothing.
 	Unordered uint64
-	// Cut is the number of packets that were cut off within their headers.
+	// Cut is the number of packets that the capture cut off within their headers.
 	Cut uint64
 	// Undecoded is the number of packets that had an unreadable header, or another link type than
 	// Ethernet. Checks do not see packets of other link types.

@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
+	"railbed/internal/verdict"
 	"railbed/plan/spec"
 )
 
@@ -60,4 +61,19 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 	verifytest.Judge(t, tagged(6<<5, 0), lossless(6), pass, "10 packets left: 10 arrived")
 	verifytest.Judge(t, tagged(6<<5, 0), lossless(3), unclear, "no packet left")
 	verifytest.Judge(t, tagged(6<<5, 9), lossless(3), pass, "10 packets left: 10 arrived")
+}
+
+// TestWrongHeadersAreNotCutOff: a packet whose header a fault broke is not one that the capture cut off within
+// the header, although its end is cut off.
+func TestWrongHeadersAreNotCutOff(t *testing.T) {
+	for length, want := range map[int]verdict.Verdict{60: unclear, 400: pass} {
+		s := verifytest.SoftScene(t, verifytest.SoftFile)
+		id := s.Packet("h0:eth0", true)
+		s.Change(func(k verifytest.Sighting) bool { return k.ID == id && k.Tap == "h2:eth0" },
+			func(k *verifytest.Sighting) {
+				k.Frame = slices.Clone(k.Frame)[:length]
+				k.Frame[14] = 0x44 // a header of 16 bytes
+			})
+		verifytest.Judge(t, s, NewDrops(&spec.DropsCheck{Count: "== 0"}), want, "0 packets were dropped")
+	}
 }
