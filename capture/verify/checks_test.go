@@ -386,6 +386,38 @@ func hitFirst() func(*verifytest.Scene, uint64, int64) {
 	}
 }
 
+// TestCopiesComeBeforeEqualPackets: the copy of a packet that a fault made arrives just before an equal
+// packet leaves. It is not this packet.
+func TestCopiesComeBeforeEqualPackets(t *testing.T) {
+	for comment, want := range map[string]verdict.Verdict{"duplicate": pass, "mark": fail} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(
+			t, strings.Replace(verifytest.ClusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
+		s.Ring(4)
+		s.Hits = true
+		id := s.Packet("h1:eth0", true)
+		hit(double, comment)(s, id, s.Of(id, "leaf1:p1", false).Time)
+		came := int64(0)
+		for _, k := range s.Sightings {
+			if k.ID == s.IDs {
+				came = max(came, k.Time)
+			}
+		}
+		later := came + 100 - s.Of(id, "h1:eth0", true).Time
+		s.IDs++
+		for _, k := range slices.Clone(s.Sightings) {
+			if k.ID == id && !k.Record {
+				k.ID, k.Time = s.IDs, k.Time+later
+				s.Insert(k)
+			}
+		}
+		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}))
+		if results[0].Verdict != want {
+			t.Errorf("%s: want %s: %v", comment, want, results[0])
+		}
+	}
+}
+
 // TestRefusedBecauseOfFault: a router may refuse a packet whose header a fault at its NIC broke.
 func TestRefusedBecauseOfFault(t *testing.T) {
 	for _, comment := range []string{"railbed verdict=corrupt reason=fault name=f",

@@ -31,6 +31,8 @@ type journeys struct {
 	drops   map[uint64]dropRecords // drop records that explain no packet yet, by identity
 	// changes counts records of faults that changed packets, where ids are guesses, by identity.
 	changes map[uint64]uint32
+	// copies counts records of faults that copied packets, of which no copy has arrived, by identity.
+	copies  map[uint64]uint32
 	guessed map[uint64]journey // packets that arrived under another id, by id
 	// ahead are packets that arrived before they left, by identity. It is nil if these are not matched.
 	ahead map[uint64]strangers
@@ -118,6 +120,7 @@ func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys
 		classes:  map[uint64]class{},
 		drops:    map[uint64]dropRecords{},
 		changes:  map[uint64]uint32{},
+		copies:   map[uint64]uint32{},
 		guessed:  map[uint64]journey{},
 		reasons:  map[string]uint64{},
 		mourn:    mourn,
@@ -261,6 +264,13 @@ func (s *journeys) harm(p *evidence.Packet, by excuse) {
 	}
 }
 
+// copied takes the record of a fault that copied a packet.
+func (s *journeys) copied(p *evidence.Packet) {
+	if len(s.copies) < journeysMost {
+		s.copies[p.Identity()]++
+	}
+}
+
 // arrive ends the journey of an arriving packet, if the packet was seen to leave.
 func (s *journeys) arrive(p *evidence.Packet) (j journey, known bool) {
 	identity := p.Identity()
@@ -273,6 +283,9 @@ func (s *journeys) arrive(p *evidence.Packet) (j journey, known bool) {
 	switch {
 	case known && !j.apart:
 		s.arrived++
+	case !known && s.copies[identity] > 0:
+		s.copies[identity]--
+		s.strays++
 	case !known && s.ahead != nil && (p.Time-s.capture.First >= s.linger || s.early[identity]):
 		if len(s.ahead) >= journeysMost {
 			s.short = true

@@ -127,6 +127,7 @@ func (k *lossless) Event(p *evidence.Packet) {
 		k.travel.harm(p, held)
 	case slices.Contains(copying, p.Verdict) && p.Flow != nil && k.flow(p.Flow):
 		k.copied++
+		k.travel.copied(p)
 	}
 }
 
