@@ -101,7 +101,8 @@ type Tap struct {
 	spans []pcapng.Span
 	// partial reports whether files of the recording are missing, or its recordings have gaps.
 	partial bool
-	// annotates reports whether a packet had a comment by Railbed.
+	// annotates reports whether a packet had a comment by Railbed. Those of faults at ports of the kernel,
+	// which record nothing else, do not count.
 	annotates bool
 	// noted are the capture's own counts of its comments, where it has them. seen are the comments
 	// counted while reading.

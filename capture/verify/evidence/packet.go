@@ -238,7 +238,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	for _, comment := range raw.Comments {
 		if note, ok := pcapng.ParseAnnotation(comment); ok {
 			p.annotate(note, saysDirection(raw))
-			p.Tap.annotates = true
+			p.Tap.annotates = p.Tap.annotates || note.Name == "" || note.HasLate
 			p.Tap.seen.Count(note.Verdict)
 		}
 	}

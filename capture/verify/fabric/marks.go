@@ -79,7 +79,7 @@ func (k *marks) Result() evidence.Result {
 		f.HoldEither("share of marked packets", k.share, share, evidence.Percent(share))
 	}
 	if k.count != nil {
-		need.Records = evidence.RecordsQueues
+		need.Records = evidence.RecordsFaults // ports of the kernel mark nothing by themselves
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {
