@@ -114,6 +114,9 @@ func (f *Filter) Uses(names ...string) bool {
 	return slices.ContainsFunc(f.fields, func(of *Field) bool { return slices.Contains(names, of.Name) })
 }
 
+// Implies reports whether the filter matches only packets that have a field.
+func (f *Filter) Implies(name string) bool { return f.root != nil && f.root.implies(name) }
+
 // Context holds a run's knowledge of a packet. The fields run.message and run.rank have it.
 type Context struct {
 	// Message is the number of the packet's message in the run, 0 for none.

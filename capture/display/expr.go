@@ -23,6 +23,19 @@ type Expr struct {
 	match predicate
 }
 
+// implies reports whether the part matches only packets that have a field.
+func (e *Expr) implies(name string) bool {
+	switch e.Op {
+	case And:
+		return slices.ContainsFunc(e.Parts, func(part *Expr) bool { return part.implies(name) })
+	case Or:
+		return !slices.ContainsFunc(e.Parts, func(part *Expr) bool { return !part.implies(name) })
+	case Not:
+		return false
+	}
+	return e.Left.Name == name || e.Right != nil && e.Right.Name == name
+}
+
 // Op is the kind of a part of a filter.
 type Op uint8
 

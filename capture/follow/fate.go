@@ -18,6 +18,11 @@ func (w *why) fate(packet int) (at cause, record int) {
 			return s.cause(what), s.Number
 		}
 	}
+	for _, s := range sights {
+		if what := changes[s.Verdict]; what != "" && s.Event {
+			return s.cause(what + " packets"), s.Number
+		}
+	}
 	if p.changed > 0 {
 		return w.corrupted(sights, p.changed)
 	}
@@ -32,6 +37,8 @@ func (w *why) fate(packet int) (at cause, record int) {
 		at.part, at.what = Pause, "packets had not left the port when the recording ended"
 	case !last.Out && w.r.soft[w.r.Taps[last.Tap].Node]: // it records what it drops
 		at.part, at.what = Queue, "packets had not left the switch when the recording ended"
+	case p.unsound && !w.r.Taps[last.Tap].NIC && !last.Out:
+		at.what = "packets came with a wrong IP header, and were not seen again: routers refuse them"
 	case last.Out:
 		at.what = "packets were sent and not seen again: lost on the link, or by a switch without records"
 	case w.astray(p, &last):
@@ -51,6 +58,9 @@ func (w *why) fate(packet int) (at cause, record int) {
 	}
 	return at, last.Number
 }
+
+// changes names the faults at ports of the kernel that make other packets of packets.
+var changes = map[string]string{"corrupt": "corrupted", "truncate": "truncated"}
 
 // cause is the cause of a recovery that a record of a switch or NIC shows.
 func (s *Sight) cause(what string) cause {

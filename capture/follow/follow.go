@@ -153,6 +153,7 @@ type Packet struct {
 	behind   int32
 	identity uint64
 	changed  int32 // the first sight at which its bytes were others than at the first, or 0
+	unsound  bool  // it came to a switch with a wrong IP header
 }
 
 // Discarded reports whether the packet arrived, and its receiver discarded it because an earlier one was

@@ -64,8 +64,9 @@ type PacketLife struct {
 	Sent        time.Duration `json:"sent_ns"` // from the first record of the capture
 	Took        time.Duration `json:"took_ns"` // up to its last record
 	// Outcome is arrived, "arrived, and was discarded because PSN N (record N) was missing", trimmed,
-	// "dropped: REASON at PORT, record N" or "last seen at PORT". DropRecord is the record of the drop, and
-	// Missing the first record of the packet that was missing. They are 0 without one.
+	// "dropped: REASON at PORT, record N" (or corrupted, or truncated) or "last seen at PORT". DropRecord is
+	// the record of the drop, and Missing the first record of the packet that was missing. They are 0 without
+	// one.
 	Outcome    string    `json:"outcome"`
 	DropRecord int       `json:"drop_record,omitempty"`
 	Missing    int       `json:"missing,omitempty"`
@@ -156,6 +157,9 @@ func (r *Recording) PacketLife(packet int) PacketLife {
 		l.Outcome = "arrived"
 	case p.Trimmed:
 		l.Outcome = "trimmed"
+	case last.Event && changes[last.Verdict] != "":
+		l.Outcome = fmt.Sprintf("%s: %s at %s, record %d", changes[last.Verdict], last.Reason,
+			r.Taps[last.Tap].Name(), last.Number)
 	default:
 		l.Outcome = "last seen at " + r.Taps[last.Tap].Name()
 	}

@@ -196,24 +196,16 @@ func (f *Follower) Packet(p *evidence.Packet) {
 		}
 	}
 	packet, known := f.packets[p.ID]
-	if p.Event && p.Fault != "" { // it acted on a packet that has just been sent there, or come to the switch
-		if known && (r.sights[r.Packets[packet].last].Tap == p.Tap.Index || p.Verdict == "misroute") {
-			sent := &r.sights[r.Packets[packet].last]
-			sent.Verdict, sent.Reason = p.Verdict, reasonOf(p)
-			if p.Verdict == "truncate" { // it does not arrive whole
-				r.Packets[packet].Trimmed = true
-			}
+	if p.Event && p.Fault != "" {
+		if known {
+			f.harmed(p, packet)
 		}
 		f.recorded(p, packet, known)
 		return
 	}
-	at := int32(len(r.sights))
-	r.sights = append(r.sights, Sight{Number: p.Number, Tap: p.Tap.Index, Out: p.Direction == evidence.Out,
-		Event: p.Event, Verdict: p.Verdict, Reason: reasonOf(p), Time: p.Time, Due: p.Due, Depth: p.Depth,
-		Queue: int8(p.Queue), timed: p.Timed, next: -1})
+	at := f.sight(p)
 	if known {
-		r.sights[r.Packets[packet].last].next = at
-		r.Packets[packet].last = at
+		f.append(packet, at)
 	} else {
 		packet = int32(len(r.Packets))
 		f.packets[p.ID] = packet
@@ -223,6 +215,40 @@ func (f *Follower) Packet(p *evidence.Packet) {
 	}
 	f.recorded(p, packet, true)
 	f.see(p, packet, at)
+}
+
+// sight adds the sight of a record, and returns its number.
+func (f *Follower) sight(p *evidence.Packet) int32 {
+	f.r.sights = append(f.r.sights, Sight{Number: p.Number, Tap: p.Tap.Index,
+		Out: p.Direction == evidence.Out, Event: p.Event, Verdict: p.Verdict, Reason: reasonOf(p),
+		Time: p.Time, Due: p.Due, Depth: p.Depth, Queue: int8(p.Queue), timed: p.Timed, next: -1})
+	return int32(len(f.r.sights) - 1)
+}
+
+// append makes a sight the last of a packet.
+func (f *Follower) append(packet, at int32) {
+	q := &f.r.Packets[packet]
+	f.r.sights[q.last].next = at
+	q.last = at
+}
+
+// harmed takes the record of a fault that did not drop a packet. At a soft switch it acted on a packet that
+// has just been sent there, or come to the switch. At a port of the kernel it acts on a packet before the
+// port sends it.
+func (f *Follower) harmed(p *evidence.Packet, packet int32) {
+	r := f.r
+	last := &r.sights[r.Packets[packet].last]
+	switch {
+	case !f.capture.Numbered():
+		if !last.Out && r.Taps[last.Tap].Node == p.Tap.Node {
+			f.append(packet, f.sight(p))
+		}
+	case last.Tap == p.Tap.Index || p.Verdict == "misroute":
+		last.Verdict, last.Reason = p.Verdict, reasonOf(p)
+		if p.Verdict == "truncate" { // it does not arrive whole
+			r.Packets[packet].Trimmed = true
+		}
+	}
 }
 
 // reasonOf returns a record's reason, with the name of the fault.
@@ -279,6 +305,7 @@ func (f *Follower) see(p *evidence.Packet, packet, at int32) {
 	if q.changed == 0 && p.Length == q.Length && !q.Trimmed && p.Identity() != q.identity {
 		q.changed = at
 	}
+	q.unsound = q.unsound || !p.Tap.NIC && p.Direction == evidence.In && p.Unsound()
 	if q.Arrived == 0 && !q.Trimmed && !p.Foreign && q.changed == 0 && r.arrives(q, &r.sights[at]) {
 		q.Arrived = p.Time
 	}

@@ -18,6 +18,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"railbed/capture/follow"
@@ -232,7 +233,8 @@ func (w *writer) hop(packet int32, h *follow.Hop) (sender *track) {
 		depth := w.track(trackKey{w.r.Taps[at].Node, w.r.Taps[at].Port + " depth", "B"}, false)
 		depth.values = append(depth.values, point{w.own(h.To.Due), h.To.Depth})
 	}
-	if v := h.To.Verdict; v == "drop" || v == "mark" || v == "trim" {
+	v := h.To.Verdict
+	if v == "drop" || v == "mark" || v == "trim" || strings.HasPrefix(h.To.Reason, "fault ") {
 		text := v
 		if h.To.Reason != "" {
 			text += " " + h.To.Reason

@@ -302,19 +302,24 @@ func TestHarmExplains(t *testing.T) {
 	}{
 		{Harm{}, false, lose, []verdict.Verdict{fail, fail, fail, fail}},
 		{Harm{Dropped: 1}, false, lose, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{Dropped: 2}, false, lose, []verdict.Verdict{pass, pass, unclear, pass}},
 		{Harm{Copied: 2}, false, lose, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{}, false, spoil, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{Changed: 2}, false, spoil, []verdict.Verdict{pass, pass, unclear, fail}},
+		// The counters tell nothing about single packets.
+		{Harm{Dropped: 2}, false, lose, []verdict.Verdict{fail, unclear, unclear, pass}},
+		{Harm{Changed: 2}, false, spoil, []verdict.Verdict{fail, unclear, unclear, fail}},
 		{Harm{Dropped: 2}, false, spoil, []verdict.Verdict{fail, fail, fail, pass}},
-		{Harm{}, false, double, []verdict.Verdict{fail, fail, fail, fail}},
 		{Harm{Copied: 1}, false, double, []verdict.Verdict{fail, fail, fail, fail}},
-		{Harm{Copied: 2}, false, double, []verdict.Verdict{pass, pass, pass, fail}},
-		// The counters explain no losses if the capture has each drop.
+		{Harm{Copied: 2}, false, double, []verdict.Verdict{fail, pass, pass, fail}},
+		// They explain nothing if the capture has each packet that was hit.
 		{Harm{Dropped: 2}, true, lose, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Changed: 2}, true, spoil, []verdict.Verdict{fail, fail, fail, fail}},
+		{Harm{Copied: 2}, true, double, []verdict.Verdict{fail, fail, fail, fail}},
 		{Harm{Dropped: 2}, true, drop, []verdict.Verdict{pass, pass, pass, pass}},
 		{Harm{Dropped: 4}, true, drop, []verdict.Verdict{pass, pass, pass, pass}},
-		{Harm{Changed: 2}, true, spoil, []verdict.Verdict{pass, pass, unclear, fail}},
+		{Harm{Changed: 2}, true, hit(spoil, "corrupt"), []verdict.Verdict{pass, pass, pass, fail}},
+		{Harm{Changed: 2}, true, hit(lose, "truncate"), []verdict.Verdict{pass, pass, pass, fail}},
+		{Harm{Copied: 2}, true, hit(double, "duplicate"), []verdict.Verdict{pass, pass, pass, fail}},
+		// Two faults change a packet, and another packet is lost.
+		{Harm{Changed: 2}, true, hitFirst(), []verdict.Verdict{fail, fail, fail, fail}},
 	} {
 		s := verifytest.NewScene(t)
 		s.Plan = plantest.Compile(
@@ -348,6 +353,98 @@ func shorten(s *verifytest.Scene, id uint64) {
 // lose removes a packet after a time.
 func lose(s *verifytest.Scene, id uint64, at int64) {
 	s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Time > at })
+}
+
+// hit harms a packet after a time, and records that a fault did it at the port that sends the packet.
+func hit(spoil func(*verifytest.Scene, uint64, int64), verdict string) func(*verifytest.Scene, uint64,
+	int64) {
+	return func(s *verifytest.Scene, id uint64, at int64) {
+		one := s.Of(id, "leaf1:p1", false)
+		one.Tap, one.Record, one.Time, one.Comment = "leaf1:p0", true, at+1,
+			"railbed verdict="+verdict+" reason=fault name=f"
+		spoil(s, id, at)
+		s.Insert(one)
+	}
+}
+
+// hitFirst makes two faults change the first packet, and loses the second.
+func hitFirst() func(*verifytest.Scene, uint64, int64) {
+	seen := false
+	return func(s *verifytest.Scene, id uint64, at int64) {
+		if seen {
+			lose(s, id, at)
+			return
+		}
+		seen = true
+		hit(spoil, "corrupt")(s, id, at)
+		again := s.Sightings[slices.IndexFunc(s.Sightings, func(k verifytest.Sighting) bool {
+			return k.ID == s.IDs
+		})]
+		again.Tap, again.Record, again.Time, again.Comment = "leaf1:p0", true, at+2,
+			"railbed verdict=truncate reason=fault name=g"
+		s.Insert(again)
+	}
+}
+
+// TestCopiesComeBeforeEqualPackets: the copy of a packet that a fault made arrives just before an equal
+// packet leaves. It is not this packet.
+func TestCopiesComeBeforeEqualPackets(t *testing.T) {
+	for comment, want := range map[string]verdict.Verdict{"duplicate": pass, "mark": fail} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(
+			t, strings.Replace(verifytest.ClusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
+		s.Ring(4)
+		s.Hits = true
+		id := s.Packet("h1:eth0", true)
+		hit(double, comment)(s, id, s.Of(id, "leaf1:p1", false).Time)
+		came := int64(0)
+		for _, k := range s.Sightings {
+			if k.ID == s.IDs {
+				came = max(came, k.Time)
+			}
+		}
+		later := came + 100 - s.Of(id, "h1:eth0", true).Time
+		s.IDs++
+		for _, k := range slices.Clone(s.Sightings) {
+			if k.ID == id && !k.Record {
+				k.ID, k.Time = s.IDs, k.Time+later
+				s.Insert(k)
+			}
+		}
+		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}))
+		if results[0].Verdict != want {
+			t.Errorf("%s: want %s: %v", comment, want, results[0])
+		}
+	}
+}
+
+// TestRefusedBecauseOfFault: a router may refuse a packet whose header a fault at its NIC broke.
+func TestRefusedBecauseOfFault(t *testing.T) {
+	for _, comment := range []string{"railbed verdict=corrupt reason=fault name=f",
+		"railbed verdict=duplicate reason=fault name=f"} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(
+			t, strings.Replace(verifytest.ClusterFile, "topology:", "switch: {kind: router}\n  topology:", 1))
+		s.Ring(4)
+		s.Hits = true
+		id := s.Packet("h1:eth0", true)
+		one := s.Of(id, "h1:eth0", true)
+		s.Change(func(k verifytest.Sighting) bool { return k.ID == id }, func(k *verifytest.Sighting) {
+			k.Frame = slices.Clone(k.Frame)
+			k.Frame[22] ^= 1
+		})
+		lose(s, id, s.Of(id, "leaf1:p1", false).Time)
+		one.Record, one.Time, one.Comment = true, one.Time-1, comment
+		s.Insert(one)
+		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}))
+		want := pass
+		if strings.Contains(comment, "duplicate") {
+			want = fail
+		}
+		if results[0].Verdict != want {
+			t.Errorf("%s: want %s: %v", comment, want, results[0])
+		}
+	}
 }
 
 // drop removes a packet after a time, and records that a fault dropped it.

@@ -74,11 +74,17 @@ func TestFaultsHitPacketsOfPrograms(t *testing.T) {
 	}
 }
 
+// kernelFaulted is the same at a router of the kernel, without a delay, which needs a module.
+func kernelFaulted(faults, check string) string {
+	return strings.NewReplacer("kind: soft", "kind: router", ", delay: 50us", "").
+		Replace(faulted(faults, check))
+}
+
 // TestKernelFaultsAreRecorded: the capture has each packet that faults at kernel links and switches hit, and
 // the checks believe it.
 func TestKernelFaultsAreRecorded(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
-	o := options(t, strings.Replace(faulted(`
+	o := options(t, kernelFaulted(`
   - fault: {name: unsent, where: "h0:eth0", match: "icmp.type == 8", drop: {nth: [1]}}
   - fault: {name: lost, where: "h1--leaf1 b-to-a", match: "icmp.type == 8", drop: {nth: [2, 4]}}
   - fault: {name: copy, where: "leaf1:p0", match: "icmp.type == 0", duplicate: {nth: [2]}}
@@ -89,8 +95,7 @@ func TestKernelFaultsAreRecorded(t *testing.T) {
   - packets: {drops: {reason: fault, count: "== 3"}}
   - packets: {rule: {count: 'railbed.fault in {"lost", "unsent"} && railbed.verdict == "drop"', is: "== 3"}}
   - packets: {rule: {count: 'railbed.fault == "copy" && railbed.verdict == "duplicate"', is: "== 1"}}
-  - packets: {rule: {count: 'railbed.fault == "bad" && railbed.verdict == "corrupt"', is: "== 1"}`),
-		"kind: soft", "kind: router", 1))
+  - packets: {rule: {count: 'railbed.fault == "bad" && railbed.verdict == "corrupt"', is: "== 1"}`))
 	r := runAll(t, t.Context(), o)
 	if r.Verdict == verdict.Unsupported {
 		t.Skip(r.Reason)
@@ -100,6 +105,35 @@ func TestKernelFaultsAreRecorded(t *testing.T) {
 		if count := map[string]uint64{"unsent": 1, "lost": 2, "copy": 1, "bad": 1}[f.Name]; f.Hit != count {
 			t.Errorf("fault %s hit %d packets, want %d", f.Name, f.Hit, count)
 		}
+	}
+}
+
+// TestKernelFaultsThatChangePackets: a router refuses the packet whose header a fault at the NIC breaks, and
+// two faults change one packet.
+func TestKernelFaultsThatChangePackets(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed, hosttest.Ping)
+	o := options(t, kernelFaulted(`
+  - fault: {name: header, where: "h0:eth0", match: "icmp.type == 8", corrupt: {at: 22B, nth: [1]}}
+  - fault: {name: bad, where: "h1--leaf1 b-to-a", match: "icmp.type == 8", corrupt: {at: 60B, nth: [2]}}
+  - fault: {name: worse, where: "h1--leaf1 b-to-a", match: "icmp.type == 8", corrupt: {at: 62B, nth: [2]}}
+  - fault: {name: marks, where: "leaf1:p0", match: "icmp.type == 0", mark: {nth: [1]}}
+`, `lossless: {from: h0, to: h1}}
+  - packets: {lossless: {}}
+  - packets: {conservation: "*"}
+  - packets: {marks: {at: leaf1, count: "== 1"}`))
+	for i := range o.File.Steps {
+		if exec := o.File.Steps[i].Exec; exec != nil {
+			exec.Command = slices.Insert(exec.Command, 1, "-Q", "2") // ECN-capable
+		}
+	}
+	r := runAll(t, t.Context(), o)
+	if r.Verdict == verdict.Unsupported {
+		t.Skip(r.Reason)
+	}
+	want(t, r, verdict.Pass, slices.Repeat([]verdict.Verdict{verdict.Pass}, 4)...)
+	const says = "2 did not arrive as they left because a fault changed"
+	if !strings.Contains(r.Checks[1].Summary, says) {
+		t.Errorf("%+v, want %q", r.Checks[1], says)
 	}
 }
 

@@ -36,11 +36,12 @@ type Need struct {
 // Records is a set of kinds of records that a port writes in addition to the packets that pass it.
 type Records uint8
 
-// Kinds of records. Only ports of soft switches, and the emulated NICs in front
-// of them, write any.
+// Kinds of records. Only ports of soft switches, and the emulated NICs in front of them, write others than
+// RecordsFaults.
 const (
 	RecordsDrops  Records = 1 << iota // packets that the port dropped
 	RecordsQueues                     // verdicts and depths of packets that the port sent
+	RecordsFaults                     // packets that faults hit
 )
 
 // Finding holds the results of a check, from which its verdict follows.
@@ -260,6 +261,7 @@ func (c *Capture) silent(taps []*Tap, need Need) []string {
 	var unknown, mute, down []string
 	for _, tap := range taps {
 		switch {
+		case need.Records == RecordsFaults && c.Railbed && c.hits:
 		case c.QueueDrops != nil && need.Records == RecordsDrops && c.wasDown(tap):
 			down = append(down, tap.Name)
 		case c.QueueDrops != nil && need.Records == RecordsDrops && c.Plan != nil && c.softAt(tap) == nil:

@@ -101,7 +101,8 @@ type Tap struct {
 	spans []pcapng.Span
 	// partial reports whether files of the recording are missing, or its recordings have gaps.
 	partial bool
-	// annotates reports whether a packet had a comment by Railbed.
+	// annotates reports whether a packet had a comment by Railbed. Those of faults at ports of the kernel,
+	// which record nothing else, do not count.
 	annotates bool
 	// noted are the capture's own counts of its comments, where it has them. seen are the comments
 	// counted while reading.
@@ -131,7 +132,7 @@ type Capture struct {
 	// Unordered is the number of packets that the file holds too far behind later packets to sort
 	// them by their times. If there are any, the order of packets proves nothing.
 	Unordered uint64
-	// Cut is the number of packets that were cut off within their headers.
+	// Cut is the number of packets that the capture cut off within their headers.
 	Cut uint64
 	// Undecoded is the number of packets that had an unreadable header, or another link type than
 	// Ethernet. Checks do not see packets of other link types.
@@ -217,14 +218,14 @@ type Harm struct {
 	Copied  uint64
 }
 
-// HarmAt returns the sum of the harm at some ports, without the packets that faults dropped and that the
-// capture has as records.
+// HarmAt returns the sum of the harm at some ports, without those whose packets the capture has as records.
 func (c *Capture) HarmAt(ports ...string) (sum Harm) {
 	for _, port := range ports {
-		h := c.Harm[port]
-		if !c.hits || !slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
-			sum.Dropped += h.Dropped
+		if c.hits && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
+			continue
 		}
+		h := c.Harm[port]
+		sum.Dropped += h.Dropped
 		sum.Changed += h.Changed
 		sum.Copied += h.Copied
 	}

@@ -189,6 +189,10 @@ type flowKey struct {
 // maxFlows bounds the flows of a capture, and thereby the memory of checks per flow.
 const maxFlows = 1 << 17
 
+// headersMost has room for the headers that the decoder reads: Ethernet, two tags, and IPv4 and TCP with
+// options. If one of them cannot be read although so much was captured, it is wrong.
+const headersMost = wire.EthernetLen + 2*wire.TagLen + 60 + 60
+
 // ordinalsKept is the number of packets that are remembered to recognise repeats, in captures whose
 // packets have no ids.
 const ordinalsKept = 1 << 16
@@ -234,7 +238,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	for _, comment := range raw.Comments {
 		if note, ok := pcapng.ParseAnnotation(comment); ok {
 			p.annotate(note, saysDirection(raw))
-			p.Tap.annotates = true
+			p.Tap.annotates = p.Tap.annotates || note.Name == "" || note.HasLate
 			p.Tap.seen.Count(note.Verdict)
 		}
 	}
@@ -244,7 +248,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	}
 	if _, err := d.parse(raw.Data, &d.decoded); err != nil {
 		d.capture.Undecoded++
-		if len(raw.Data) < raw.Length {
+		if len(raw.Data) < min(raw.Length, headersMost) {
 			d.capture.Cut++
 		}
 	}

@@ -130,7 +130,8 @@ func (k *conservation) enlist(tap *evidence.Tap) *switchState {
 	s := k.byNode[tap.Node]
 	if s == nil {
 		s = &switchState{name: tap.Node, number: len(k.switches), linger: int64(lingerUnknown),
-			own: map[netip.Addr]bool{}, spare: map[uint64]uint64{}, open: map[uint64]uint64{}}
+			own: map[netip.Addr]bool{}, spare: map[uint64]uint64{}, open: map[uint64]uint64{},
+			altered: map[uint64]uint64{}}
 		if k.capture.Plan != nil {
 			s.describe(k.capture.Plan, k.capture.Dilation)
 		}
@@ -165,6 +166,18 @@ func (k *conservation) Packet(p *evidence.Packet) {
 		where.left(key, &seen, port)
 	}
 	where.passages[key] = seen
+}
+
+// Event implements Watcher. Soft switches change and copy packets that have passed their taps.
+func (k *conservation) Event(p *evidence.Packet) {
+	if s := k.at(p.Tap); s != nil && !k.capture.Numbered() {
+		switch {
+		case p.Spoiled():
+			s.altered[p.Identity()]++
+		case slices.Contains(copying, p.Verdict):
+			s.copied++
+		}
+	}
 }
 
 // came adds a port by which a packet entered.
@@ -276,11 +289,11 @@ func (k *conservation) Result() evidence.Result {
 		}
 	}
 	var f evidence.Finding
-	var forwarded, missing, odd, counted uint64
+	var forwarded, missing, odd, counted, changed, copied uint64
 	for _, s := range k.switches {
 		s.reconcile()
 		missing += s.untrimmed()
-		odd += s.extra + s.bare
+		odd, changed, copied = odd+s.extra+s.bare, changed+s.changed, copied+s.copies
 		counted += s.judgeAll(&f, k.capture)
 		forwarded += s.forwarded
 		r.Details = append(r.Details, s.line())
@@ -305,12 +318,11 @@ func (k *conservation) Result() evidence.Result {
 			missing, odd)
 	}
 	if counted > 0 {
-		what := "queues"
-		if len(k.capture.Harm) > 0 {
-			what = "queues and faults"
-		}
-		r.Summary += fmt.Sprintf("; %s of kernel switches counted %d of the missing as dropped", what,
-			counted)
+		r.Summary += fmt.Sprintf("; queues of kernel switches counted %d of the missing as dropped", counted)
+	}
+	if changed+copied > 0 {
+		r.Summary += fmt.Sprintf("; not counting %d that faults changed, and %d copies of faults", changed,
+			copied)
 	}
 	ports := k.capture.Ports(func(t *evidence.Tap) bool { return !t.NIC && spec.Match(k.pattern, t.Node) })
 	k.capture.Conclude(&r, evidence.Need{Ports: ports, AnyOrder: true}, f)

@@ -28,7 +28,13 @@ type switchState struct {
 	trimmed              uint64 // heads that left in place of whole packets
 	// spare counts drop records of packets that were not missing, by identity. open counts missing
 	// packets, by identity. A record explains an equal missing packet.
-	spare, open          map[uint64]uint64
+	spare, open map[uint64]uint64
+	// altered counts records of faults that changed packets, by identity. Of these, changed packets entered
+	// and left as others. copied is the number of records of copies, and copies the number of those that
+	// left.
+	altered              map[uint64]uint64
+	changed              uint64
+	copied, copies       uint64
 	underWay             uint64
 	missing, extra, bare uint64 // bare: left without having entered
 	examples             []string
@@ -121,6 +127,13 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 func (s *switchState) absent(q passage, id uint64, end int64) {
 	count := uint64(q.in - q.out)
 	s.forwarded += uint64(q.out)
+	if altered := min(count, s.altered[q.identity]); altered > 0 {
+		s.altered[q.identity] -= altered
+		s.changed += altered
+		if count -= altered; count == 0 {
+			return
+		}
+	}
 	switch {
 	case q.flags&dropRecorded != 0:
 		s.dropped += count
@@ -140,12 +153,17 @@ func (s *switchState) absent(q passage, id uint64, end int64) {
 }
 
 // reconcile lets records of drops explain missing packets that are equal to the dropped ones. The
-// order of equal packets does not tell which of them was dropped.
+// order of equal packets does not tell which of them was dropped. Packets that faults changed or copied
+// explain packets that left without having entered, or too often.
 func (s *switchState) reconcile() {
 	for identity, count := range s.open {
 		explained := min(count, s.spare[identity])
 		s.missing, s.dropped = s.missing-explained, s.dropped+explained
 	}
+	s.bare -= min(s.bare, s.changed)
+	s.copies = min(s.copied, s.extra+s.bare) // equal packets have ids by their order
+	extra := min(s.extra, s.copies)
+	s.extra, s.bare = s.extra-extra, s.bare-(s.copies-extra)
 }
 
 func (s *switchState) example(q passage, id uint64, what string) {
@@ -176,7 +194,7 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 			line += fmt.Sprintf(", not counting %d that were trimmed", s.trimmed)
 		}
 		if counted > 0 {
-			line += fmt.Sprintf(", not counting %d that its queues or faults dropped", counted)
+			line += fmt.Sprintf(", not counting %d that its queues dropped", counted)
 		}
 		if known {
 			*lines = append(*lines, line)
@@ -184,11 +202,6 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 			f.Unclear = append(f.Unclear, line+"; how many its queues dropped is not known")
 		}
 	}
-	harm := c.HarmAt(s.ports()...)
-	s.bare -= min(s.bare, harm.Changed) // each of them is missing, too
-	copies := min(s.extra, harm.Copied)
-	s.extra -= copies
-	s.bare -= min(s.bare, harm.Copied-copies) // equal packets have ids by their order
 	if s.bare > 0 {
 		*lines = append(*lines, plural.Text("%s: %d packets left without having entered", s.name, s.bare))
 	}
@@ -205,9 +218,9 @@ func (s *switchState) judgeAll(f *evidence.Finding, c *evidence.Capture) (explai
 	return explained
 }
 
-// counted returns the packets that the switch's own queues counted as dropped, and those that faults dropped
-// or changed at its ports. The number is not known for a kernel switch whose counters were not read. Drops of
-// a soft switch are records of the capture, and are not counted here.
+// counted returns the packets that the switch's own queues counted as dropped. The number is not known for a
+// kernel switch whose counters were not read. Drops of a soft switch, and those of faults, are records of the
+// capture, and are not counted here.
 func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	if s.plan == nil || s.plan.Soft != nil {
 		return 0, true
@@ -215,8 +228,7 @@ func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	for _, port := range s.ports() {
 		total += c.QueueDrops[port]
 	}
-	harm := c.HarmAt(s.ports()...)
-	return total + harm.Dropped + harm.Changed, c.QueueDrops != nil
+	return total, c.QueueDrops != nil
 }
 
 // ports returns the switch's ports as NODE:PORT, if the plan is known.

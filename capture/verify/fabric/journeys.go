@@ -29,7 +29,11 @@ type journeys struct {
 	numbers map[uint64]int64       // of packets under way, by id
 	classes map[uint64]class       // equal packets under way, by identity
 	drops   map[uint64]dropRecords // drop records that explain no packet yet, by identity
-	guessed map[uint64]journey     // packets that arrived under another id, by id
+	// changes counts records of faults that changed packets, where ids are guesses, by identity.
+	changes map[uint64]uint32
+	// copies counts records of faults that copied packets, of which no copy has arrived, by identity.
+	copies  map[uint64]uint32
+	guessed map[uint64]journey // packets that arrived under another id, by id
 	// ahead are packets that arrived before they left, by identity. It is nil if these are not matched.
 	ahead map[uint64]strangers
 	// early are the packets that left in the capture's first moments. Other packets that arrive
@@ -41,7 +45,8 @@ type journeys struct {
 	// that are equal to others: it is not known whether they left so late.
 	underWay, untold, lost uint64
 	// excused counts packets that a fault changed, held or misrouted, and that did not arrive as they left.
-	excused uint64
+	// altered counts those that have a record in changes. They may have arrived as other packets.
+	excused, altered uint64
 	// acausal counts packets that arrived before they left, by the times of the two ports.
 	acausal uint64
 	// strays counts packets that arrived and were not seen to leave.
@@ -114,6 +119,8 @@ func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys
 		numbers:  map[uint64]int64{},
 		classes:  map[uint64]class{},
 		drops:    map[uint64]dropRecords{},
+		changes:  map[uint64]uint32{},
+		copies:   map[uint64]uint32{},
 		guessed:  map[uint64]journey{},
 		reasons:  map[string]uint64{},
 		mourn:    mourn,
@@ -248,8 +255,19 @@ func (s *journeys) own(id uint64) (j journey, known bool) {
 
 // harm takes the record of a fault's effect on a packet.
 func (s *journeys) harm(p *evidence.Packet, by excuse) {
-	if number, under := s.numbers[p.ID]; under && s.numbered {
+	if !s.numbered {
+		if by == changed && len(s.changes) < journeysMost {
+			s.changes[p.Identity()]++
+		}
+	} else if number, under := s.numbers[p.ID]; under {
 		s.at(number).excuse = max(s.at(number).excuse, by)
+	}
+}
+
+// copied takes the record of a fault that copied a packet.
+func (s *journeys) copied(p *evidence.Packet) {
+	if len(s.copies) < journeysMost {
+		s.copies[p.Identity()]++
 	}
 }
 
@@ -265,6 +283,9 @@ func (s *journeys) arrive(p *evidence.Packet) (j journey, known bool) {
 	switch {
 	case known && !j.apart:
 		s.arrived++
+	case !known && s.copies[identity] > 0:
+		s.copies[identity]--
+		s.strays++
 	case !known && s.ahead != nil && (p.Time-s.capture.First >= s.linger || s.early[identity]):
 		if len(s.ahead) >= journeysMost {
 			s.short = true
@@ -313,6 +334,14 @@ func (s *journeys) forget(p *evidence.Packet) (known bool) {
 // missing counts a packet that has not arrived. since is the number of equal packets since none was
 // under way.
 func (s *journeys) missing(j journey, now int64, since uint32) {
+	if s.changes[j.identity] > 0 {
+		s.changes[j.identity]--
+		if j.excuse = changed; !j.apart {
+			s.altered++
+		}
+		s.lose(j, unexplained)
+		return
+	}
 	if d := s.drops[j.identity]; d.count > 0 {
 		d.count--
 		s.drops[j.identity] = d

@@ -33,7 +33,9 @@ type lossless struct {
 	overrun, refused, astray uint64
 	harmed                   uint64 // dropped by faults
 	copied                   uint64 // by faults
-	examples                 []string
+	// unsound reports whether faults change packets before they pass the tap of a NIC.
+	unsound  bool
+	examples []string
 }
 
 // NewLossless makes the check. A priority needs a plan of soft switches, each of which may map DSCPs
@@ -95,8 +97,13 @@ func (k *lossless) Packet(p *evidence.Packet) {
 		k.drop(p)
 	case !p.Tap.NIC:
 	case p.Direction == evidence.Out:
-		if _, to := k.nodes[p.Flow.Dst.Addr()]; to {
-			k.travel.start(p, journey{apart: !k.ofPriority(p)})
+		_, from := k.nodes[p.Flow.Src.Addr()]
+		if _, to := k.nodes[p.Flow.Dst.Addr()]; from && to {
+			j := journey{apart: !k.ofPriority(p)}
+			if k.unsound && p.Unsound() {
+				j.excuse = changed
+			}
+			k.travel.start(p, j)
 		}
 	case p.Direction != evidence.In:
 	case k.destination(p):
@@ -111,17 +118,20 @@ func (k *lossless) Packet(p *evidence.Packet) {
 // Event implements Watcher.
 func (k *lossless) Event(p *evidence.Packet) {
 	switch {
+	case p.Tap.NIC && !k.capture.Numbered(): // before the NIC's tap
+		k.unsound = k.unsound || p.Spoiled()
 	case p.Spoiled():
 		k.travel.harm(p, changed)
 	case p.Fault == "":
 	case p.Verdict == "delay":
 		k.travel.harm(p, held)
-	case slices.Contains(copying, p.Verdict) && k.capture.Numbered() && p.Flow != nil && k.flow(p.Flow):
+	case slices.Contains(copying, p.Verdict) && p.Flow != nil && k.flow(p.Flow):
 		k.copied++
+		k.travel.copied(p)
 	}
 }
 
-// copying are the verdicts of faults that send a copy of a packet. Harm counts the copies at kernel switches.
+// copying are the verdicts of faults that send a copy of a packet.
 var copying = []string{"duplicate", "mirror"}
 
 // drop takes a drop record of a packet that will not arrive.
@@ -183,16 +193,14 @@ func (k *lossless) Result() evidence.Result {
 	explained := min(t.lost, harm.Dropped+harm.Changed)
 	switch {
 	case explained < t.lost && explained > 0:
-		f.Absent = append(f.Absent, fmt.Sprintf("faults of kernel links and switches hit only %d of these",
+		f.Absent = append(f.Absent, fmt.Sprintf("faults at ports without a tap hit only %d of these",
 			explained))
-	case explained > 0 && (k.From != "" || k.To != ""):
-		f.Absent, k.examples = nil, nil
-		f.Unclear = append(f.Unclear, plural.Text("%d packets were lost, and faults of kernel links and "+
-			"switches hit as many, whose flows are not known", explained))
 	case explained > 0:
 		f.Absent, k.examples = nil, nil
+		f.Unclear = append(f.Unclear, plural.Text("%d packets were lost, and faults at ports without a tap "+
+			"hit as many, but it is not known which; capture these ports too", explained))
 	}
-	made := min(t.strays, harm.Changed+harm.Copied+k.copied)
+	made := min(t.strays, t.altered+k.copied+harm.Changed+harm.Copied)
 	if strays := t.strays - made; strays > 0 && k.priority < 0 {
 		f.Absent = append(f.Absent, plural.Text("%d packets arrived that had not left, or had arrived before",
 			strays))
@@ -223,7 +231,7 @@ func (k *lossless) Result() evidence.Result {
 			"misrouted them", t.excused)
 	}
 	if explained > 0 {
-		r.Summary += fmt.Sprintf(", %d of the lost ones were hit by faults", explained)
+		r.Summary += fmt.Sprintf(", %d of the lost ones may have been hit by faults", explained)
 	}
 	if t.untold > 0 {
 		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)

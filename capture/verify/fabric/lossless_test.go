@@ -8,6 +8,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
+	"railbed/internal/verdict"
 	"railbed/plan/spec"
 )
 
@@ -60,4 +61,34 @@ func TestLosslessByTheSendersSwitch(t *testing.T) {
 	verifytest.Judge(t, tagged(6<<5, 0), lossless(6), pass, "10 packets left: 10 arrived")
 	verifytest.Judge(t, tagged(6<<5, 0), lossless(3), unclear, "no packet left")
 	verifytest.Judge(t, tagged(6<<5, 9), lossless(3), pass, "10 packets left: 10 arrived")
+}
+
+// TestWrongHeadersAreNotCutOff: a fault may break the header of a packet whose end the capture cut off. That
+// is no cut within the header.
+func TestWrongHeadersAreNotCutOff(t *testing.T) {
+	for length, want := range map[int]verdict.Verdict{60: unclear, 400: pass} {
+		s := verifytest.SoftScene(t, verifytest.SoftFile)
+		id := s.Packet("h0:eth0", true)
+		s.Change(func(k verifytest.Sighting) bool { return k.ID == id && k.Tap == "h2:eth0" },
+			func(k *verifytest.Sighting) {
+				k.Frame = slices.Clone(k.Frame)[:length]
+				k.Frame[14] = 0x44 // a header of 16 bytes
+			})
+		verifytest.Judge(t, s, NewDrops(&spec.DropsCheck{Count: "== 0"}), want, "0 packets were dropped")
+	}
+}
+
+// TestFaultsMark: a port marks a packet if a fault marks it there.
+func TestFaultsMark(t *testing.T) {
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	for _, k := range slices.Clone(s.Sightings) {
+		if k.Tap == "leaf1:p0" && k.ID%4 == 1 {
+			k.Record, k.Time, k.Comment = true, k.Time+1, "railbed verdict=mark reason=fault name=f"
+			s.Insert(k)
+		}
+	}
+	for at, count := range map[string]string{"leaf1": "100", "leaf2": "0"} {
+		verifytest.Judge(t, s, NewMarks(&spec.MarksCheck{At: at, Count: "== " + count}), pass,
+			count+" were marked here")
+	}
 }

@@ -55,6 +55,14 @@ func (k *marks) Packet(p *evidence.Packet) {
 	}
 }
 
+// Event implements Watcher. The record of a fault that marked a packet shows the packet without the mark.
+func (k *marks) Event(p *evidence.Packet) {
+	if p.Verdict == "mark" && p.Fault != "" && p.ECN != wire.CE && k.at(p.Tap) && k.flow(p.Flow) {
+		k.said++
+		k.byTap[p.Tap.Index]++
+	}
+}
+
 // Result implements Check.
 func (k *marks) Result() evidence.Result {
 	r := evidence.Result{Name: k.titled("marks"), Measured: map[string]float64{
@@ -71,7 +79,7 @@ func (k *marks) Result() evidence.Result {
 		f.HoldEither("share of marked packets", k.share, share, evidence.Percent(share))
 	}
 	if k.count != nil {
-		need.Records = evidence.RecordsQueues
+		need.Records = evidence.RecordsFaults // ports of the kernel mark nothing by themselves
 	}
 	r.Measured["share"] = share
 	if k.untrue > 0 {

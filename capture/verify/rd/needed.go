@@ -32,11 +32,19 @@ type needed struct {
 	linger int64
 	pairs  map[evidence.RDSpace]*neededPair
 	again  int // entries in the pairs' again
+	// unsent are packets whose first copies faults dropped before they passed the tap of their NIC.
+	unsent map[unsentPacket]bool
 
 	sent, repeats, needed, vanished, excused uint64
 	known, early, hasty                      uint64 // spurious retransmissions, see judge
 	unseen, open                             uint64
 	examples                                 []string
+}
+
+// unsentPacket is a packet of a sequence space.
+type unsentPacket struct {
+	space evidence.RDSpace
+	psn   uint32
 }
 
 // neededPair is a sequence space.
@@ -85,7 +93,9 @@ const (
 )
 
 // newNeeded makes the check.
-func newNeeded() *needed { return &needed{pairs: map[evidence.RDSpace]*neededPair{}} }
+func newNeeded() *needed {
+	return &needed{pairs: map[evidence.RDSpace]*neededPair{}, unsent: map[unsentPacket]bool{}}
+}
 
 // Begin implements Check.
 func (k *needed) Begin(c *evidence.Capture) {
@@ -193,7 +203,12 @@ func (k *needed) leave(p *evidence.Packet, s *neededPair) {
 		slot := s.at(d.PSN)
 		if !slot.seen {
 			slot.seen, slot.first = true, one
-			if d.Flags&wire.RDRepeat != 0 {
+			switch {
+			case d.Flags&wire.RDRepeat == 0:
+			case k.unsent[unsentPacket{p.RDSpace(false), d.PSN}]:
+				k.repeats++
+				k.needed++
+			default:
 				k.unseen++
 			}
 			return
@@ -246,6 +261,9 @@ func (k *needed) lose(p *evidence.Packet) {
 	d := p.RD
 	switch d.Type {
 	case wire.RDData:
+		if p.Tap.NIC && p.Direction == evidence.Out && p.Drop != "" && len(k.unsent) < maxAgain {
+			k.unsent[unsentPacket{p.RDSpace(false), d.PSN}] = true
+		}
 		if s := k.pairs[p.RDSpace(false)]; s != nil {
 			if one := s.find(d); one != nil && one.came == 0 {
 				one.lost, one.spoiled = true, p.Spoiled()

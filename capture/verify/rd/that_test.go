@@ -97,6 +97,14 @@ var thatMutations = []struct {
 			Comment: "railbed verdict=corrupt reason=fault name=f"})
 		s.DataAgain(8, verifytest.Another)
 	}, [2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
+	{"a fault drops a packet before it leaves, and it is sent again", func(s *verifytest.Scene) {
+		id, _ := s.First(8)
+		s.DataAgain(8, verifytest.Another)
+		one := s.Of(id, "h0:eth0", true)
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == id })
+		one.Comment = "railbed verdict=drop reason=fault name=f"
+		s.Insert(one)
+	}, [2]verdict.Verdict{pass, pass}, "1 because every earlier copy was lost"},
 	{"a packet comes and its receiver has no room for it", func(s *verifytest.Scene) {
 		s.Say(9, 5000, nil, 8, 1<<63)
 		s.DataAgain(8, 80_000+verifytest.Another)

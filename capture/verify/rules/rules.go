@@ -313,8 +313,12 @@ func (k *rule) Result() evidence.Result {
 	r.Measured["offenders"] = float64(k.offenders.Count)
 	r.Details = k.offenders.Lines()
 	k.need.Ports = k.ports()
-	if readsRecords(k.filters) {
+	switch {
+	case !readsRecords(k.filters):
+	case slices.ContainsFunc(k.filters, readsOthers):
 		k.need.Records = evidence.RecordsDrops | evidence.RecordsQueues
+	default:
+		k.need.Records = evidence.RecordsFaults
 	}
 	f.Shorten()
 	k.capture.Conclude(&r, k.need, f)
@@ -366,6 +370,13 @@ func (k *rule) ports() []string {
 func ReadsRecords(r *spec.Rule) bool {
 	parts, _ := compile(nil, "rule", r)
 	return readsRecords(parts.filters())
+}
+
+// readsOthers reports whether a filter reads records other than those that ports of the kernel write of
+// faults.
+func readsOthers(f *display.Filter) bool {
+	return readsRecords([]*display.Filter{f}) && (!f.Implies("railbed.fault") ||
+		f.Uses("railbed.depth", "railbed.late"))
 }
 
 func readsRecords(filters []*display.Filter) bool {

@@ -129,6 +129,34 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestRecordsOfKernelFaults: ports of the kernel record what faults do, and none of their own drops.
+func TestRecordsOfKernelFaults(t *testing.T) {
+	for rule, want := range map[string]verdict.Verdict{
+		`never: 'railbed.verdict == "drop"', at: h0`:                          unclear,
+		`never: 'railbed.verdict == "drop"'`:                                  unclear,
+		`count: 'railbed.fault == "f" || railbed.reason == "tail"', is: <= 9`: unclear,
+		`count: 'railbed.fault == "f" && railbed.depth > 0', is: <= 9`:        unclear,
+		`never: '!(railbed.fault == "f")', where: 'railbed.fault == "f"'`:     unclear,
+		`count: 'udp && railbed.fault == "f"', is: == 4`:                      pass,
+		`count: 'railbed.fault in {"f", "g"}', is: == 1`:                      fail,
+		`never: 'railbed.fault == "g"'`:                                       pass,
+	} {
+		s := datagramsOver(t, "kind: router", 40, false, func(int) bool { return false })
+		s.Hits = true
+		seen := map[string]bool{}
+		for _, k := range slices.Clone(s.Sightings) {
+			if k.Out && !seen[k.Tap] {
+				seen[k.Tap], k.Record, k.Comment = true, true, "railbed verdict=mark reason=fault name=f"
+				s.Insert(k)
+			}
+		}
+		results, _ := s.Run(ruleOf(t, rule))
+		if results[0].Verdict != want {
+			t.Errorf("%s: want %s, %v", rule, want, results[0])
+		}
+	}
+}
+
 // TestLackingEvidence holds that a rule which nothing breaks is INCONCLUSIVE, if the capture may not show
 // what breaks it.
 func TestLackingEvidence(t *testing.T) {

@@ -51,7 +51,7 @@ func SoftScene(t testing.TB, text string) *Scene {
 	}
 	s.Now += 1_000_000_000
 	s.Change(func(Sighting) bool { return true }, func(k *Sighting) {
-		k.Frame[15] = 24<<2 | byte(wire.ECT0)
+		wire.IPv4(k.Frame[14:]).RewriteTOS(24<<2 | uint8(wire.ECT0))
 		if k.Out && !strings.HasPrefix(k.Tap, "h") {
 			k.Comment, k.Queue = "railbed depth=1000 late=0ns", 4
 		}
@@ -92,7 +92,7 @@ func (s *Scene) From(sw string, edit func(k *Sighting, here bool)) {
 func (s *Scene) Mark() {
 	s.From("leaf1", func(k *Sighting, here bool) {
 		k.Frame = slices.Clone(k.Frame)
-		k.Frame[15] |= byte(wire.CE)
+		wire.IPv4(k.Frame[14:]).RewriteECN(wire.CE)
 		if here {
 			k.Comment = "railbed verdict=mark reason=red depth=40000 late=0ns"
 		}
@@ -103,8 +103,8 @@ func (s *Scene) Mark() {
 func (s *Scene) Cut(dscp byte) {
 	s.From("leaf1", func(k *Sighting, here bool) {
 		k.Frame = slices.Clone(k.Frame[:128])
-		k.Frame[15] = dscp << 2
-		k.Frame[16], k.Frame[17] = 0, 114
+		wire.IPv4(k.Frame[14:]).RewriteTOS(dscp << 2)
+		wire.IPv4(k.Frame[14:]).RewriteTotalLength(114)
 		k.ID, k.Length = k.ID+1<<32, 128
 		if here {
 			k.Comment, k.Queue = "railbed verdict=trim reason=tail depth=60000 late=0ns", 8
