@@ -270,13 +270,17 @@ func delayChangesLive(t *testing.T, r *netemRig) {
 }
 
 func changeDelay(t *testing.T, r *netemRig) bool {
-	const before, after, at = 20, 80, 50
+	const before, after, at, enough = 20, 80, 50, 20
 	l := load{count: 100, length: 100, gap: 10 * time.Millisecond}
 	r.set(t, plan.Direction{Delay: ms(before)}, plan.Direction{})
+	var began, ended time.Time
 	changed := make(chan error, 1)
 	time.AfterFunc(at*l.gap, func() {
-		changed <- r.SetLink(context.Background(), netemLink, AToB,
+		began = time.Now()
+		err := r.SetLink(context.Background(), netemLink, AToB,
 			plan.Direction{Delay: ms(after), Queue: netemQueue})
+		ended = time.Now()
+		changed <- err
 	})
 	got := r.fromH0(t, l)
 	if err := <-changed; err != nil {
@@ -287,12 +291,15 @@ func changeDelay(t *testing.T, r *netemRig) bool {
 	}
 	var early, afterwards []arrival
 	for _, a := range got {
-		switch {
-		case a.number < at-20:
+		switch sent := a.at.Add(-a.took); {
+		case sent.Before(began):
 			early = append(early, a)
-		case a.number > at+20:
+		case sent.After(ended):
 			afterwards = append(afterwards, a)
 		}
+	}
+	if min(len(early), len(afterwards)) < enough {
+		return false // the host held the change up
 	}
 	inTime := checkDelay(t, "before", early, ms(before))
 	return checkDelay(t, "after", afterwards, ms(after)) && inTime

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,6 +122,8 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
+		// Exports have no steps, and a plan prepares ports and nodes for faults.
+		before.Steps = slices.DeleteFunc(before.Steps, func(s spec.Step) bool { return s.Fault != nil })
 		if diff := cmp.Diff(planOf(t, before), planOf(t, after)); diff != "" {
 			t.Errorf("%s has another plan afterwards (-before +after):\n%s", file, diff)
 		}
