@@ -100,9 +100,7 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 			continue
 		}
 		r.report.Faults = append(r.report.Faults, faultRow(&f))
-		if !r.Plan.Soft() {
-			r.evidence.addHarm(&f)
-		}
+		r.evidence.addHarm(&f)
 	}
 	r.faultsLate(s.dilation())
 	return err
@@ -127,7 +125,7 @@ func (r *run) faultsLate(by clock.Dilation) {
 	}
 }
 
-// addHarm adds what a fault did at ports of kernel links and switches.
+// addHarm adds what a fault did at ports, some of which may have no tap.
 func (e *evidence) addHarm(f *softswitch.FaultState) {
 	if e.harm == nil {
 		e.harm = map[string]verify.Harm{}

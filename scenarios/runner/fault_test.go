@@ -137,6 +137,16 @@ func TestKernelFaultsThatChangePackets(t *testing.T) {
 	}
 }
 
+// TestFaultsWithoutATap: a recording of NICs lacks the packets that a fault at a switch drops. The fabric is
+// not to blame for them.
+func TestFaultsWithoutATap(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	o := options(t, strings.Replace(faulted(`
+  - fault: {name: lost, where: "leaf1:p1", match: "icmp.type == 8", drop: {nth: [2, 4]}}
+`, `lossless: {from: h0, to: h1}`), "at: [all]", "at: [nics]", 1))
+	want(t, runAll(t, t.Context(), o), verdict.Inconclusive, verdict.Inconclusive)
+}
+
 // TestFaultThatHitsNothingProvesNothing: the run is inconclusive, whatever its checks say.
 func TestFaultThatHitsNothingProvesNothing(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)

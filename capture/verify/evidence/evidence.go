@@ -203,7 +203,7 @@ type Options struct {
 	// NICs, counted as dropped in that time. The key is the port as "node:port". Nil means that no
 	// counters were read.
 	Drops map[string]uint64
-	// Harm holds what faults did at ports of kernel links and switches, by port as "node:port".
+	// Harm holds what faults did at ports, by port as "node:port".
 	Harm map[string]Harm
 	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for
 	// a port without carrier. Nil means that no link was down.

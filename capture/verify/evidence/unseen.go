@@ -15,7 +15,8 @@ func (c *Capture) LostBefore(nic *Tap) (packets uint64, reasons []string) {
 		reasons = append(reasons, plural.Text("the kernel of %s dropped %d packets before the tap of %s: %s",
 			nic.Node, n, at, c.narrow(nic)))
 	}
-	if n := c.Harm[at].Dropped; n > 0 {
+	// A fault at an emulated NIC acts behind the tap.
+	if n := c.Harm[at].Dropped; n > 0 && (c.Plan == nil || !c.Plan.Soft()) {
 		packets += n
 		reasons = append(reasons, plural.Text("faults dropped %d packets before the tap of %s", n, at))
 	}
