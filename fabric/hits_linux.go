@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,10 +82,8 @@ var hitVerdicts = map[string]feed.Verdict{spec.FaultDuplicates: feed.Duplicate,
 
 // number returns the number of a fault in feeds. A feed has names for 255 faults.
 func (h *hits) number(name string) uint8 {
-	for i, known := range h.faults {
-		if known == name {
-			return uint8(i + 1)
-		}
+	if at := slices.Index(h.faults, name); at >= 0 {
+		return uint8(at + 1)
 	}
 	if len(h.faults) == 255 {
 		return 0
@@ -132,14 +131,15 @@ func (h *hits) record(ports []plan.End) (_ *Feed, err error) {
 	for i, name := range h.faults {
 		writer.NameFault(uint8(i+1), name)
 	}
+	h.count() // what was not reported before is not lost for the new feed
 	h.feeds[one] = struct{}{}
 	return &Feed{File: file, end: func() error { return h.forget(one) }}, nil
 }
 
-// listen starts reading reports, unless somebody does.
+// listen starts reading reports, unless they are read already.
 func (h *hits) listen() (err error) {
 	if h.reader != nil {
-		return nil
+		return h.failed
 	}
 	if err := h.begin(); err != nil {
 		return err
@@ -157,16 +157,14 @@ func (h *hits) forget(one *hitFeed) error {
 	h.mu.Lock()
 	delete(h.feeds, one)
 	err := errors.Join(one.writer.Close(), h.failed)
-	reader, ended := h.reader, h.ended
-	last := len(h.feeds) == 0
-	if last {
-		h.reader = nil
-	}
-	h.mu.Unlock()
-	if !last {
+	if len(h.feeds) > 0 {
+		h.mu.Unlock()
 		return err
 	}
-	err = errors.Join(err, reader.Close())
+	err = errors.Join(err, h.reader.Close()) // before another reader can begin
+	ended := h.ended
+	h.reader = nil
+	h.mu.Unlock()
 	<-ended
 	return err
 }
@@ -190,9 +188,7 @@ func (h *hits) read(from *bpf.ReportReader, ended chan struct{}) {
 		}
 		if now.Sub(counted) >= hitCountTick {
 			counted = now
-			for i := range h.sites {
-				h.countOf(&h.sites[i])
-			}
+			h.count()
 		}
 		h.mu.Unlock()
 		if err != nil {
@@ -253,7 +249,14 @@ func (h *hits) write(one *bpf.Hit, offset int64) {
 	}
 }
 
-// countOf tells the feeds how many packets were not reported at a port since the last call.
+// count calls countOf for all faults.
+func (h *hits) count() {
+	for i := range h.sites {
+		h.countOf(&h.sites[i])
+	}
+}
+
+// countOf counts in the feeds the packets at a port that were not reported since the last call.
 func (h *hits) countOf(site *hitSite) {
 	if site.loaded == nil {
 		return

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"railbed/fabric/softswitch"
+	"railbed/fabric/softswitch/live"
+	"railbed/internal/feed"
 	"railbed/internal/hosttest"
 	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/kernel"
@@ -54,6 +56,7 @@ func harmKernels(t *testing.T) {
 			t.Run("end", r.ends)
 			t.Run("connection", r.connection)
 			t.Run("repair", r.repairs)
+			t.Run("recordings", r.recordings)
 		})
 	}
 }
@@ -249,6 +252,34 @@ func exchange(t *testing.T, from, to *kernel.Namespace, address netip.Addr, data
 		t.Fatal(err)
 	}
 	return <-arrived
+}
+
+// recordings: a recording has the packets that a fault hits while it lasts, and lost none of those before.
+func (r *harmedRig) recordings(t *testing.T) {
+	r.add(t, "{name: f, where: 'h0:eth0', match: udp, drop: {}}")
+	end := plan.End{Node: "h0", Port: "eth0"}
+	for range 2 {
+		recording, err := r.Record([]plan.End{end}, live.RecordOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reader, err := feed.NewReader(recording.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.arrived(t, 4)
+		time.Sleep(3 * hitCountTick)
+		hits := 0
+		_, err = reader.Read(10, func(*feed.Record) { hits++ })
+		if err != nil || hits != 4 || reader.Lost(0) != 0 {
+			t.Errorf("%d packets, %d lost, %v; want 4 and none", hits, reader.Lost(0), err)
+		}
+		if err := errors.Join(reader.Close(), recording.Close()); err != nil {
+			t.Error(err)
+		}
+		r.arrived(t, 4) // in no recording
+	}
+	r.clear(t)
 }
 
 // repairs: a fault goes on at a link that somebody deleted and Repair made again.

@@ -53,8 +53,9 @@ func (r *Reports) Open() (*ReportReader, error) {
 	return &ReportReader{perf: reader}, nil
 }
 
-// Close ends the reading.
-func (r *ReportReader) Close() error { return r.perf.Close() }
+// Close ends the reading. Without Pause the kernel would keep the rings, and programs would report that they
+// have no room.
+func (r *ReportReader) Close() error { return errors.Join(r.perf.Pause(), r.perf.Close()) }
 
 // Hit is a packet that a fault hit.
 type Hit struct {
