@@ -173,20 +173,21 @@ func (s *recorder) addSoft(r *feed.Record, end int64) {
 	case feed.Enqueue, feed.Dequeue, feed.Harm: // such a packet does not pass the tap
 		flags = 0
 	}
-	id := layers.Identity(data, r.Length)
-	if s.soft.serials {
-		id = s.soft.joiner.id(r.Serial)
-	}
-	s.order.add(entry{
+	e := entry{
 		time:    r.Time,
-		id:      id,
 		dropped: dropped,
 		length:  uint32(r.Length),
 		tap:     uint32(tap),
 		flags:   flags,
 		note: note{depth: r.Depth, late: r.Late, fed: true, event: r.Event, verdict: r.Verdict,
 			reason: r.Reason, queue: r.Queue, fault: r.Fault},
-	}, data)
+	}
+	if s.soft.serials {
+		e.id = s.soft.joiner.id(r.Serial)
+	} else {
+		e.id = layers.Identity(data, r.Length)
+	}
+	s.order.add(e, data)
 }
 
 // joins reports whether the packets that a socket captures at a tap cross a soft switch.

@@ -122,7 +122,7 @@ func squeezeContainers(t *testing.T, tb *testbed.Testbed) {
 		if at := clearFault(t, tb, "tight"); at.Hit != 1 || at.Killed != 1 {
 			t.Errorf("a program with 100 MiB of 64: %+v", at)
 		}
-		// The first process, which was in the same control group, is there.
+		// The first process was not killed, although it is in the same control group.
 		if err := run(node, 100); err != nil {
 			t.Error(err)
 		}

@@ -254,7 +254,8 @@ func (n *node) Processes() (count int, err error) {
 	return count, nil
 }
 
-// Squeeze implements nodes.MemoryLimiter. After the guest's end it returns the last events that it knows.
+// Squeeze implements nodes.MemoryLimiter. After the guest's end it returns the events of the last
+// answer.
 func (n *node) Squeeze(limit *units.Bytes) (before cgroup.MemoryEvents, err error) {
 	over := limit == nil && n.session.IsClosed()
 	if !over {

@@ -25,7 +25,7 @@ type evidence struct {
 	fidelity  *report.Fidelity
 	// drops are the packets that the queues of kernel switches counted as dropped, by port.
 	drops map[string]uint64
-	// harm counts the packets that faults hit at ports of kernel links and switches, by port.
+	// harm counts the packets that faults hit, by port.
 	harm map[string]verify.Harm
 	// clock is the timeline's clock, or nil if the timeline did not run.
 	clock *clock.Clock

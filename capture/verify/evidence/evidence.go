@@ -210,8 +210,8 @@ type Options struct {
 	Interrupted func(link string) bool
 }
 
-// Harm counts the packets that faults hit at a port of a kernel link or switch. Faults there act before the
-// packet reaches the port's tap.
+// Harm counts the packets that faults hit at a port. At a kernel link or switch faults act before the packet
+// reaches the port's tap.
 type Harm struct {
 	Dropped uint64
 	Changed uint64 // whose bytes changed, so that a capture has them as other packets
@@ -221,10 +221,10 @@ type Harm struct {
 // HarmAt returns the sum of the harm at some ports, without those whose packets the capture has as records.
 func (c *Capture) HarmAt(ports ...string) (sum Harm) {
 	for _, port := range ports {
-		if c.hits && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
+		h, harmed := c.Harm[port]
+		if !harmed || c.hits && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return t.Name == port }) {
 			continue
 		}
-		h := c.Harm[port]
 		sum.Dropped += h.Dropped
 		sum.Changed += h.Changed
 		sum.Copied += h.Copied

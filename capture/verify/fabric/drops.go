@@ -88,15 +88,19 @@ func (k *drops) Result() evidence.Result {
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		f.Unclear = append(f.Unclear, plural.Text("kernel queues and faults dropped another %d packets, "+
-			"whose flow and reason are not known", counted))
+		what := "kernel queues"
+		if harmed > 0 {
+			what += " and faults"
+		}
+		f.Unclear = append(f.Unclear, plural.Text(what+" dropped another %d packets, whose flow and "+
+			"reason are not known", counted))
 	}
 	if counted > 0 {
 		r.Details = append(r.Details, plural.Text("kernel queues at the chosen ports counted %d drops",
 			counted-min(counted, harmed)))
 	}
 	if harmed > 0 {
-		r.Details = append(r.Details, fmt.Sprintf("faults at the chosen kernel ports dropped %d", harmed))
+		r.Details = append(r.Details, fmt.Sprintf("faults at chosen ports without a tap dropped %d", harmed))
 	}
 	r.Measured["dropped"] = float64(dropped)
 	r.Details = append(r.Details, k.before()...)
