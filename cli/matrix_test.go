@@ -74,13 +74,13 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestRunOfCell runs a cell with another seed, with the command that the report of a suite has for it.
+// TestRunOfCell runs a cell with another seed and dilation, with the command that the report of a suite has for it.
 func TestRunOfCell(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	file := lossMatrix(t)
 	t.Chdir(t.TempDir())
 	do(t, "run", file, "--set", "transport=tcp", "--set", "loss=2%", "--set", "size=16KiB", "--seed", "5",
-		"--out", "one")
+		"--dilation", "2", "--out", "one")
 	in, err := os.Open("one/report.json")
 	if err != nil {
 		t.Fatal(err)
@@ -90,10 +90,10 @@ func TestRunOfCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "railbed run " + file + " --set transport=tcp --set loss=2% --set size=16KiB --seed 5 --out one"
-	if got := strings.Join(r.Repeat, " "); got != want || r.Seed != 5 || len(r.Workloads) != 1 ||
+	want := "railbed run " + file + " --set transport=tcp --set loss=2% --set size=16KiB --seed 5 --dilation 2 --out one"
+	if got := strings.Join(r.Repeat, " "); got != want || r.Seed != 5 || r.Dilation != 2 || len(r.Workloads) != 1 ||
 		r.Workloads[0].Transport != "tcp" {
-		t.Errorf("seed %d, %+v, repeat\n%s, want\n%s", r.Seed, r.Workloads, got, want)
+		t.Errorf("seed %d, dilation %d, %+v, repeat\n%s, want\n%s", r.Seed, r.Dilation, r.Workloads, got, want)
 	}
 }
 
@@ -123,6 +123,8 @@ func TestSettings(t *testing.T) {
 		{[]string{"run", file, "--set", "los=0"}, 2, "", `no variable "los"; did you mean "loss"?`},
 		{[]string{"run", file, "--set", "loss"}, 2, "", `--set "loss": want NAME=VALUE`},
 		{[]string{"run", plain, "--seed", "0"}, 2, "", "--seed 0: want at least 1"},
+		{[]string{"run", plain, "--dilation", "0"}, 2, "", "--dilation 0: want 1 to 1000"},
+		{[]string{"run", plain, "--dilation", "1001"}, 2, "", "--dilation 1001: want 1 to 1000"},
 		{append([]string{"plan", file}, cell...), 0, "matrix-loss", ""},
 		{append([]string{"graph", file, "-f", "dot"}, cell...), 0, "leaf1", ""},
 		{[]string{"plan", file, "--set", "loss=0"}, 2, "", "matrix of 3 cells"},

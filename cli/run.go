@@ -16,8 +16,7 @@ import (
 )
 
 func newRunCommand(a *app) *cobra.Command {
-	var name, out string
-	var seed uint64
+	var flags runFlags
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run a scenario: bring its testbed up, do its steps, judge its checks",
@@ -35,6 +34,10 @@ It prints the verdict, the results, failures, and numbers within 10 % of their b
 at most 25 lines if the run passed. -v adds tables of steps, checks, links
 and all else, as report.html has them.
 
+Before it begins, it warns if other programs leave less than two processors. If this
+machine cannot carry the traffic in time, --dilation N slows the links down by N and
+stretches all times by N; results are in the testbed's own time.
+
 The results are report.json, junit.xml, report.html, plan.json, supervisor.log,
 the captures, and under logs/NODE/ what programs printed, of each log the first 16 MiB
 and the last 64 KiB. DIR is created; an existing DIR must be empty or hold an earlier
@@ -46,36 +49,49 @@ proves nothing, so OVERLOADED overrules FAIL. Ctrl-C ends the run as ABORTED, ta
 down and still writes the results; a second Ctrl-C kills the testbed first.`,
 		Example: `  railbed run scenarios/quickstart.yaml
   railbed run scenarios/link-flap.yaml --out results -o json | jq .verdict
-  railbed run scenarios/matrix/loss.yaml --set transport=rd --set loss=2%`,
+  railbed run scenarios/matrix/loss.yaml --set transport=rd --set loss=2%
+  railbed run scenarios/quickstart.yaml --dilation 4`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("seed") && seed == 0 {
+			if cmd.Flags().Changed("seed") && flags.seed == 0 {
 				return usage("--seed 0: want at least 1")
 			}
-			o, err := a.runOptions(runFlags{path: args[0], name: name, out: out, seed: seed})
+			if d := flags.dilation; cmd.Flags().Changed("dilation") && (d == 0 || d > spec.MostDilation) {
+				return usage("--dilation %d: want 1 to %d", d, spec.MostDilation)
+			}
+			flags.path = args[0]
+			load := runner.StartHostLoad()
+			o, err := a.runOptions(flags)
 			if err != nil {
 				return err
 			}
 			never, hardly := runner.Provable(o)
 			a.warn(append(never, hardly...)) // the other checks can still be proved
+			busy := load()
+			if text := busy.Warning(o.Plan); text != "" {
+				a.say("warning: %s", text)
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}
 	a.settingsFlag(cmd)
 	a.verboseFlag(cmd)
-	cmd.Flags().StringVar(&out, "out", "", "directory `DIR` for the results (default NAME-results)")
-	cmd.Flags().StringVar(&name, "name", "", "run it under this `NAME` instead of the file's")
-	cmd.Flags().Uint64Var(&seed, "seed", 0, "the `NUMBER` to run it with as its seed instead of the file's")
+	cmd.Flags().StringVar(&flags.out, "out", "", "directory `DIR` for the results (default NAME-results)")
+	cmd.Flags().StringVar(&flags.name, "name", "", "run it under this `NAME` instead of the file's")
+	cmd.Flags().Uint64Var(&flags.seed, "seed", 0,
+		"the `NUMBER` to run it with as its seed instead of the file's")
+	cmd.Flags().Uint64Var(&flags.dilation, "dilation", 0,
+		"run it `N` times slower than real time, instead of the file's dilation")
 	completeFlag(cmd, "out", completeDirs)
 	return cmd
 }
 
-// runFlags are the arguments of a run. Unless they are empty, name and seed replace the file's. Otherwise a
-// repetition, counted from 1, has a seed that follows from the file's.
+// runFlags are the arguments of a run. Unless they are empty, name, seed and dilation replace the file's.
+// Without a seed a repetition, counted from 1, has a seed that follows from the file's.
 type runFlags struct {
 	path, name, out string
-	seed            uint64
+	seed, dilation  uint64
 	repetition      int
 }
 
@@ -107,6 +123,9 @@ func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags r
 		if flags.seed != 0 {
 			o.File.Seed = flags.seed
 		}
+		if flags.dilation != 0 {
+			o.File.Dilation = flags.dilation
+		}
 		o.Plan, err = compileAs(o.File, flags.name)
 	}
 	if err != nil {
@@ -117,6 +136,9 @@ func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags r
 	}
 	if flags.seed != 0 {
 		o.Repeat = append(o.Repeat, "--seed", strconv.FormatUint(flags.seed, 10))
+	}
+	if flags.dilation != 0 {
+		o.Repeat = append(o.Repeat, "--dilation", strconv.FormatUint(flags.dilation, 10))
 	}
 	if flags.name != "" {
 		o.Repeat = append(o.Repeat, "--name", flags.name)

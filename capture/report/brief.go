@@ -294,6 +294,9 @@ func (t *textWriter) unproved(c *Check) []string {
 func (t *textWriter) tail(r *Report) (lines []string) {
 	if f := r.Fidelity; f != nil && !t.o.Verbose {
 		line := "fidelity: " + t.paint(f.Verdict)
+		if f.Cause != "" {
+			line += ": " + f.Cause
+		}
 		if len(f.Reasons) > 0 {
 			line += ": " + f.Reasons[0]
 		}
@@ -329,7 +332,7 @@ func (t *textWriter) tail(r *Report) (lines []string) {
 
 // again returns the next steps after a run that did not pass.
 func (t *textWriter) again(r *Report) (lines []string) {
-	if r.Verdict == verdict.Overloaded {
+	if r.Verdict == verdict.Overloaded && (r.Fidelity == nil || r.Fidelity.Remedy == "") {
 		lines = append(lines, "mend:     give the emulation more time with dilation:, or free processors of "+
 			"this host")
 	}

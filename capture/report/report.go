@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"railbed/internal/printable"
+	"railbed/internal/usage"
 	"railbed/internal/verdict"
 	"railbed/plan/perf"
 )
@@ -253,6 +254,10 @@ type Fidelity struct {
 	Verdict string `json:"verdict"`
 	// Reasons are the measurements because of which the verdict is not faithful.
 	Reasons []string `json:"reasons,omitempty"`
+	// Cause is what the emulator lacked, with the largest effect, and Remedy is what to do about it. They are
+	// absent if the run was faithful, and if the measurements show no cause.
+	Cause  string `json:"cause,omitempty"`
+	Remedy string `json:"remedy,omitempty"` // what to do about the cause
 	// Links are the directions of links that carried traffic, busiest first.
 	Links []LinkRate `json:"links"`
 	// Pressure is the share of the run's time in which some task waited for a CPU. PressureSource
@@ -261,6 +266,10 @@ type Fidelity struct {
 	PressureSource string  `json:"cpu_pressure_source"` // the file of the kernel
 	// Steal is the share of CPU time that the hypervisor took from this machine.
 	Steal float64 `json:"cpu_steal"`
+	// Idle is the share of CPU time in which the CPUs had nothing to do.
+	Idle float64 `json:"cpu_idle"`
+	// Others are programs of the host that are not part of the run and used CPUs, busiest first.
+	Others []usage.Busy `json:"others,omitempty"`
 	// Dropped is the number of packets that captures lost.
 	Dropped uint64 `json:"capture_dropped"`
 	// Samples is the number of times that the links were sampled.

@@ -54,6 +54,9 @@ const (
 	UndilatedPrograms = "programs"
 )
 
+// MostDilation is the greatest dilation.
+const MostDilation = 1000
+
 // Undilated lists all values of AcceptUndilated.
 var Undilated = []string{UndilatedTCP, UndilatedQUIC, UndilatedPrograms}
 

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"railbed/capture/report"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/usage"
 )
@@ -17,6 +18,8 @@ type cpuMeter struct {
 	root  string
 	began time.Time
 	start cpuState
+	// processes are the host's processes at the start.
+	processes usage.Processes
 	// queued counts samples with more runnable tasks than CPUs, for kernels without pressure stall
 	// information.
 	samples, queued int
@@ -29,13 +32,14 @@ type cpuState struct {
 	// waited for a CPU.
 	stalled  time.Duration
 	pressure bool // the kernel has the file
-	// steal and total are the seconds of all CPUs together.
-	steal, total float64
-	running      int // tasks that run or are ready to run
+	// steal, idle and total are the seconds of all CPUs together.
+	steal, idle, total float64
+	running            int // tasks that run or are ready to run
 }
 
 func startCPUMeter(root string) *cpuMeter {
-	return &cpuMeter{root: root, began: time.Now(), start: readCPUState(root)}
+	return &cpuMeter{root: root, began: time.Now(), start: readCPUState(root),
+		processes: usage.ReadProcesses(root)}
 }
 
 // time returns the time of the CPUs so far.
@@ -63,18 +67,19 @@ func (m *cpuMeter) sample() {
 	}
 }
 
-// finish returns the share of time in which a task waited for a CPU, the source of this number, and
-// the share of CPU time that was stolen.
-func (m *cpuMeter) finish() (waited float64, source string, steal float64) {
+// finish sets the use of the CPUs since the meter started.
+func (m *cpuMeter) finish(f *report.Fidelity) {
 	end := readCPUState(m.root)
 	if total := end.total - m.start.total; total > 0 {
-		steal = max(0, end.steal-m.start.steal) / total
+		f.Steal, f.Idle = max(0, end.steal-m.start.steal)/total, max(0, end.idle-m.start.idle)/total
 	}
+	f.Others = hostLoad(m.processes).Others
 	if m.start.pressure && end.pressure {
-		return min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began)))),
-			live.CPUPressure, steal
+		f.Pressure = min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began))))
+		f.PressureSource = live.CPUPressure
+		return
 	}
-	return float64(m.queued) / float64(max(1, m.samples)), "samples of the run queue", steal
+	f.Pressure, f.PressureSource = float64(m.queued)/float64(max(1, m.samples)), "samples of the run queue"
 }
 
 func readCPUState(root string) (s cpuState) {
@@ -82,6 +87,6 @@ func readCPUState(root string) (s cpuState) {
 		s.stalled, s.pressure = live.SomePressure(text)
 	}
 	cpus := usage.ReadCPUs(root)
-	s.steal, s.total, s.running = cpus.Steal, cpus.Total, cpus.Running
+	s.steal, s.idle, s.total, s.running = cpus.Steal, cpus.Idle, cpus.Total, cpus.Running
 	return s
 }

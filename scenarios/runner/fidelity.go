@@ -124,7 +124,7 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	lateLinks(f.Links, s.plan, s.last.soft)
 	f.Nodes, f.Backlog = s.kernels(), s.backlog()
 	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
-	f.Pressure, f.PressureSource, f.Steal = s.cpu.finish()
+	s.cpu.finish(f)
 	judgeFidelity(f, captures)
 	return f
 }

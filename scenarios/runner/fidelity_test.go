@@ -227,9 +227,11 @@ func TestCPUMeter(t *testing.T) {
 		meter := startCPUMeter(root)
 		time.Sleep(2 * time.Second)
 		write("1500000", "cpu 30 0 30 30 0 0 0 10 0 0\n")
-		pressure, source, steal := meter.finish()
-		if pressure != 0.25 || math.Abs(steal-0.1) > 1e-9 || source != "/proc/pressure/cpu" {
-			t.Errorf("pressure %v from %s, steal %v; want 0.25 of 2 s, and 0.1", pressure, source, steal)
+		var f report.Fidelity
+		meter.finish(&f)
+		if f.Pressure != 0.25 || math.Abs(f.Steal-0.1) > 1e-9 || math.Abs(f.Idle-0.3) > 1e-9 ||
+			f.PressureSource != "/proc/pressure/cpu" {
+			t.Errorf("%+v; want a pressure of 0.25 of 2 s, steal 0.1, idle 0.3", f)
 		}
 	})
 	if err := os.RemoveAll(filepath.Join(root, "pressure")); err != nil {
@@ -238,8 +240,9 @@ func TestCPUMeter(t *testing.T) {
 	mustWrite(t, filepath.Join(root, "stat"), "cpu 0 0 0 0 0 0 0 0 0 0\nprocs_running 100000\n")
 	meter := startCPUMeter(root)
 	meter.sample()
-	if pressure, source, _ := meter.finish(); pressure != 1 || !strings.Contains(source, "run queue") {
-		t.Errorf("pressure %v from %s, want 1 from the run queue", pressure, source)
+	var f report.Fidelity
+	if meter.finish(&f); f.Pressure != 1 || !strings.Contains(f.PressureSource, "run queue") {
+		t.Errorf("pressure %v from %s, want 1 from the run queue", f.Pressure, f.PressureSource)
 	}
 }
 

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +21,14 @@ func (r *run) reason(ctx context.Context, err error) string {
 	if stepVerdict(err) == rep.Verdict {
 		return r.reasonOf(err)
 	}
-	if rep.Verdict == verdict.Overloaded && rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded {
-		return "the emulator did not keep up: " + strings.Join(rep.Fidelity.Reasons, "; ")
+	late := "" // what the emulator lacked, and what to do
+	if f := rep.Fidelity; rep.Verdict == verdict.Overloaded && f != nil {
+		if f.Cause != "" {
+			late = f.Cause + "; " + f.Remedy
+		}
+		if f.Verdict == report.Overloaded {
+			return "the emulator did not keep up: " + cmp.Or(late, strings.Join(f.Reasons, "; "))
+		}
 	}
 	var reasons []string
 	for _, check := range rep.Checks {
@@ -40,8 +47,10 @@ func (r *run) reason(ctx context.Context, err error) string {
 	if len(reasons) > 1 {
 		reason += fmt.Sprintf(" (and %d more)", len(reasons)-1)
 	}
-	if idle != "" { // it may be why a check fails
-		reason += "; " + idle
+	for _, more := range []string{idle, late} { // they may be why a check fails
+		if more != "" {
+			reason += "; " + more
+		}
 	}
 	return reason
 }

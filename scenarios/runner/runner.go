@@ -398,6 +398,9 @@ func (r *run) conclude(ctx context.Context, err error) {
 		rep.Unsupported = &report.Unsupported{Feature: lacking.Feature, Reason: lacking.Reason,
 			Remedy: lacking.Remedy}
 	}
+	if rep.Fidelity != nil {
+		explain(rep.Fidelity, rep.Host.CPUs, r.Plan)
+	}
 	if rep.Verdict != verdict.Pass {
 		rep.Reason = r.reason(ctx, err)
 		if after != nil && r.steps != nil && rep.Verdict == stepVerdict(r.steps) && ctx.Err() == nil {

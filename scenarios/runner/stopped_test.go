@@ -266,7 +266,7 @@ func TestStoppedSwitchChangesTheVerdict(t *testing.T) {
 		if first.P99 < f.Timing.Unit || first.Lateness.Worst < leastLate || first.Lateness.Worst > 200_000 {
 			t.Errorf("stopped for %v at %.2f s: %+v, want the latest frame about as late", stop, when, first)
 		}
-		if !strings.Contains(strings.Join(f.Reasons, "\n"), fmt.Sprintf("from second %.1f on", first.From)) {
+		if !strings.Contains(strings.Join(f.Reasons, "\n"), fmt.Sprintf("from %.1f s on", first.From)) {
 			t.Errorf("reasons %q do not say which second", f.Reasons)
 		}
 		t.Logf("control: p99 %v us, worst %v us; stopped at %.2f s: %q", control.Timing.Arrivals.P99,

@@ -143,11 +143,10 @@ func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 // judgeTiming reports each reason in a soft switch's timing for a verdict other than faithful.
 func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
 	if t.Late > 0 && t.First != nil {
-		against(degraded, "from second %.1f on: 1%% of the frames arrived more than %s late, the latest, "+
-			"at %.2f s, by %s; "+
-			"the smallest time of the links in use is %s; %d of %d seconds were late",
-			max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt,
-			report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit), t.Late, t.Windows)
+		against(degraded, "frames arrived late in %d of %d seconds, first in the second from %.1f s on: one in "+
+			"100 by more than %s, the latest, at %.2f s, by %s (limit %s, the smallest time of the links in use)",
+			t.Late, t.Windows, max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt,
+			report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit))
 	}
 	limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3)
 	switch {
