@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"railbed/internal/plural"
 	"railbed/internal/printable"
@@ -248,4 +249,23 @@ func (a *app) printJSONLine(v any) error {
 	encoder := json.NewEncoder(a.stdout)
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(v)
+}
+
+// longOutputFlag gives a command --output without the letter of the global flag, which the command has for an
+// option of its own.
+func (a *app) longOutputFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.output, "output", "table",
+		"output `FORMAT`: table, or json for one JSON document on standard output")
+	completeFlag(cmd, "output", oneOf("table", "json"))
+}
+
+// outFlag adds --out, the file that a command writes. Its former name is an alias.
+func outFlag(cmd *cobra.Command, path *string, short, former, usage string) {
+	cmd.Flags().StringVarP(path, "out", short, "", usage)
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == former {
+			name = "out"
+		}
+		return pflag.NormalizedName(name)
+	})
 }

@@ -138,9 +138,7 @@ of nccl-tests. The exit code is 1 when an element was wrong.`,
 	}
 	o.flags(cmd)
 	// nccl-tests uses the letters of the global flags -o and -x for options of its own.
-	cmd.Flags().StringVar(&a.output, "output", "table",
-		"output `FORMAT`: table, or json for one JSON document on standard output")
-	completeFlag(cmd, "output", oneOf("table", "json"))
+	a.longOutputFlag(cmd)
 	cmd.Flags().BoolVar(&a.trace, "trace", false, "")
 	_ = cmd.Flags().MarkHidden("trace")
 	testbedFlag(cmd, &o.testbed)

@@ -86,7 +86,7 @@ options. Ctrl-C ends both. An error names the end and its node.
 With a HOST the command is the client alone and connects to the server there. Without
 arguments it is a server. Both ends want the same options.`,
 		Example: fmt.Sprintf(`  railbed rdma %[1]v h0 h1
-  railbed rdma %[1]v h0:eth1 h1:eth1 -n 100 -o json
+  railbed rdma %[1]v h0:eth1 h1:eth1 -n 100 --output json
   railbed exec h1 -- railbed rdma %[1]v              # the server alone, then
   railbed exec h0 -- railbed rdma %[1]v h1           # the client`, o.config.Test),
 		Args:              rangeArgs(0, 2),
@@ -94,6 +94,9 @@ arguments it is a server. Both ends want the same options.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
 				return &exitError{Code: verdict.ExitUsage, Err: err}
+			}
+			if o.config.Infinitely && a.output == "json" {
+				return usage("--run_infinitely has no end at which JSON is written: remove one of them")
 			}
 			switch {
 			case len(args) == 2:
@@ -125,6 +128,9 @@ arguments it is a server. Both ends want the same options.`,
 	o.flags(cmd)
 	if !o.config.Test.Latency() {
 		o.bandwidthFlags(cmd)
+	}
+	if cmd.Flags().ShorthandLookup("o") != nil { // perftest has -o for --outs
+		a.longOutputFlag(cmd)
 	}
 	// perftest uses the letters of --testbed and of the global flag -x for options of its own.
 	cmd.Flags().StringVar(&name, "testbed", "",
@@ -186,8 +192,10 @@ func (o *rdmaOptions) bandwidthFlags(cmd *cobra.Command) {
 	f.IntVarP(&c.CQModeration, "cq-mod", "Q", 100,
 		"`NUMBER` of requests after which time is taken for the peak")
 	f.BoolVarP(&c.NoPeak, "noPeak", "N", false, "no peak")
+	f.BoolVar(&c.Infinitely, "run_infinitely", false,
+		"go on until Ctrl-C, and print a row after each --duration (default 5)")
 	if c.Test == perftest.ReadBW || c.Test == perftest.AtomicBW {
-		f.IntVar(&c.Reads, "outs", 16, "`NUMBER` of READs or atomics under way")
+		f.IntVarP(&c.Reads, "outs", "o", 16, "`NUMBER` of READs or atomics under way")
 	}
 }
 

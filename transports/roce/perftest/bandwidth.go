@@ -171,9 +171,11 @@ func (e *exchange) carryOut(ctx context.Context) error {
 		if e.sends {
 			e.start(now())
 		}
-		ctx2, cancel := context.WithTimeout(ctx, c.Duration+patience)
-		defer cancel()
-		ctx = ctx2
+		if !c.Infinitely {
+			ctx2, cancel := context.WithTimeout(ctx, c.Duration+patience)
+			defer cancel()
+			ctx = ctx2
+		}
 		if !e.sends { // until the client says that it is done
 			closed = make(chan error, 1)
 			go func() { closed <- e.sync() }()
@@ -186,6 +188,11 @@ func (e *exchange) carryOut(ctx context.Context) error {
 			if err := e.post(); err != nil {
 				return err
 			}
+		}
+		if at := now(); c.Infinitely && e.stop > 0 && at >= e.stop {
+			one := e.report()
+			e.row(one, one.Average < 0.1)
+			e.start(at)
 		}
 		ended, err := e.ended(closed)
 		if ended || err != nil {
@@ -200,6 +207,7 @@ func (e *exchange) carryOut(ctx context.Context) error {
 // start sets the margins of a duration that begins at a time.
 func (e *exchange) start(at int64) {
 	c := e.config
+	e.counted = 0
 	e.from, e.stop = at+int64(c.Margin), at+int64(c.Duration)
 	e.until = e.stop - int64(c.Margin)
 }
@@ -258,10 +266,9 @@ func (e *exchange) post() error {
 // reap waits for completions, and counts them.
 func (e *exchange) reap(ctx context.Context, closed chan error) error {
 	if e.total == 0 { // to check the time and the other end's last message
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+		brief, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 		defer cancel()
-		if err := e.completions.Wait(ctx); errors.Is(err, context.DeadlineExceeded) {
+		if err := e.completions.Wait(brief); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			return nil
 		} else if err != nil {
 			return err

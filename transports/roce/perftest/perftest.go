@@ -107,6 +107,9 @@ type Config struct {
 	// Duration is the length of the run, in place of Iterations. Margin is left out of the
 	// measurement at either end. Default of Margin: a quarter of Duration.
 	Duration, Margin time.Duration
+	// Infinitely repeats a bandwidth test in one direction until its context ends, with a row after each
+	// Duration (default 5 s). Default of Margin then: 0.
+	Infinitely bool
 	// TxDepth and RxDepth are the requests and receives that are posted at once to a queue pair.
 	// Defaults 128 and 512.
 	TxDepth, RxDepth int
@@ -167,7 +170,12 @@ func (c *Config) complete() error {
 	c.ExchangeCM = c.ExchangeCM || c.CM
 	c.CQModeration, c.Reads = cmp.Or(c.CQModeration, 100), cmp.Or(c.Reads, 16)
 	c.QPTimeout = cmp.Or(c.QPTimeout, 14)
-	if c.Duration > 0 {
+	if c.Infinitely {
+		if c.Test.Latency() || c.Bidirectional {
+			return errors.New("run_infinitely is for bandwidth in one direction: remove it, or bidirectional")
+		}
+		c.Duration, c.NoPeak = cmp.Or(c.Duration, 5*time.Second), true
+	} else if c.Duration > 0 {
 		c.Margin, c.NoPeak = cmp.Or(c.Margin, c.Duration/4), true
 	}
 	for _, r := range []struct {

@@ -45,6 +45,62 @@ func together(t *testing.T, server, client Config) (results [2]*Result, errs [2]
 	return results, errs
 }
 
+// TestInfinitely: a test that goes on prints a row after each duration, until its context ends.
+func TestInfinitely(t *testing.T) {
+	if !hosttest.InNetns(t) {
+		return
+	}
+	for _, test := range []Test{WriteBW, SendBW, ReadBW} {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		ready, done := make(banner, 1), make(chan error, 1)
+		config := Config{Test: test, Duration: 50 * time.Millisecond, Infinitely: true}
+		go func() {
+			_, err := Run(ctx, config, ready)
+			done <- err
+		}()
+		<-ready
+		config.Server = "127.0.0.1"
+		rows := &rowWriter{after: 3, then: cancel}
+		if _, err := Run(ctx, config, rows); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: error %v, want that of the context", test, err)
+		}
+		if err := <-done; err == nil {
+			t.Errorf("%v: the server ended without an error", test)
+		}
+		for _, row := range rows.all {
+			var size, messages int
+			var peak, average float64
+			if n, _ := fmt.Sscan(row, &size, &messages, &peak, &average); n != 4 || size != 65536 ||
+				messages == 0 || peak != 0 || average <= 0 {
+				t.Errorf("%v: row %q, want messages of 65536 bytes in each duration", test, row)
+			}
+		}
+		if len(rows.all) < 3 {
+			t.Errorf("%v: %d rows, want 3", test, len(rows.all))
+		}
+		cancel()
+	}
+	if _, err := Run(t.Context(), Config{Test: WriteLat, Infinitely: true}, io.Discard); !errors.Is(err, ErrConfig) {
+		t.Errorf("latency: %v, want a refusal", err)
+	}
+}
+
+// rowWriter collects the rows of a table of bandwidth, and calls a function after some.
+type rowWriter struct {
+	all   []string
+	after int
+	then  func()
+}
+
+func (r *rowWriter) Write(text []byte) (int, error) {
+	if strings.HasPrefix(string(text), " 65536") {
+		if r.all = append(r.all, string(text)); len(r.all) == r.after {
+			r.then()
+		}
+	}
+	return len(text), nil
+}
+
 // banner receives a value when the server prints that it waits.
 type banner chan struct{}
 
