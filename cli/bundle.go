@@ -31,7 +31,7 @@ too.
 Other texts go into the archive as they are: the environment of nodes is in plan.json, and
 the output of programs in logs.`,
 		Example: `  railbed bundle out                        # writes out.zip
-  railbed bundle out --file issue-17.zip
+  railbed bundle out --out issue-17.zip
   railbed follow issue-17.zip --slowest 3`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeDirs,
@@ -42,14 +42,14 @@ the output of programs in logs.`,
 			return a.bundle(cmd.Context(), args[0], out)
 		},
 	}
-	cmd.Flags().StringVar(&out, "file", "", "`FILE` to write; default: the directory's name and .zip")
-	completeFlag(cmd, "file", filesOf("zip"))
+	outFlag(cmd, &out, "", "file", "`FILE` to write; default: the directory's name and .zip")
+	completeFlag(cmd, "out", filesOf("zip"))
 	return cmd
 }
 
 func (a *app) bundle(ctx context.Context, dir, out string) error {
 	if filepath.Ext(out) != bundle.Suffix {
-		return usage("--file %s: want a name that ends with %s", out, bundle.Suffix)
+		return usage("--out %s: want a name that ends with %s", out, bundle.Suffix)
 	}
 	file, _, err := input.Create(out, os.O_EXCL, 0o600)
 	if err != nil {

@@ -71,7 +71,7 @@ packets were dropped.`,
 			return a.capture(cmd.Context(), tb, request, path, kept)
 		},
 	}
-	cmd.Flags().StringVarP(&path, "write", "w", "", "`FILE` to write, or - for standard output (required)")
+	outFlag(cmd, &path, "w", "write", "`FILE` to write, or - for standard output (required)")
 	cmd.Flags().StringVarP(&request.Filter, "filter", "f", "",
 		"`EXPRESSION` of pcap-filter(7), as tcpdump takes it")
 	cmd.Flags().IntVarP(&request.SnapLen, "snaplen", "s", 0, "`BYTES` kept of each packet; 0 is all")
@@ -79,7 +79,7 @@ packets were dropped.`,
 		"write no packet after this many `BYTES`, and count the packets left out; 0 is no limit")
 	cmd.Flags().StringVar(&events, "events", "",
 		"all: also record packets that enter queues of soft switches")
-	completeFlag(cmd, "write", completeCaptures)
+	completeFlag(cmd, "out", completeCaptures)
 	completeFlag(cmd, "events", oneOf("all"))
 	part.add(cmd)
 	testbedFlag(cmd, &name)

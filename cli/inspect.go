@@ -270,7 +270,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	var name string
 	var follow bool
 	cmd := &cobra.Command{
-		Use:   "events [--follow]",
+		Use:   "events [TESTBED]",
 		Short: "Show the events of a testbed",
 		Long: `Show the events of a testbed: when it came up, links were changed, programs
 started and exited, recordings began and ended, and what railbed up repaired. The
@@ -280,9 +280,17 @@ event is a document on a line of its own.
 
 A reader that does not keep up with --follow gets a last event, events.lost, with
 the number of events that it missed, and the exit code is 5.`,
-		Example: "  railbed events --follow -o json | jq .kind",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Example: `  railbed events --follow -o json | jq .kind
+  railbed events quickstart`,
+		Args:              rangeArgs(0, 1),
+		ValidArgsFunction: completeTestbeds,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && name != "" && name != args[0] {
+				return usage("testbed %s and --testbed %s: want one of them", args[0], name)
+			}
+			if len(args) > 0 {
+				name = args[0]
+			}
 			tb, err := openTestbed(cmd.Context(), name)
 			if err != nil {
 				return err

@@ -73,8 +73,8 @@ func TestJSON(t *testing.T) {
 			lines: true},
 		{path: "follow", args: []string{out}},
 		{path: "why", args: []string{out}},
-		{path: "trace", args: []string{out, "--file", filepath.Join(dir, "trace.json")}},
-		{path: "bundle", args: []string{out, "--file", filepath.Join(dir, "run.zip")}},
+		{path: "trace", args: []string{out, "--out", filepath.Join(dir, "trace.json")}},
+		{path: "bundle", args: []string{out, "--out", filepath.Join(dir, "run.zip")}},
 		{path: "follow", args: []string{filepath.Join(dir, "run.zip"), "--rank", "0"}},
 		{path: "up", args: []string{file}},
 		{path: "up", args: []string{file}}, // again

@@ -51,7 +51,7 @@ that it sends, and above them for the frames that wait. Counters show the depth 
 the rate. Nodes have slices for messages, for the steps of their ranks in the operations of
 the report, and for the tasks of training jobs. Arrows follow the path of each packet.`,
 		Example: `  railbed trace out                                   # writes out.perfetto-trace
-  railbed trace out --from 200ms --to 210ms --file out.json
+  railbed trace out --from 200ms --to 210ms --out out.json
   railbed trace out --message 17
   railbed trace out -Y 'ip.src == 10.128.0.1'`,
 		Args:              exactArgs(1),
@@ -60,15 +60,14 @@ the report, and for the tasks of training jobs. Arrows follow the path of each p
 			return a.traceRun(cmd.Context(), args[0], flags)
 		},
 	}
-	cmd.Flags().StringVar(&flags.file, "file", "",
-		"`FILE` to write; default: the run's name and "+traceSuffix)
+	outFlag(cmd, &flags.file, "", "file", "`FILE` to write; default: the run's name and "+traceSuffix)
 	cmd.Flags().StringVarP(&flags.filter, "filter", "Y", "",
 		"`FILTER` that at least one record of a packet has to match")
 	cmd.Flags().IntVar(&flags.message, "message", 0, "`NUMBER` of the only message to show")
 	cmd.Flags().DurationVar(&flags.from, "from", 0, "`TIME` of the first packets, from the first record")
 	cmd.Flags().DurationVar(&flags.to, "to", 0, "`TIME` before which the last packets start; 0 is the end")
 	captureFlag(cmd, &flags.capture)
-	completeFlag(cmd, "file", completeAnyFile)
+	completeFlag(cmd, "out", completeAnyFile)
 	completeFields(cmd, "filter")
 	return cmd
 }
