@@ -82,6 +82,7 @@ func (a *app) printProbeTable(probes []doctor.Probe) {
 		rows.AppendRow(table.Row{name, p.Result, p.Gates, p.Detail})
 	}
 	rows.Render()
+	fmt.Fprintln(a.stdout, "* railbed up needs it")
 	for _, p := range probes {
 		if p.Result != doctor.OK {
 			fmt.Fprintf(a.stdout, "\n%s is %s\n  tried:    %s\n  found:    %s\n  remedy:   %s\n", p.Feature,

@@ -32,7 +32,7 @@ func reportPage(t *testing.T) string {
 	t.Chdir("cli")
 	p := newPage("report.json", "This page is for programs that read the results of a run, and for their "+
 		"authors. `railbed run` writes `report.json` into the directory of results, whatever the outcome. "+
-		"[The page of a run](../how-to/read-a-report.md) shows the same data to people.")
+		"[The report of a run](../how-to/read-a-report.md) shows the same data to people.")
 	p.prose("The version of the format is `%s`. A new key keeps the version. A key that is removed, or "+
 		"whose meaning changes, makes a new version. Durations are in seconds, sizes in bytes and rates in "+
 		"bit/s, unless the name or the description says otherwise. Lists are in the order of the file. A "+

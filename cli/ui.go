@@ -13,7 +13,7 @@ func newUICommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui [TESTBED]",
 		Short: "Show a running testbed in the browser",
-		Long: `Serve a web page that shows a running testbed, until Ctrl-C or the testbed's end: the
+		Long: `Serve the live view, a web page of a running testbed, until Ctrl-C or the testbed's end: the
 topology with the load of its links, their queues and counters, and the events as
 they come. Links can be changed and taken down on it, and the packets of a link
 recorded and listed.
@@ -41,7 +41,7 @@ needed only when several are up.`,
 				err = a.printJSONLine(map[string]string{"testbed": tb.Name(), "url": server.URL()})
 			} else {
 				a.show("%s", server.URL())
-				a.say("the page of testbed %s; Ctrl-C ends it", tb.Name())
+				a.say("live view of testbed %s; Ctrl-C ends it", tb.Name())
 			}
 			if err != nil {
 				return err

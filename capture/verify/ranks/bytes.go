@@ -388,11 +388,10 @@ func (b *bytesPerRank) Result() evidence.Result {
 	}
 	r.Measured["deviation"] = worst
 	r.Measured["retransmitted"] = float64(repeated)
-	r.Summary = plural.Text("%d ranks sent %d bytes, each at most %+.2f%% off what the algorithm sends; %d "+
-		"bytes retransmitted",
-		len(b.roles.Workload.Ranks), fresh, worst*100, repeated)
+	r.Summary = plural.Text("%d ranks sent %d bytes, and sent %d again; largest deviation from the algorithm: "+
+		"%+.2f%% of a rank's bytes", len(b.roles.Workload.Ranks), fresh, repeated, worst*100)
 	if pair, known := r.Measured["pair.deviation"]; known {
-		r.Summary += fmt.Sprintf("; what each sent to each other rank is at most %+.2f%% off", pair*100)
+		r.Summary += fmt.Sprintf(", %+.2f%% of the bytes from one rank to another", pair*100)
 	}
 	if len(b.roles.Workload.Ranks) == 0 {
 		f.Unclear = append(f.Unclear, "the workload has no ranks")

@@ -116,7 +116,7 @@ func TestRoCEBytesPerRank(t *testing.T) {
 		"what goes to each": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
 			s.Workload.Ranks[0].ExpectedTo, s.Workload.Ranks[1].ExpectedTo = []units.Bytes{0, 3000},
 				[]units.Bytes{3000, 0}
-		}, pass, "to each other rank is at most +0.00% off"},
+		}, pass, "+0.00% of the bytes from one rank to another"},
 		"what goes to another one": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
 			s.Workload.Ranks[1].ExpectedTo = []units.Bytes{2500, 0}
 		}, fail, "sent 3000 bytes to rank 0, the algorithm sends 2500 (+20.00%)"},
