@@ -254,10 +254,11 @@ type Fidelity struct {
 	Verdict string `json:"verdict"`
 	// Reasons are the measurements because of which the verdict is not faithful.
 	Reasons []string `json:"reasons,omitempty"`
-	// Cause is what the emulator lacked, with the largest effect, and Remedy is what to do about it. They are
-	// absent if the run was faithful, and if the measurements show no cause.
-	Cause  string `json:"cause,omitempty"`
-	Remedy string `json:"remedy,omitempty"` // what to do about the cause
+	// Cause names the programs or the machine that kept the emulator from keeping up, and the largest effect.
+	// It is absent if the run was faithful, and if the measurements show no cause.
+	Cause string `json:"cause,omitempty"`
+	// Remedy proposes a run without this cause. It is absent without a cause.
+	Remedy string `json:"remedy,omitempty"`
 	// Links are the directions of links that carried traffic, busiest first.
 	Links []LinkRate `json:"links"`
 	// Pressure is the share of the run's time in which some task waited for a CPU. PressureSource
