@@ -74,7 +74,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// TestRunOfCell runs a cell with another seed and dilation, with the command that the report of a suite has for it.
+// TestRunOfCell runs a cell with another seed and dilation, by the command that the report of a suite has.
 func TestRunOfCell(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	file := lossMatrix(t)
@@ -90,10 +90,12 @@ func TestRunOfCell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "railbed run " + file + " --set transport=tcp --set loss=2% --set size=16KiB --seed 5 --dilation 2 --out one"
-	if got := strings.Join(r.Repeat, " "); got != want || r.Seed != 5 || r.Dilation != 2 || len(r.Workloads) != 1 ||
-		r.Workloads[0].Transport != "tcp" {
-		t.Errorf("seed %d, dilation %d, %+v, repeat\n%s, want\n%s", r.Seed, r.Dilation, r.Workloads, got, want)
+	want := "railbed run " + file + " --set transport=tcp --set loss=2% --set size=16KiB --seed 5 " +
+		"--dilation 2 --out one"
+	if got := strings.Join(r.Repeat, " "); got != want || r.Seed != 5 || r.Dilation != 2 ||
+		len(r.Workloads) != 1 || r.Workloads[0].Transport != "tcp" {
+		t.Errorf("seed %d, dilation %d, %+v, repeat\n%s, want\n%s", r.Seed, r.Dilation, r.Workloads, got,
+			want)
 	}
 }
 

@@ -68,8 +68,7 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 			}
 			never, hardly := runner.Provable(o)
 			a.warn(append(never, hardly...)) // the other checks can still be proved
-			busy := load()
-			if text := busy.Warning(o.Plan); text != "" {
+			if text := load().Warning(o.Plan); text != "" {
 				a.say("warning: %s", text)
 			}
 			return a.run(cmd.Context(), o)

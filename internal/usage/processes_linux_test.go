@@ -33,7 +33,8 @@ func scriptedProc(t *testing.T, all map[int]string) string {
 // stat is the content of a stat file after the PID (proc_pid_stat(5)).
 func stat(name string, parent, flags, user, children, started int) string {
 	return fmt.Sprintf("(%s) R %d 1 1 0 -1 %d 0 0 0 0 %d 0 %d 0 20 0 1 0 %d 1000 10 18446744073709551615 "+
-		"1 1 1 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", name, parent, flags, user, children, started)
+		"1 1 1 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", name, parent, flags, user, children,
+		started)
 }
 
 func TestOthers(t *testing.T) {

@@ -56,7 +56,7 @@ func hostLoad(before usage.Processes) HostLoad {
 }
 
 // used is how many processors other programs use.
-func (h *HostLoad) used() (sum float64) {
+func (h HostLoad) used() (sum float64) {
 	for _, one := range h.Others {
 		sum += one.CPUs
 	}
@@ -64,11 +64,12 @@ func (h *HostLoad) used() (sum float64) {
 }
 
 // Warning returns a warning if a run of the plan would have less than two processors for itself, else "".
-func (h *HostLoad) Warning(p *plan.Plan) string {
+func (h HostLoad) Warning(p *plan.Plan) string {
 	if h.used() < othersLeast || float64(h.CPUs)-h.used() >= processorsNeeded {
 		return ""
 	}
-	warning := usedBy("use", h) + ", so frames may be late and the verdict OVERLOADED; run it on an idle machine"
+	warning := usedBy("use", h) + ", so frames may be late and the verdict OVERLOADED; run it on an idle " +
+		"machine"
 	if p.Dilation > 1 {
 		return warning
 	}
@@ -76,7 +77,7 @@ func (h *HostLoad) Warning(p *plan.Plan) string {
 }
 
 // usedBy names programs and the processors that they use, or used.
-func usedBy(verb string, h *HostLoad) string {
+func usedBy(verb string, h HostLoad) string {
 	var names []string
 	for _, one := range h.Others[:min(len(h.Others), othersNamed)] {
 		if one.CPUs >= othersLeast/othersNamed {
@@ -102,15 +103,15 @@ func slower(p *plan.Plan) string {
 	return fmt.Sprintf("with --dilation %d", tryDilation*max(1, p.Dilation))
 }
 
-// explain sets why the emulation was not faithful, with its largest effect, and what to do about it, as far as
-// the measurements show a cause.
+// explain sets the cause of an emulation that was not faithful, with its largest effect, and the remedy, as
+// far as the measurements show a cause.
 func explain(f *report.Fidelity, cpus int, p *plan.Plan) {
 	host := HostLoad{cpus, f.Others}
 	switch {
 	case f.Verdict == report.Faithful:
 		return
 	case host.used() >= othersLeast && f.Idle*float64(cpus) < idleEnough:
-		f.Cause, f.Remedy = usedBy("used", &host), "run it on an idle machine, or "+slower(p)
+		f.Cause, f.Remedy = usedBy("used", host), "run it on an idle machine, or "+slower(p)
 	case f.Steal > verify.StealDegraded:
 		f.Cause = fmt.Sprintf("the hypervisor took %.0f%% of the processors' time", f.Steal*100)
 		f.Remedy = "run it on a machine with processors of its own, or " + slower(p)

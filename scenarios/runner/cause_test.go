@@ -25,15 +25,17 @@ func TestCause(t *testing.T) {
 		plan *plan.Plan
 		want string
 	}{
-		{"others", report.Fidelity{Others: loops, Timing: late}, soft, "other programs used 1.9 of 2 processors " +
-			"(stress, go), and frames arrived up to 22.6ms late; run it on an idle machine, or with --dilation 4"},
-		{"others, kernel switches", report.Fidelity{Others: loops, Idle: 0.04}, routers, "other programs used " +
-			"1.9 of 2 processors (stress, go); run it on an idle machine, or with lower rates of its links"},
+		{"others", report.Fidelity{Others: loops, Timing: late}, soft,
+			"other programs used 1.9 of 2 processors (stress, go), and frames arrived up to 22.6ms late; " +
+				"run it on an idle machine, or with --dilation 4"},
+		{"others, kernel switches", report.Fidelity{Others: loops, Idle: 0.04}, routers, "other programs " +
+			"used 1.9 of 2 processors (stress, go); run it on an idle machine, or with lower rates of its " +
+			"links"},
 		{"others beside idle processors", report.Fidelity{Others: loops[1:], Idle: 0.6}, soft, ""},
-		{"hypervisor", report.Fidelity{Others: loops[2:], Steal: 0.3}, soft, "the hypervisor took 30% of the " +
-			"processors' time; run it on a machine with processors of its own, or with --dilation 4"},
-		{"itself", report.Fidelity{Others: loops[2:], Idle: 0.01}, dilated, "the run needed more than the 2 " +
-			"processors of this machine; run it with --dilation 8"},
+		{"hypervisor", report.Fidelity{Others: loops[2:], Steal: 0.3}, soft, "the hypervisor took 30% of " +
+			"the processors' time; run it on a machine with processors of its own, or with --dilation 4"},
+		{"itself", report.Fidelity{Others: loops[2:], Idle: 0.01}, dilated, "the run needed more than the " +
+			"2 processors of this machine; run it with --dilation 8"},
 		{"no cause known", report.Fidelity{Idle: 0.7, Timing: late}, soft, ""},
 	}
 	faithful := report.Fidelity{Verdict: report.Faithful, Others: loops}
@@ -57,10 +59,10 @@ func TestHostLoadWarning(t *testing.T) {
 		want string
 	}{
 		{HostLoad{2, busy(0.2)}, ""},
-		{HostLoad{2, busy(0.5)}, "other programs use 0.5 of 2 processors (stress), so frames may be late and " +
-			"the verdict OVERLOADED; run it on an idle machine, or with --dilation 4"},
-		{HostLoad{1, busy(9)}, "other programs use 1.0 of 1 processor (stress), so frames may be late and " +
-			"the verdict OVERLOADED; run it on an idle machine, or with --dilation 4"},
+		{HostLoad{2, busy(0.5)}, "other programs use 0.5 of 2 processors (stress), so frames may be late " +
+			"and the verdict OVERLOADED; run it on an idle machine, or with --dilation 4"},
+		{HostLoad{1, busy(9)}, "other programs use 1.0 of 1 processor (stress), so frames may be late " +
+			"and the verdict OVERLOADED; run it on an idle machine, or with --dilation 4"},
 		{HostLoad{16, busy(14)}, ""},
 	} {
 		if got := c.load.Warning(soft); got != c.want {

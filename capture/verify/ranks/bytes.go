@@ -388,8 +388,8 @@ func (b *bytesPerRank) Result() evidence.Result {
 	}
 	r.Measured["deviation"] = worst
 	r.Measured["retransmitted"] = float64(repeated)
-	r.Summary = plural.Text("%d ranks sent %d bytes, and sent %d again; largest deviation from the algorithm: "+
-		"%+.2f%% of a rank's bytes", len(b.roles.Workload.Ranks), fresh, repeated, worst*100)
+	r.Summary = plural.Text("%d ranks sent %d bytes, and sent %d again; largest deviation from the "+
+		"algorithm: %+.2f%% of a rank's bytes", len(b.roles.Workload.Ranks), fresh, repeated, worst*100)
 	if pair, known := r.Measured["pair.deviation"]; known {
 		r.Summary += fmt.Sprintf(", %+.2f%% of the bytes from one rank to another", pair*100)
 	}

@@ -64,8 +64,8 @@ var rdMutations = []struct {
 				n*verifytest.RDPayloadBytes))
 		}
 	}, [2]verdict.Verdict{pass, pass},
-		"4 ranks sent 2880000 bytes, and sent 0 again; largest deviation from the algorithm: +0.00% of a rank's " +
-			"bytes"},
+		"4 ranks sent 2880000 bytes, and sent 0 again; largest deviation from the algorithm: +0.00% of a " +
+			"rank's bytes"},
 	{"messages that nobody asked for", func(s *verifytest.Scene) {
 		for n := range uint32(20) {
 			s.RD(0, 1, 3, s.Data(s.Base(0, 1, 0, 1000+n), 99, 20*verifytest.RDPayloadBytes,

@@ -80,7 +80,8 @@ func TestInfinitely(t *testing.T) {
 		}
 		cancel()
 	}
-	if _, err := Run(t.Context(), Config{Test: WriteLat, Infinitely: true}, io.Discard); !errors.Is(err, ErrConfig) {
+	latency := Config{Test: WriteLat, Infinitely: true}
+	if _, err := Run(t.Context(), latency, io.Discard); !errors.Is(err, ErrConfig) {
 		t.Errorf("latency: %v, want a refusal", err)
 	}
 }
