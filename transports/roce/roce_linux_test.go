@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 		}
 		c.PeerTimeout = 3 * time.Second
 		t.Run(fmt.Sprintf("%v/mtu=%d", c.Addr, c.MTU), func(t *testing.T) {
-			transportstest.Suite{Bound: 20 * time.Second, Open: func(t testing.TB) transports.Endpoint {
+			transportstest.Suite{Open: func(t testing.TB) transports.Endpoint {
 				e, err := Open(c)
 				if err != nil {
 					t.Fatal(err)

@@ -98,7 +98,8 @@ func flip(q *transports.Request, bit int) {
 	q.Remote[bit/8] ^= 1 << (bit % 8)
 }
 
-// outcome returns the result of a request, from Post or from its completion.
+// outcome returns the result of a request, from Post or from its completion. It returns after the
+// end of the peer if the request failed with its peer.
 func (n *node) outcome(request transports.Request) error {
 	n.rig.Helper()
 	before := len(n.sent)
@@ -110,8 +111,16 @@ func (n *node) outcome(request transports.Request) error {
 		n.rig.Fatalf("post of one request: accepted %d, error %v, want 1 and no error", taken, err)
 	}
 	n.rig.until("the end of a request", func() bool { return len(n.sent) > before })
-	n.rig.quiet()
-	return n.sent[before].Err
+	switch err = n.sent[before].Err; {
+	case errors.Is(err, transports.ErrPeerFailed):
+		n.rig.until("the end of the peer", func() bool { return n.isDown(request.Peer) })
+		n.rig.quiet()
+	case errors.Is(err, transports.ErrAccess):
+		n.rig.quietUnlessDown() // a transport may fail the peer with the request, at both ends
+	default:
+		n.rig.quiet()
+	}
+	return err
 }
 
 func testRevokedRegion(r *rig) {
@@ -376,7 +385,7 @@ func testNothingLeft(r *rig) {
 		a.Close()
 		b.Close()
 	}
-	deadline := time.Now().Add(2 * time.Second)
+	deadline := time.Now().Add(r.suite.Bound)
 	for runtime.NumGoroutine() > goroutines || openFiles() > files {
 		if time.Now().After(deadline) {
 			stacks := make([]byte, 1<<16)

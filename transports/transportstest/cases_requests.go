@@ -177,6 +177,19 @@ func (c *canceling) look() {
 // after their end. It returns how many were canceled.
 func (c *canceling) check() (canceled int) {
 	r := c.a.rig
+	r.until("the immediates of all requests that succeeded", func() bool {
+		c.look()
+		delivered := make([]bool, len(c.ended))
+		for _, got := range c.b.received {
+			delivered[got.Imm] = true
+		}
+		for i, end := range c.ended {
+			if end.Err == nil && !delivered[i] {
+				return false
+			}
+		}
+		return true
+	})
 	r.quiet()
 	c.look()
 	if len(c.a.sent) != len(c.ended) {

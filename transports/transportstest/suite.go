@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 )
 
@@ -21,7 +23,7 @@ type Suite struct {
 	// Kill ends an endpoint as the death of its process would. Default: Close.
 	Kill func(testing.TB, transports.Endpoint)
 	// Bound is the longest time that any expected event may take, the detection of a dead peer
-	// included. Default 10 s.
+	// included. Default hosttest.Bound.
 	Bound time.Duration
 }
 
@@ -73,7 +75,7 @@ var cases = []testCase{
 
 func (s Suite) run(t testing.TB, run func(*rig)) {
 	if s.Bound == 0 {
-		s.Bound = 10 * time.Second
+		s.Bound = hosttest.Bound
 	}
 	if s.Kill == nil {
 		s.Kill = func(_ testing.TB, e transports.Endpoint) { e.Close() }
@@ -136,16 +138,27 @@ func (n *node) poll() bool {
 	for _, c := range batch[:got] {
 		switch c.Op {
 		case transports.OpWrite, transports.OpWriteImm:
+			if n.isDown(c.Peer) {
+				n.rig.Errorf("request %d completed after the end of peer %d was reported", c.ID, c.Peer)
+			}
 			n.sent = append(n.sent, c)
 		case transports.OpReceive:
 			n.received = append(n.received, c)
 		case transports.OpPeerDown:
+			if n.isDown(c.Peer) {
+				n.rig.Errorf("the end of peer %d was reported twice", c.Peer)
+			}
 			n.down = append(n.down, c)
 		default:
 			n.rig.Fatalf("completion with operation %v: %+v", c.Op, c)
 		}
 	}
 	return got > 0
+}
+
+// isDown reports whether the end of a peer was reported.
+func (n *node) isDown(peer transports.Peer) bool {
+	return slices.ContainsFunc(n.down, func(c transports.Completion) bool { return c.Peer == peer })
 }
 
 func (r *rig) pollAll() bool {
@@ -174,25 +187,42 @@ func (r *rig) until(what string, done func() bool) {
 	}
 }
 
-// quiet checks that no more completions are reported.
+// quietTime is how long quiet looks for completions that should not come.
+const quietTime = 20 * time.Millisecond
+
+// quiet checks that no more completions are reported. A case waits first for each completion that
+// is still to come.
 func (r *rig) quiet() {
 	r.Helper()
-	before := r.counts()
-	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		r.pollAll()
-	}
-	if after := r.counts(); after != before {
-		r.Errorf("completions after everything was complete: before %s; after %s", before, after)
-	}
+	r.unchanged(func(n *node) string {
+		return fmt.Sprintf("sent %d, received %d, down %d", len(n.sent), len(n.received), len(n.down))
+	})
 }
 
-func (r *rig) counts() string {
-	text := ""
-	for i, n := range r.nodes {
-		text += fmt.Sprintf("[%d: sent %d, received %d, down %d]", i, len(n.sent), len(n.received),
-			len(n.down))
+// quietUnlessDown is quiet, but peers may fail.
+func (r *rig) quietUnlessDown() {
+	r.Helper()
+	r.unchanged(func(n *node) string {
+		return fmt.Sprintf("sent %d, received %d", len(n.sent), len(n.received))
+	})
+}
+
+// unchanged checks that the counts of the endpoints stay as they are while they are polled.
+func (r *rig) unchanged(counts func(*node) string) {
+	r.Helper()
+	all := func() (text string) {
+		for i, n := range r.nodes {
+			text += fmt.Sprintf("[%d: %s]", i, counts(n))
+		}
+		return text
 	}
-	return text
+	before := all()
+	for end := time.Now().Add(quietTime); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		r.pollAll()
+	}
+	if after := all(); after != before {
+		r.Errorf("completions after everything was complete: before %s; after %s", before, after)
+	}
 }
 
 // post posts all requests, waiting while there is back-pressure.
