@@ -11,6 +11,7 @@ import (
 	"railbed/capture/filter"
 	"railbed/capture/pcapng"
 	"railbed/internal/feed"
+	"railbed/internal/hosttest"
 )
 
 // fed is a feed and the taps of a soft switch that come by it.
@@ -238,20 +239,27 @@ func TestClockStepIsCounted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var step atomic.Int64
+			ctx, cancel := context.WithCancel(t.Context())
+			var step, looks atomic.Int64
+			seesEnd := false
 			r.clock.read = func() clocks {
 				now := readClocks()
+				if inEnd && seesEnd {
+					now.real += int64(by)
+				}
+				seesEnd = seesEnd || ctx.Err() != nil
 				now.real += step.Load()
+				looks.Add(1)
 				return now
 			}
-			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- r.run(ctx) }()
 			write := func(count int) {
 				for i := range count {
 					w.Write(frame(i, time.Now().UnixNano()+step.Load()))
 				}
-				time.Sleep(3 * readerTick)
+				before := looks.Load() // the recorder reads after each look
+				hosttest.Until(t, "the recorder's reads", func() bool { return looks.Load() >= before+3 })
 			}
 			write(before)
 			if !inEnd {
@@ -260,12 +268,10 @@ func TestClockStepIsCounted(t *testing.T) {
 			write(after)
 			began := time.Now()
 			cancel()
-			time.Sleep(2 * readerTick)
-			step.Store(int64(by))
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > hosttest.Bound {
 				t.Errorf("the end took %v", took)
 			}
 			stats := r.stats()

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -117,22 +118,41 @@ func udp(t testing.TB, ns *kernel.Namespace, address string) *net.UDPConn {
 func connect(t testing.TB, from, to *net.UDPConn) {
 	t.Helper()
 	buffer := make([]byte, 100)
-	arrived := 0
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		if arrived == 0 {
-			send(t, from, to, []byte("anybody there?"), 1)
+	last, sent := "nothing so far", ""
+	for deadline := time.Now().Add(hosttest.Bound); ; {
+		if last != sent {
+			sent = "anybody there, at " + time.Now().String()
+			send(t, from, to, []byte(sent), 1)
 		}
 		if err := to.SetReadDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := to.Read(buffer)
+		n, err := to.Read(buffer)
 		switch {
 		case err == nil:
-			arrived++
-		case arrived > 0:
+			last = string(buffer[:n])
+		case last == sent:
 			return
 		case time.Now().After(deadline):
 			t.Fatalf("nothing arrives at %s", to.LocalAddr())
+		}
+	}
+}
+
+// deliver sends datagrams, and each after the one before has arrived: the socket's buffer holds few.
+func deliver(t testing.TB, from, to *net.UDPConn, payload []byte, count int) {
+	t.Helper()
+	if err := to.SetReadDeadline(time.Now().Add(hosttest.Bound)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, len(payload)+1)
+	for i := range count {
+		send(t, from, to, payload, 1)
+		for n := -1; n < 0 || !bytes.Equal(buffer[:n], payload); {
+			var err error
+			if n, err = to.Read(buffer); err != nil {
+				t.Fatalf("datagram %d of %d does not arrive: %v", i+1, count, err)
+			}
 		}
 	}
 }

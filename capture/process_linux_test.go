@@ -124,7 +124,7 @@ func TestRecordingProcessDies(t *testing.T) {
 	}
 	select {
 	case <-s.Done():
-	case <-time.After(5 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Fatal("the session goes on without its process")
 	}
 	if _, err := s.Stop(); err == nil || !strings.Contains(err.Error(), "the recording process ended") {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -25,18 +24,14 @@ func crash(t *testing.T, name string) rundir.Dir {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(dir.Report()); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the supervisor wrote no report for a crash")
-		}
-	}
+	hosttest.Until(t, "the supervisor's report for a crash", func() bool {
+		_, err := os.Stat(dir.Report())
+		return err == nil
+	})
 	if err := syscall.Kill(supervisorOf(name), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := dir.WaitGone(10 * time.Second); err != nil {
+	if err := dir.WaitGone(hosttest.Bound); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

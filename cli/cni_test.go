@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
@@ -236,10 +235,5 @@ func TestCNI(t *testing.T) {
 	r.del(t, a)
 	r.add(t, c)
 	c.ns.Close() // a container that ends without a DEL
-	for end := time.Now().Add(10 * time.Second); len(attached(t, name)) > 0; time.Sleep(
-		20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the node of a container that is gone is not free")
-		}
-	}
+	hosttest.Until(t, "the node of a container that is gone", func() bool { return len(attached(t, name)) == 0 })
 }

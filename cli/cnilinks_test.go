@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
@@ -54,20 +53,14 @@ func TestCNILinks(t *testing.T) {
 	a.must(t, "ping", "-c5", "-i0.05", "-W5", "10.0.0.1")
 	must(t, "inspect", name, "--verify")
 
-	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		seen := uint64(0)
+	hosttest.Eventually(t, "the arrivals of 10 pings in the container", func() error {
 		for _, n := range stateOf(t, name).Soft.NICs {
-			if n.Node == "h1" {
-				seen = n.Arrivals.Frames
+			if n.Node == "h1" && n.Arrivals.Frames < 10 {
+				return fmt.Errorf("%d were seen", n.Arrivals.Frames)
 			}
 		}
-		if seen >= 10 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d arrivals in the container were seen, want those of 10 pings", seen)
-		}
-	}
+		return nil
+	})
 	r.del(t, a)
 
 	// A runtime that calls the namespace by a name of its plugin's alone leaves a container

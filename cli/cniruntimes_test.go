@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/nodes/cni"
@@ -153,11 +152,10 @@ kill $!`
 	if err := runtime.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(config + ".attached"); err == nil {
-			break
-		}
-	}
+	hosttest.Until(t, "the attached container", func() bool {
+		_, err := os.Stat(config + ".attached")
+		return err == nil
+	})
 	must(t, "link", "down", "h2--leaf2", "-t", name)
 	must(t, "link", "up", "h2--leaf2", "-t", name)
 	_ = answer.Close()

@@ -239,12 +239,9 @@ func TestCNIAtOnce(t *testing.T) {
 	if err := syscall.Kill(supervisorOf(name), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); strings.Contains(a.must(t, "ip", "-o", "link"),
-		"eth0"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the container's NIC outlives the supervisor")
-		}
-	}
+	hosttest.Until(t, "the end of the container's NIC with the supervisor", func() bool {
+		return !strings.Contains(a.must(t, "ip", "-o", "link"), "eth0")
+	})
 	if code, out, _ := call(t, "DEL", a, config); code != 0 {
 		t.Errorf("DEL after the testbed: %s", out)
 	}

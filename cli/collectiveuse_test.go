@@ -2,12 +2,12 @@ package cli_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
@@ -55,16 +55,18 @@ func TestCollectivesOfOneSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = first.Wait()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	hosttest.Eventually(t, "a collective after the one that was killed", func() error {
 		third := do(t, append(collective, "1")...)
 		if third.code == verdict.ExitPass {
-			break
+			return nil
 		}
+		err := fmt.Errorf("exit %d, %q", third.code, third.stderr)
 		// Its ranks end a moment later, and have their ports until then.
-		if !strings.Contains(third.stderr, "address already in use") || time.Now().After(deadline) {
-			t.Fatalf("after the one that was killed: exit %d, %q", third.code, third.stderr)
+		if !strings.Contains(third.stderr, "address already in use") {
+			t.Fatalf("after the one that was killed: %v", err)
 		}
-	}
+		return err
+	})
 }
 
 // awaitHolder waits until a process has a switch's job.
@@ -74,19 +76,18 @@ func awaitHolder(t *testing.T, name string, pid int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	hosttest.Eventually(t, fmt.Sprintf("the switch's job of process %d", pid), func() error {
 		locks, err := filepath.Glob(filepath.Join(dir.Path, "aggregation-*.lock"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(locks) == 1 {
-			if text, err := os.ReadFile(locks[0]); err == nil &&
-				strings.TrimSpace(string(text)) == strconv.Itoa(pid) {
-				return
-			}
+		if len(locks) != 1 {
+			return fmt.Errorf("locks %v", locks)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d has no switch's job: %v", pid, locks)
+		text, err := os.ReadFile(locks[0])
+		if holder := strings.TrimSpace(string(text)); err != nil || holder != strconv.Itoa(pid) {
+			return fmt.Errorf("the holder is %q, %w", holder, err)
 		}
-	}
+		return nil
+	})
 }

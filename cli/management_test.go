@@ -42,7 +42,7 @@ func (c *container) railbed(t *testing.T, args ...string) outcome {
 
 // get fetches a page from the namespace of the caller, once somebody listens.
 func get(address string) (text string, err error) {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hosttest.Bound); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var conn net.Conn
 		if conn, err = net.DialTimeout("tcp", address, time.Second); err != nil {
 			continue
@@ -68,7 +68,7 @@ func echoed(address, say string) (string, error) {
 	}
 	defer conn.Close()
 	answer := make([]byte, 100)
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hosttest.Bound); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err = conn.Write([]byte(say)); err != nil {
 			continue
 		}
@@ -237,14 +237,12 @@ func clashes(t *testing.T, host *container, text, name string) {
 // returns waits until the host is as it was.
 func returns(t *testing.T, host *container, before string) {
 	t.Helper()
-	after := ""
-	for end := time.Now().Add(5 * time.Second); after != before &&
-		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		after = host.state(t)
-	}
-	if after != before {
-		t.Errorf("the host has\n%s\nand had\n%s", after, before)
-	}
+	hosttest.Eventually(t, "the host as it was", func() error {
+		if after := host.state(t); after != before {
+			return fmt.Errorf("the host has\n%s\nand had\n%s", after, before)
+		}
+		return nil
+	})
 	if tables := tables(t, host); strings.Contains(tables, "railbed") {
 		t.Errorf("the packet filter has the tables%s", tables)
 	}
@@ -386,11 +384,9 @@ nodes: {"h[0-1]": {management: {internet: true, dns: [198.51.100.2]}}, h1: {runt
 	if _, err := engine.Docker("kill", "railbed-cli-inet-h1"); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if do(t, "exec", "h1", "-t", "cli-inet", "--", "ping", "-c1", "-W1", "198.51.100.2").code == 0 {
-			break
-		}
-	}
+	hosttest.Until(t, "the NIC of a container that runs again", func() bool {
+		return do(t, "exec", "h1", "-t", "cli-inet", "--", "ping", "-c1", "-W1", "198.51.100.2").code == 0
+	})
 	startIn(t, "cli-inet", "h1", "busybox", "httpd", "-f", "-p", "80", "-h", "/etc")
 	if page, err := host.from(func() (string, error) {
 		return get("127.0.0.1:18080")
@@ -463,9 +459,7 @@ func collects(t *testing.T, engine *dockertest.Engine, root, dead, alive string)
 		}
 		return out
 	}
-	for end := time.Now().Add(10 * time.Second); docker("ps", "-q") != "" &&
-		time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-	}
+	hosttest.Until(t, "the end of the containers", func() bool { return docker("ps", "-q") == "" })
 	image := docker("import", root) // for others: theirs is gc's
 	label := func(node, dir string) []string {
 		return []string{"--label", "io.railbed.testbed=x", "--label", "io.railbed.node=" + node, "--label",

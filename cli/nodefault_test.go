@@ -39,9 +39,7 @@ func TestNodeFaultCommands(t *testing.T) {
 	const look = `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" = tail ] && grep State $p/status; done
 true`
 	state := func() string { return must(t, "exec", "h1", "-t", name, "--", "sh", "-c", look).stdout }
-	for end := time.Now().Add(time.Minute); state() == "" && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
-	}
+	hosttest.Until(t, "the program", func() bool { return state() != "" })
 	add := func(args ...string) softswitch.FaultState {
 		t.Helper()
 		return faultsOf(t, append([]string{"fault", "add", "-t", name}, args...)...)[0]
@@ -103,12 +101,10 @@ true`
 		t.Error("the links of a node stay down after its crash was cleared")
 	}
 	add("h1", "--crash", "--name", "dead", "--for", "200ms")
-	over := func() bool { return faultsOf(t, "fault", "list", "-t", name)[0].Over }
-	for end := time.Now().Add(time.Minute); !over() && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if !over() || ping() != 0 {
-		t.Error("a crash for 200ms does not end")
+	hosttest.Until(t, "the end of a crash for 200ms",
+		func() bool { return faultsOf(t, "fault", "list", "-t", name)[0].Over })
+	if ping() != 0 {
+		t.Error("the links of a node stay down after the time of its crash")
 	}
 }
 
@@ -196,21 +192,14 @@ func slowRunning(t *testing.T, name string) {
 		return state.Nodes[1].Programs.Throttled
 	}
 	const processes = `ls -d /proc/[0-9]* | wc -l`
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	hosttest.Until(t, "the loop", func() bool {
 		// init, the loop, and the command itself: sh, ls and wc
-		if got := must(t, "exec", "h1", "-t", name, "--", "sh", "-c", processes).stdout; got >= "5" {
-			break
-		}
-	}
+		return must(t, "exec", "h1", "-t", name, "--", "sh", "-c", processes).stdout >= "5"
+	})
 	if f := faultsOf(t, "fault", "add", "h1", "--slow", "0.1", "-t", name)[0]; f.Hit != 1 {
 		t.Errorf("%+v", f)
 	}
-	for end := time.Now().Add(time.Minute); throttled() == 0 && time.Now().Before(end); {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if throttled() == 0 {
-		t.Error("the limit did not hold the program back")
-	}
+	hosttest.Until(t, "a program that the limit holds back", func() bool { return throttled() > 0 })
 	must(t, "fault", "clear", "--all", "-t", name)
 	must(t, "fault", "add", "h1", "--crash", "-t", name)
 	if err := busy.Wait(); err == nil {

@@ -22,7 +22,7 @@ while True:
 // ask sends a datagram until something comes back, and returns from which port the node saw it.
 func ask(conn net.Conn, node string, say []byte) (port string, err error) {
 	answer := make([]byte, 1<<16)
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(hosttest.Bound); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err = conn.Write(say); err != nil {
 			continue
 		}
@@ -108,7 +108,8 @@ nodes: {h0: {management: {publish: ["18053:53/udp"]}}, h1: {management: {publish
 		}
 		time.Sleep(time.Millisecond) // so that the port's buffer holds them
 	}
-	time.Sleep(time.Second) // the testbed takes what it takes
+	hosttest.Until(t, "the peers' descriptors", func() bool { return held() >= before+most/2 })
+	time.Sleep(time.Second) // the testbed may take more than it should
 	if now := held(); now < before+most/2 || now > before+most+8 {
 		t.Errorf("the supervisor had %d descriptors and has %d after %d peers, want %d more at most", before,
 			now, attackers, most)

@@ -2,10 +2,10 @@ package cli_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/cli"
 	"railbed/internal/hosttest"
@@ -16,12 +16,12 @@ import (
 // await waits until a command has printed a text.
 func await(t *testing.T, printed *spoken, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(printed.String(), text); time.Sleep(
-		5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %q in %q", text, printed)
+	hosttest.Eventually(t, fmt.Sprintf("the text %q", text), func() error {
+		if now := printed.String(); !strings.Contains(now, text) {
+			return fmt.Errorf("printed is %q", now)
 		}
-	}
+		return nil
+	})
 }
 
 // TestRdmaStartsBothEnds runs each test between two nodes with one command, by the nodes' names and

@@ -4,7 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 )
@@ -38,24 +37,16 @@ func TestRoutersWithDaemons(t *testing.T) {
 	route := in("leaf1", "ip", "route", "show", "proto", "bgp")
 	first := strings.Fields(route)[0]
 	in("leaf1", "ip", "route", "del", first)
-	for deadline := time.Now().Add(5 *
-		time.Second); !strings.Contains(in("leaf1", "ip", "route", "show", "proto", "bgp"),
-		first+" "); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the route to %s was not put back", first)
-		}
-	}
+	hosttest.Until(t, "the route to "+first+" again", func() bool {
+		return strings.Contains(in("leaf1", "ip", "route", "show", "proto", "bgp"), first+" ")
+	})
 	if again := must(t, "up", file); !strings.Contains(again.stdout+again.stderr, "up already") {
 		t.Errorf("up again says %s%s", again.stdout, again.stderr)
 	}
 	in("spine1", "sh", "-c", "kill -9 $(cat /run/frr/bgpd.pid)")
-	for deadline := time.Now().Add(5 *
-		time.Second); !strings.Contains(must(t, "events", "--testbed", name).stdout,
-		"bgpd of spine1 has ended"); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody tells that a daemon has ended")
-		}
-	}
+	hosttest.Until(t, "the event of a daemon that has ended", func() bool {
+		return strings.Contains(must(t, "events", "--testbed", name).stdout, "bgpd of spine1 has ended")
+	})
 	must(t, "link", "down", "leaf1--spine1", "--testbed", name)
 	shown := must(t, "inspect", name).stdout
 	for _, want := range []string{"bgpd of spine1 ended at ", ": signal 9 (killed)", "ROUTERS REACT TO",

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -139,14 +138,11 @@ func startedRun(t *testing.T, out string) (*exec.Cmd, rundir.Dir) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if text, err := os.ReadFile(filepath.Join(out, "logs/h0/wait.out")); err == nil && len(text) > 0 {
-			return cmd, dir
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the run did not come to its second step")
-		}
-	}
+	hosttest.Until(t, "the second step of the run", func() bool {
+		text, err := os.ReadFile(filepath.Join(out, "logs/h0/wait.out"))
+		return err == nil && len(text) > 0
+	})
+	return cmd, dir
 }
 
 func readVerdict(t *testing.T, out string) *report.Report {
@@ -196,7 +192,7 @@ func TestKilledRunLeavesATrueReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd.Wait()
-	if err := dir.WaitGone(10 * time.Second); err != nil {
+	if err := dir.WaitGone(hosttest.Bound); err != nil {
 		t.Error(err)
 	}
 	if r := readVerdict(t, out); r.Verdict != verdict.Aborted || !r.Finished.IsZero() {

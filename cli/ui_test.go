@@ -60,7 +60,7 @@ func TestUI(t *testing.T) {
 			if err != nil || strings.Contains(stderr.String(), "taken down") != (how == "down") {
 				t.Errorf("after %s: %v: %s", how, err, &stderr)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(hosttest.Bound):
 			t.Fatalf("it does not end with %s", how)
 		}
 	}

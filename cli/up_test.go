@@ -311,12 +311,7 @@ func sweptOf(t *testing.T, kind string) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for range 500 {
-		if !alive(pid) {
-			break
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	hosttest.Until(t, "the end of the supervisor", func() bool { return !alive(pid) })
 	dry := must(t, "gc", "--dry-run")
 	if _, err := os.Lstat("/run/netns/" + dead + "-h0"); err != nil {
 		t.Errorf("gc --dry-run removed something: %v", err)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"railbed/capture/wireshark"
 	"railbed/internal/hosttest"
@@ -95,16 +94,14 @@ func (h sharkHome) flood(t *testing.T) {
 // ended waits until every recording of the testbed has ended.
 func (h sharkHome) ended(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	hosttest.Eventually(t, "the end of every recording", func() error {
 		events := must(t, "events", "-t", h.name).stdout
 		started, stopped := strings.Count(events, "capture.start"), strings.Count(events, "capture.stop")
-		if started > 0 && started == stopped {
-			break
+		if started == 0 || started != stopped {
+			return fmt.Errorf("%d recordings began and %d ended:\n%s", started, stopped, events)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d recordings began and %d ended:\n%s", started, stopped, events)
-		}
-	}
+		return nil
+	})
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(),
 		"wireshark_extcap_railbed-"+h.name+"*")); left != nil {
 		t.Errorf("left: %v", left)
@@ -174,6 +171,15 @@ func TestWireshark(t *testing.T) {
 	h.removed(t)
 }
 
+// larger waits until a recording is larger than a number of bytes.
+func larger(t *testing.T, file string, bytes int64) {
+	t.Helper()
+	hosttest.Until(t, "packets in "+file, func() bool {
+		info, err := os.Stat(file)
+		return err == nil && info.Size() > bytes
+	})
+}
+
 // fields compares fields of a recording, as tshark shows them, with railbed decode.
 func (h sharkHome) fields(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.pcapng")
@@ -181,7 +187,7 @@ func (h sharkHome) fields(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(1500 * time.Millisecond)
+	larger(t, file, 2_000_000)
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -226,11 +232,7 @@ func (h sharkHome) stopped(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		if info, err := os.Stat(file); err == nil && info.Size() > 100_000 || time.Now().After(deadline) {
-			break
-		}
-	}
+	larger(t, file, 100_000)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

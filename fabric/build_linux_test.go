@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -139,16 +138,18 @@ func sent(t *testing.T, f *Fabric) []uint64 {
 // under way when their sender has sent them.
 func sentSince(t *testing.T, f *Fabric, before []uint64, packets uint64) (counts []uint64) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	hosttest.Eventually(t, fmt.Sprintf("%d packets at the spines", packets), func() error {
 		counts = sent(t, f)
 		var more uint64
 		for i := range counts {
 			more += counts[i] - before[i]
 		}
-		if more >= packets || time.Now().After(deadline) {
-			return counts
+		if more < packets {
+			return fmt.Errorf("%d have come", more)
 		}
-	}
+		return nil
+	})
+	return counts
 }
 
 func TestFlowsSpreadOverSpines(t *testing.T) {

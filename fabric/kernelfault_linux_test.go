@@ -173,17 +173,14 @@ func (r *harmedRig) datagrams(t *testing.T) {
 func (r *harmedRig) ends(t *testing.T) {
 	r.add(t, "{name: f, where: 'h0:eth0', match: udp, drop: {}, for: 1ms}")
 	var states []softswitch.FaultState
-	for range 200 {
+	hosttest.Until(t, "the end of a fault", func() bool {
 		var err error
 		if states, err = r.KernelFaults(); err != nil {
 			t.Fatal(err)
 		}
-		if states[0].Over {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if got := r.arrived(t, 4); len(got) != 4 || !states[0].Over {
+		return states[0].Over
+	})
+	if got := r.arrived(t, 4); len(got) != 4 {
 		t.Errorf("%v arrived after the fault's time, %+v", got, states)
 	}
 	// A fault that is over begins again, and another fault of its name does not begin.
@@ -268,11 +265,17 @@ func (r *harmedRig) recordings(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.arrived(t, 4)
-		time.Sleep(3 * hitCountTick)
 		hits := 0
-		_, err = reader.Read(10, func(*feed.Record) { hits++ })
-		if err != nil || hits != 4 || reader.Lost(0) != 0 {
-			t.Errorf("%d packets, %d lost, %v; want 4 and none", hits, reader.Lost(0), err)
+		read := func() bool {
+			if _, err := reader.Read(10, func(*feed.Record) { hits++ }); err != nil {
+				t.Fatal(err)
+			}
+			return hits >= 4
+		}
+		hosttest.Until(t, "four hits", read)
+		time.Sleep(3 * hitCountTick) // for hits that should not come
+		if read(); hits != 4 || reader.Lost(0) != 0 {
+			t.Errorf("%d packets, %d lost; want 4 and none", hits, reader.Lost(0))
 		}
 		if err := errors.Join(reader.Close(), recording.Close()); err != nil {
 			t.Error(err)

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -95,11 +96,12 @@ func TestHeadroomFollowsChanges(t *testing.T) {
 	if err != nil || len(changed) != 2 {
 		t.Errorf("changed %+v, %v", changed, err)
 	}
-	for end := time.Now().Add(10 * time.Second); thresholds() != planned; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("thresholds remain %+v, want %+v", thresholds(), planned)
+	hosttest.Eventually(t, fmt.Sprintf("thresholds %+v", planned), func() error {
+		if now := thresholds(); now != planned {
+			return fmt.Errorf("they are %+v", now)
 		}
-	}
+		return nil
+	})
 }
 
 // Gentle Flow Control's thresholds follow a link in the same way: they become the thresholds of a
@@ -120,17 +122,16 @@ func TestGFCFollowsChanges(t *testing.T) {
 		if err := f.SetLink(ctx, "h0--leaf1", Both, want.Links[0].AToB); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		hosttest.Eventually(t, fmt.Sprintf("thresholds %+v", want.Switches[0].Ports[0].GFC), func() error {
 			links, err := f.Links(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if at := links[0].B.Soft.GFC; cmp.Equal(at, *want.Switches[0].Ports[0].GFC) {
-				return
-			} else if time.Now().After(end) {
-				t.Fatalf("thresholds remain %+v, want %+v", at, want.Switches[0].Ports[0].GFC)
+			if at := links[0].B.Soft.GFC; !cmp.Equal(at, *want.Switches[0].Ports[0].GFC) {
+				return fmt.Errorf("they are %+v", at)
 			}
-		}
+			return nil
+		})
 	}
 	become(p)
 	become(long)

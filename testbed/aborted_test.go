@@ -31,7 +31,7 @@ func TestReasonAfterASweep(t *testing.T) {
 	}
 	select {
 	case <-tb.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Fatal("the supervisor lives without its switches")
 	}
 	if _, err := rundir.Sweep(rundir.SweepOptions{}); err != nil {

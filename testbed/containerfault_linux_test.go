@@ -132,7 +132,7 @@ func squeezeContainers(t *testing.T, tb *testbed.Testbed) {
 	if err := large.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "tail has read all", func() error {
+	hosttest.Eventually(t, "tail has read all", func() error {
 		return tb.Node("h0").Command(t.Context(), "sh", "-c", "[ -s /ready ]").Run()
 	})
 	addFault(t, tb, tight("late", "h0"))
@@ -174,7 +174,7 @@ func restartSqueezed(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engin
 	if _, err := engine.Docker("kill", "railbed-go-container-limits-h1"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "h1 runs again", func() error {
+	hosttest.Eventually(t, "h1 runs again", func() error {
 		return tb.Node("h1").Command(t.Context(), "true").Run()
 	})
 	_ = large()

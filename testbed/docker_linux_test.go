@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,7 +89,7 @@ func killedHalfWay(t *testing.T, text string, engine *dockertest.Engine) {
 		}
 		ended <- err
 	}()
-	eventually(t, "a container is there", func() error {
+	hosttest.Eventually(t, "a container is there", func() error {
 		out, err := engine.Docker("ps", "-aq")
 		if err == nil && out == "" {
 			err = errors.New("none")
@@ -103,7 +102,7 @@ func killedHalfWay(t *testing.T, text string, engine *dockertest.Engine) {
 	if err := <-ended; err == nil {
 		t.Error("it came up")
 	}
-	eventually(t, "nothing is left", func() error {
+	hosttest.Eventually(t, "nothing is left", func() error {
 		_, err := rundir.Sweep(rundir.SweepOptions{})
 		_, orphansErr := testbed.SweepContainers(false) // containers that the engine was making then
 		out, listErr := engine.Docker("ps", "-aq")
@@ -118,16 +117,19 @@ func killedHalfWay(t *testing.T, text string, engine *dockertest.Engine) {
 // being asked.
 func leftBehind(t *testing.T, node *testbed.Node) {
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := node.Command(ctx, "sh", "-c", "trap '' HUP TERM; (sleep 1000) & trap - HUP TERM; sleep 1000")
+	cmd := node.Command(ctx, "sh", "-c", "trap '' HUP TERM; (echo ready; exec sleep 1000) & "+
+		"trap - HUP TERM; echo ready; sleep 1000")
+	output := &lockedBuffer{}
+	cmd.Stdout = output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // it has started both
+	hosttest.Until(t, "both processes", func() bool { return output.String() == "ready\nready\n" })
 	cancel()
 	if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	eventually(t, "nobody is left", func() error {
+	hosttest.Eventually(t, "nobody is left", func() error {
 		out, err := node.Command(t.Context(), "sh", "-c", "ps ax | grep -c '[s]leep 1000'; true").Output()
 		if err == nil && strings.TrimSpace(string(out)) != "0" {
 			err = fmt.Errorf("%s run", out)
@@ -144,7 +146,7 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 		}
 	}
 	var seen []string
-	eventually(t, "h0 runs again", func() error {
+	hosttest.Eventually(t, "h0 runs again", func() error {
 		seen = nil
 		err := tb.Events(t.Context(), false, func(e supervisor.Event) error {
 			if strings.HasPrefix(e.Kind, "container.") {
@@ -170,7 +172,7 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 	if err := tb.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the entry point of h0 has said the same twice", func() error {
+	hosttest.Eventually(t, "the entry point of h0 has said the same twice", func() error {
 		out, err := engine.Docker("logs", "railbed-go-containers-h0")
 		if err == nil && out != "here\nhere" {
 			err = fmt.Errorf("it said %q", out)
@@ -195,7 +197,7 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "no container runs", func() error {
+	hosttest.Eventually(t, "no container runs", func() error {
 		out, err := engine.Docker("ps", "-q")
 		if err == nil && out != "" {
 			err = errors.New(out)
@@ -240,19 +242,6 @@ func killedWithContainers(t *testing.T, tb *testbed.Testbed, engine *dockertest.
 			t.Errorf("docker %v after the sweep: %q, %v", what, out, err)
 		}
 	}
-}
-
-// eventually waits until a check passes that depends on other processes.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(
-		20 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Errorf("%s: %v", what, err)
 }
 
 // TestNoEngine: one line says what is not there, before anything is made.

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/plan/plantest"
@@ -108,15 +107,17 @@ func flowsOver(t *testing.T, tb *testbed.Testbed, family int) (flows [2]int) {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	// What the switches still hold on a busy machine is on its way.
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	hosttest.Eventually(t, fmt.Sprintf("%d flows", sendFlows), func() error {
 		after := uplinks(t, tb)
 		for i := range flows {
 			flows[i] = (int(after[i]-before[i]) + sendPackets*frame/2) / (sendPackets * frame)
 		}
-		if flows[0]+flows[1] >= sendFlows || time.Now().After(deadline) {
-			return flows
+		if flows[0]+flows[1] < sendFlows {
+			return fmt.Errorf("%d and %d have passed", flows[0], flows[1])
 		}
-	}
+		return nil
+	})
+	return flows
 }
 
 func uplinks(t *testing.T, tb *testbed.Testbed) (sent [2]uint64) {

@@ -129,8 +129,11 @@ func inspected(t *testing.T, tb *testbed.Testbed) *supervisor.State {
 // dropped and those that wait.
 func addUp(t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
-	time.Sleep(100 * time.Millisecond) // what is under way arrives
-	state := inspected(t, tb)
+	// Some packets may still be under way.
+	hosttest.Eventually(t, "equal counters at both ends of links", func() error { return sums(inspected(t, tb)) })
+}
+
+func sums(state *supervisor.State) error {
 	var crossed uint64
 	for _, l := range state.Links {
 		if l.Class != "fabric" {
@@ -138,20 +141,20 @@ func addUp(t *testing.T, tb *testbed.Testbed) {
 		}
 		if l.A.Counters.TxPackets != l.B.Counters.RxPackets ||
 			l.B.Counters.TxPackets != l.A.Counters.RxPackets {
-			t.Errorf("%s: %d sent and %d received, %d sent and %d received", l.Name, l.A.Counters.TxPackets,
-				l.B.Counters.RxPackets,
-				l.B.Counters.TxPackets, l.A.Counters.RxPackets)
+			return fmt.Errorf("%s: %d sent and %d received, %d sent and %d received", l.Name,
+				l.A.Counters.TxPackets, l.B.Counters.RxPackets, l.B.Counters.TxPackets, l.A.Counters.RxPackets)
 		}
 		if l.A.Counters.TxDropped+l.B.Counters.TxDropped != 0 {
-			t.Errorf("%s dropped %d and %d", l.Name, l.A.Counters.TxDropped, l.B.Counters.TxDropped)
+			return fmt.Errorf("%s dropped %d and %d", l.Name, l.A.Counters.TxDropped, l.B.Counters.TxDropped)
 		}
 		crossed += l.A.Counters.TxPackets + l.B.Counters.TxPackets
 	}
 	// Between nodes of different leaves a request and an answer cross two links
 	// each: 128 x 124 pairs.
 	if least := uint64(128 * 124 * 4); crossed < least {
-		t.Errorf("%d packets crossed links between switches, want at least %d", crossed, least)
+		return fmt.Errorf("%d packets crossed links between switches, want at least %d", crossed, least)
 	}
+	return nil
 }
 
 // switchProcess is the child of a supervisor that is its soft switches.

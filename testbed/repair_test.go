@@ -194,7 +194,7 @@ func startTalk(t *testing.T, tb *testbed.Testbed, from, to string) (goesOn func(
 			if !same {
 				t.Fatalf("%s, the connection between %s and %s is gone", when, from, to)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(hosttest.Bound):
 			cancel() // ends the goroutine, too
 			<-answered
 			t.Fatalf("%s, the connection between %s and %s is silent", when, from, to)

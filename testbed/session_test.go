@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"testing"
 	"time"
 
 	"railbed/internal/frame"
+	"railbed/internal/hosttest"
 	"railbed/testbed"
 )
 
@@ -42,15 +44,15 @@ func TestUnreadChannel(t *testing.T) {
 // settled waits until some of the channel has arrived and no more does.
 func settled(t *testing.T, cmd *testbed.Cmd) {
 	t.Helper()
-	for deadline, last := time.Now().Add(10*time.Second), 0; time.Now().Before(deadline); {
+	last := 0
+	hosttest.Eventually(t, "the last of the bytes that arrive unread", func() error {
+		before := last
 		time.Sleep(300 * time.Millisecond)
-		if now := testbed.Unread(cmd); now > 0 && now == last {
-			return
-		} else {
-			last = now
+		if last = testbed.Unread(cmd); last == 0 || last != before {
+			return fmt.Errorf("%d bytes have arrived, and more do", last)
 		}
-	}
-	t.Fatalf("%d bytes have arrived unread, and more do", testbed.Unread(cmd))
+		return nil
+	})
 }
 
 // TestChannelIsReadAfterTheEnd: what is left does not hold up the end, and is
@@ -108,9 +110,7 @@ func TestGroupEndsWithTheCommand(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for output.String() != "ready\n" {
-			time.Sleep(time.Millisecond)
-		}
+		hosttest.Until(t, "a stubborn process", func() bool { return output.String() == "ready\n" })
 		cancel()
 		if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
 			t.Errorf("error %v, want context.Canceled", err)
@@ -123,20 +123,20 @@ func TestGroupEndsWithTheCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := tb.Node("h0").Command(ctx, "sh", "-c", "setsid sleep 1000 & "+stubborn)
+	cmd := tb.Node("h0").Command(ctx, "sh", "-c", "setsid sh -c 'echo ready; exec sleep 1000' & "+stubborn)
+	output := &lockedBuffer{}
+	cmd.Stdout = output
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(100 * time.Millisecond)
+	hosttest.Until(t, "both processes", func() bool { return output.String() == "ready\nready\n" })
 	cancel()
 	cmd.Wait()
-	time.Sleep(2500 * time.Millisecond) // longer than the grace
-	state, err := tb.Inspect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if in, beside := state.Nodes[0].Processes, state.Nodes[1].Processes; in != 1 || beside != 1 {
-		t.Errorf("%d processes in h0 and %d in h1; want the session's one, and the one left running", in,
-			beside)
-	}
+	hosttest.Eventually(t, "the session's process alone, and the process left running", func() error {
+		nodes := inspected(t, tb).Nodes
+		if in, beside := nodes[0].Processes, nodes[1].Processes; in != 1 || beside != 1 {
+			return fmt.Errorf("%d processes in h0 and %d in h1", in, beside)
+		}
+		return nil
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/testbed"
@@ -89,10 +88,8 @@ func TestUCXCrosses(t *testing.T) {
 // waitListening waits until a TCP port of a node is open.
 func waitListening(t *testing.T, tb *testbed.Testbed, node string, port int) {
 	t.Helper()
-	var output []byte
-	for range 200 {
-		var err error
-		output, err = tb.Node(node).Command(t.Context(), "cat", "/proc/net/tcp", "/proc/net/tcp6").Output()
+	hosttest.Until(t, fmt.Sprintf("a listener on port %d of %s", port, node), func() bool {
+		output, err := tb.Node(node).Command(t.Context(), "cat", "/proc/net/tcp", "/proc/net/tcp6").Output()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,12 +98,11 @@ func waitListening(t *testing.T, tb *testbed.Testbed, node string, port int) {
 			fields := strings.Fields(line)
 			if len(fields) > 3 && strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", port)) &&
 				fields[3] == "0A" {
-				return
+				return true
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("nothing listens on port %d of %s:\n%s", port, node, output)
+		return false
+	})
 }
 
 const pingPong = `

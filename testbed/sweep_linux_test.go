@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
@@ -79,7 +80,7 @@ func TestHangingEngine(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Error("another testbed waits for the engine")
 	}
 	select {

@@ -245,24 +245,14 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 // noProcesses waits until nothing runs in any node.
 func noProcesses(t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
-	var running []string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		state, err := tb.Inspect(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		running = nil
-		for _, node := range state.Nodes {
+	hosttest.Eventually(t, "the end of all processes", func() error {
+		for _, node := range inspected(t, tb).Nodes {
 			if node.Processes > 0 {
-				running = append(running, node.Name)
+				return fmt.Errorf("%d run in %s", node.Processes, node.Name)
 			}
 		}
-		if len(running) == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("something still runs in %v", running)
+		return nil
+	})
 }
 
 func TestNameIsTaken(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"railbed/internal/hosttest"
 	"strings"
 	"testing"
 	"time"
@@ -179,7 +180,7 @@ func (c *capturing) end(t *testing.T) error {
 	select {
 	case err := <-c.done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Fatal("the plugin goes on")
 		return nil
 	}

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -362,16 +361,10 @@ func TestTsharkEndsWithItsPlugins(t *testing.T) {
 	if <-ctx.Done(); pid == 0 {
 		t.Fatal("tshark did not call the plugin")
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	hosttest.Until(t, "the end of the plugin", func() bool {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil || !strings.Contains(string(line), "sleep") {
-			break // gone, or a zombie
-		}
-		if time.Now().After(deadline) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatal("the plugin lives on")
-		}
-	}
+		return err != nil || !strings.Contains(string(line), "sleep") // gone, or a zombie
+	})
 }
 
 func FuzzFolders(f *testing.F) {

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/hosttest"
 	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
@@ -168,18 +170,16 @@ func builds(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Conta
 		t.Errorf("RUN had the network %s, %v; want the host's, %s", got, err, hosts)
 	}
 	const want = "65534\n/usr\nlarge\n"
-	got := ""
-	for deadline := time.Now().Add(10 * time.Second); got != want &&
-		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	hosttest.Eventually(t, fmt.Sprintf("the text %q of the entry point", want), func() error {
 		var log strings.Builder
 		if err := node.(*container).Log(t.Context(), &log); err != nil {
 			t.Fatal(err)
 		}
-		got = log.String() // it may be under way
-	}
-	if got != want {
-		t.Errorf("the entry point said %q, want %q", got, want)
-	}
+		if log.String() != want { // it may be under way
+			return fmt.Errorf("it said %q", log.String())
+		}
+		return nil
+	})
 	closed(t, node)
 	if err := own.Close(); err != nil {
 		t.Error(err)

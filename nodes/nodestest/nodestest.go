@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
 	"railbed/nodes"
 )
@@ -320,7 +321,7 @@ func (s *suite) orphans(t *testing.T) {
 	node := s.node(t, "a")
 	shell(t, node, "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do setsid sh -c 'exit 3' "+
 		"& done")
-	eventually(t, "no process left", func() error {
+	hosttest.Eventually(t, "no process left", func() error {
 		count, err := node.Processes()
 		if err == nil && count != 0 {
 			err = fmt.Errorf("%d processes", count)
@@ -398,17 +399,4 @@ func (s *suite) manyAtOnce(t *testing.T) {
 			t.Errorf("command %d did not answer; answers %v", i, seen)
 		}
 	}
-}
-
-// eventually waits for a condition that the kernel establishes by itself.
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
-		if err = check(); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%s: %v", what, err)
 }

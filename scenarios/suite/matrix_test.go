@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 )
@@ -260,7 +261,7 @@ func TestCellsTakeTurns(t *testing.T) {
 		}
 		select { // a cell ends only after the other file has begun
 		case <-began:
-		case <-time.After(10 * time.Second):
+		case <-time.After(hosttest.Bound):
 			t.Error("the other file does not begin")
 		}
 		return l.do(ctx, c, repetition, out)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -28,6 +27,7 @@ type host struct {
 	verdicts map[string][]verdict.Verdict
 	running  int
 	most     int
+	want     int      // runs at a time that the first of them wait for
 	beside   []string // cases that ran beside others, for each run
 }
 
@@ -43,7 +43,11 @@ func (h *host) do(_ context.Context, c Case, _ int, out string) (*report.Report,
 		h.verdicts[c.Name] = h.verdicts[c.Name][1:]
 	}
 	h.mu.Unlock()
-	time.Sleep(20 * time.Millisecond)
+	hosttest.Until(h.t, "runs at a time", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.most >= h.want
+	})
 	h.mu.Lock()
 	h.running--
 	h.mu.Unlock()
@@ -65,7 +69,7 @@ func (h *host) do(_ context.Context, c Case, _ int, out string) (*report.Report,
 // run runs cases with the given verdicts, in the order of their names.
 func run(t *testing.T, jobs, repeat int, verdicts map[string][]verdict.Verdict) (*Results, *host, string) {
 	t.Helper()
-	h := &host{t: t, verdicts: verdicts}
+	h := &host{t: t, verdicts: verdicts, want: min(jobs, len(verdicts))}
 	o := Options{Jobs: jobs, Repeat: repeat, Out: t.TempDir(), Do: h.do, Prune: prune}
 	for name := range verdicts {
 		o.Cases = append(o.Cases, Case{Name: name, Path: name + ".yaml"})

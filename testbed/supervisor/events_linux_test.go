@@ -7,9 +7,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"railbed/internal/hosttest"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 )
 
 // followed is a reader of the events of a server that it has not read from yet.
@@ -122,6 +123,7 @@ func TestQuickReaderLosesNothing(t *testing.T) {
 	s := &supervisor{events: newEventLog()}
 	decoder := followed(t, s)
 	kinds := make(chan []string)
+	var read atomic.Int32
 	go func() {
 		var all []string
 		for {
@@ -131,14 +133,15 @@ func TestQuickReaderLosesNothing(t *testing.T) {
 				return
 			}
 			all = append(all, event.Kind)
+			read.Add(1)
 		}
 	}()
-	for len(s.events.all()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	for range 3 * eventsAhead {
+	hosttest.Until(t, "a reader", func() bool { return len(s.events.all()) > 0 })
+	for i := range 3 * eventsAhead {
+		if i%(eventsAhead/2) == 0 { // a reader that has read all before is quick
+			hosttest.Until(t, "events that were read", func() bool { return int(read.Load()) == i })
+		}
 		s.events.add("link.set", "", "")
-		time.Sleep(50 * time.Microsecond)
 	}
 	s.events.add("testbed.down", "", "")
 	all := <-kinds

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"railbed/fabric"
+	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan/plantest"
 	"railbed/testbed"
@@ -65,7 +66,7 @@ func TestStream(t *testing.T) {
 	select {
 	case err := <-s.ended:
 		s.ended <- err
-	case <-time.After(10 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Error("the server does not end with its testbed")
 	}
 }
@@ -83,11 +84,7 @@ func TestPagesAreBounded(t *testing.T) {
 		t.Errorf("page %d: status %d: %s", maxPages+1, status, body)
 	}
 	cancel()
-	for deadline := time.Now().Add(5 * time.Second); len(s.pages) > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d pages are open after all were closed", len(s.pages))
-		}
-	}
+	hosttest.Until(t, "the end of the pages that were closed", func() bool { return len(s.pages) == 0 })
 	if status, _ := s.get("link?name=h0--leaf1"); status != http.StatusOK {
 		t.Errorf("afterwards: status %d", status)
 	}
@@ -272,18 +269,16 @@ func TestCapture(t *testing.T) {
 // awaitStops waits until the supervisor has ended this number of recordings, without losses.
 func awaitStops(t *testing.T, tb *testbed.Testbed, wanted int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	hosttest.Eventually(t, fmt.Sprintf("the end of recording %d", wanted), func() error {
 		stop, stops := lastEvent(t, tb, "capture.stop")
-		if stops == wanted {
-			if !strings.HasSuffix(stop.Detail, " 0 dropped") {
-				t.Errorf("a recording ended with %s", stop.Detail)
-			}
-			return
+		if stops != wanted {
+			return fmt.Errorf("%d ended", stops)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d recordings ended, want %d", stops, wanted)
+		if !strings.HasSuffix(stop.Detail, " 0 dropped") {
+			t.Errorf("a recording ended with %s", stop.Detail)
 		}
-	}
+		return nil
+	})
 }
 
 // TestEndOfServer: recordings without packets end with their client, too. Ctrl-C ends recordings at once and

@@ -80,7 +80,7 @@ func serve(t *testing.T, tb *testbed.Testbed) *served {
 			if err != nil {
 				t.Errorf("serve: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(hosttest.Bound):
 			t.Error("the server does not end")
 		}
 	})
@@ -176,7 +176,7 @@ func (s *served) updates(ctx context.Context) <-chan update {
 // await returns when an update is as wanted.
 func await(t *testing.T, updates <-chan update, what string, wanted func(update) bool) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(hosttest.Bound)
 	for {
 		select {
 		case u, open := <-updates:
@@ -187,7 +187,7 @@ func await(t *testing.T, updates <-chan update, what string, wanted func(update)
 				return
 			}
 		case <-deadline:
-			t.Fatalf("there was none within 15 s: %s", what)
+			t.Fatalf("there was none within %v: %s", hosttest.Bound, what)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"railbed/internal/hosttest"
 	"syscall"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ func TestWaitsEndWithArrivals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	begin := time.Now() // before it can wait
 	if err := receiver.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,7 @@ func TestWaitsEndWithArrivals(t *testing.T) {
 	if _, err := fmt.Fscanln(said, &address); err != nil {
 		t.Fatal(err)
 	}
-	begin := time.Now()
+	started := time.Since(begin)
 	time.Sleep(20 * time.Millisecond) // until it waits
 	if err := receiver.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -58,7 +60,7 @@ func TestWaitsEndWithArrivals(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent := time.Since(begin)
-	time.Sleep(4 * heldUp)
+	time.Sleep(started + 4*heldUp) // more than the doubt about when its wait began
 	if err := receiver.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func receiveOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Println(conn.LocalAddr())
-	if err := s.until(time.Now().Add(10 * time.Second)); err != nil {
+	if err := s.until(time.Now().Add(hosttest.Bound)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.receive(); err != nil {

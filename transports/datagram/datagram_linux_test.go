@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 )
 
 // open is a UDP socket at a loopback address, with its port.
@@ -178,7 +179,7 @@ func TestWaiterMissesNothing(t *testing.T) {
 			select {
 			case kind := <-heard:
 				kinds &^= kind
-			case <-time.After(10 * time.Second):
+			case <-time.After(hosttest.Bound):
 				t.Fatalf("round %d: nobody hears of %b", round, kinds)
 			}
 		}

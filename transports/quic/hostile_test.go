@@ -13,6 +13,7 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/memory"
 )
@@ -83,7 +84,7 @@ func ends(t *testing.T, conn *quicgo.Conn, what string) {
 	t.Helper()
 	select {
 	case <-conn.Context().Done():
-	case <-time.After(3 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Errorf("%s: the connection stays", what)
 	}
 }
@@ -92,7 +93,7 @@ func ends(t *testing.T, conn *quicgo.Conn, what string) {
 func next(t *testing.T, e *Endpoint) transports.Completion {
 	t.Helper()
 	var c [1]transports.Completion
-	for timer := time.AfterFunc(10*time.Second, func() { e.Close() }); e.Poll(c[:]) == 0; {
+	for timer := time.AfterFunc(hosttest.Bound, func() { e.Close() }); e.Poll(c[:]) == 0; {
 		if err := e.Wait(t.Context()); err != nil {
 			t.Fatalf("wait for a completion: %v", err)
 		}
@@ -326,11 +327,7 @@ func TestStalledSender(t *testing.T) {
 	key := binary.BigEndian.Uint64(handle.Remote())
 	stream(t, conn, append(header{op: transports.OpWrite, key: key, length: 1000}.append(nil), 1, 2, 3))
 	r := handle.(*memory.Region)
-	for deadline := time.Now().Add(3 * time.Second); !r.Busy(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the endpoint does not read")
-		}
-	}
+	hosttest.Until(t, "a message that is read", r.Busy)
 	closed := make(chan error, 1)
 	go func() { closed <- handle.Close() }()
 	select {
@@ -338,7 +335,7 @@ func TestStalledSender(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(3 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Fatal("closing a region waits for a sender that stalls")
 	}
 	if c := next(t, e); c.Op != transports.OpPeerDown ||

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 )
@@ -157,7 +158,7 @@ func (p *python) checkSent(sent int, came []interopMessage) {
 			default:
 				p.t.Fatalf("peer.py says %+v", e)
 			}
-		case <-time.After(interopTimeout):
+		case <-time.After(hosttest.Bound):
 			p.t.Fatalf("peer.py sent %v, and does not have %v", ids, open)
 		}
 	}
@@ -191,7 +192,7 @@ func checkCompletions(t *testing.T, e *Endpoint, sent, came []interopMessage) {
 
 func nextCompletion(t *testing.T, e *Endpoint) transports.Completion {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), interopTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Bound)
 	defer cancel()
 	var c [1]transports.Completion
 	for e.Poll(c[:]) == 0 {
@@ -265,13 +266,10 @@ func TestInteropRefused(t *testing.T) {
 	post(1, key+1, data)
 	post(2, key, data)
 	post(3, key, data[:short])
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(
-		10 * time.Millisecond) {
+	hosttest.Until(t, "a reject", func() bool {
 		p.tell(orders{"op": "stats"})
-		if p.await("stats").stats["rejects_out"] > 0 {
-			break
-		}
-	}
+		return p.await("stats").stats["rejects_out"] > 0
+	})
 	p.tell(p.peer(e))
 	for range 3 {
 		if c := nextCompletion(t, e); (c.ID == 3) != (c.Err == nil) ||

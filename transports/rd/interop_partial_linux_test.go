@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"testing"
-	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 )
@@ -112,7 +112,7 @@ func TestInteropCanceled(t *testing.T) {
 	}
 	post(t, e, transports.Request{ID: 2, Op: transports.OpWriteImm, Imm: 2, Peer: peer, Local: data[:whole],
 		Remote: interopRemote, Offset: size - whole})
-	until(t, func() bool { return e.Counters().Sent >= 20 })
+	hosttest.Until(t, "the first packets", func() bool { return e.Counters().Sent >= 20 })
 	cancel()
 	for range 3 {
 		if c := nextCompletion(t, e); (c.ID == 2) != (c.Err == nil) ||
@@ -136,7 +136,7 @@ func TestInteropCanceled(t *testing.T) {
 	before := e.Counters().ReceivedBytes
 	write(3, 1<<20, 0)
 	write(4, 1<<20, 0)
-	until(t, func() bool { return e.Counters().ReceivedBytes >= before+100_000 })
+	hosttest.Until(t, "a part of the message", func() bool { return e.Counters().ReceivedBytes >= before+100_000 })
 	p.tell(orders{"op": "cancel", "life": e.Life(), "id": 4})
 	p.tell(orders{"op": "cancel", "life": e.Life(), "id": 3})
 	for _, id := range []int{4, 3} {
@@ -167,15 +167,5 @@ func post(t *testing.T, e *Endpoint, r transports.Request) {
 	t.Helper()
 	if n, err := e.Post(t.Context(), []transports.Request{r}); n != 1 || err != nil {
 		t.Fatal(n, err)
-	}
-}
-
-// until waits for something.
-func until(t *testing.T, what func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(interopTimeout); !what(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not happen")
-		}
 	}
 }

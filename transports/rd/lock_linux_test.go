@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 )
 
@@ -63,7 +64,7 @@ func TestPathTakesNoLock(t *testing.T) {
 		if err != nil || !bytes.Equal(memory, bytes.Repeat(local, messages)) {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Error("messages wait for a lock of the endpoints")
 	}
 	for i, w := range a.workers {
@@ -140,7 +141,7 @@ func TestPeersUnderTraffic(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Error("a peer waits to be added for ever")
 	}
 }

@@ -18,9 +18,6 @@ import (
 	"railbed/transports/rd/privacy"
 )
 
-// interopTimeout bounds each wait for the other implementation.
-const interopTimeout = 10 * time.Second
-
 // python is testdata/peer.py at work: an implementation of PROTOCOL.md that
 // shares nothing with this one.
 type python struct {
@@ -163,7 +160,7 @@ func (p *python) await(event string) pythonEvent {
 			p.t.Fatalf("peer.py says %+v, want %s", e, event)
 		}
 		return e
-	case <-time.After(interopTimeout):
+	case <-time.After(hosttest.Bound):
 		p.t.Fatalf("peer.py does not say %s", event)
 	}
 	panic("unreachable")

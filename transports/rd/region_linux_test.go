@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 )
 
@@ -29,7 +30,7 @@ func TestRegionCloses(t *testing.T) {
 	}
 	post(t, a, transports.Request{ID: 1, Op: transports.OpWriteImm, Peer: peer,
 		Local: bytes.Repeat([]byte{1}, len(memory)), Remote: region.Remote()})
-	until(t, func() bool { return b.Counters().Received > 3 })
+	hosttest.Until(t, "some packets", func() bool { return b.Counters().Received > 3 })
 	if err := region.Close(); err != nil {
 		t.Fatal(err)
 	}

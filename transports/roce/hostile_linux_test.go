@@ -88,14 +88,14 @@ func (v *villain) processed(all ...*driver) {
 		v.add(e.socket.addr, 0xC000, len(p))
 		v.out.buffers[(v.out.count-1)*v.out.size+v.headersLen()+len(p)-1] ^= 1
 		v.flush()
-		until(v.t, "a packet with a wrong ICRC", func() bool { return e.count().BadICRC > before })
+		hosttest.Until(v.t, "a packet with a wrong ICRC", func() bool { return e.count().BadICRC > before })
 	}
 }
 
 // manage lets the manager speak with endpoints until something is so.
 func (v *villain) manage(what string, so func() bool) {
 	v.t.Helper()
-	until(v.t, what, func() bool {
+	hosttest.Until(v.t, what, func() bool {
 		list, err := v.receive()
 		if err != nil {
 			v.t.Fatal(err)
@@ -128,15 +128,6 @@ func (v *villain) speak() {
 func (v *villain) offer(from, to *Endpoint) cm.Offer {
 	private := binary.BigEndian.AppendUint64(nil, from.self.life)
 	return cm.Offer{QPN: 9, MTU: 3, Private: binary.BigEndian.AppendUint64(private, to.self.life)}
-}
-
-func until(t testing.TB, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("20 s, and no %s", what)
-		}
-	}
 }
 
 const hostileLine = 1_000_000_000
@@ -381,8 +372,8 @@ func TestNeverReady(t *testing.T) {
 	links := func(n int) func() bool {
 		return func() bool { w.b.mu.Lock(); defer w.b.mu.Unlock(); return len(w.b.links) == n }
 	}
-	until(t, "second connection", links(2))
-	until(t, "end of it", links(1))
+	hosttest.Until(t, "second connection", links(2))
+	hosttest.Until(t, "end of it", links(1))
 	w.works()
 }
 
@@ -418,7 +409,7 @@ func TestRequestFlood(t *testing.T) {
 		t.Errorf("%d requests are kept, and %d wait", len(d.asking), l.waiting)
 	}
 	d.mu.Unlock()
-	until(t, "room", func() bool {
+	hosttest.Until(t, "room", func() bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		return len(d.asking) == 0 && d.manager.Idle()

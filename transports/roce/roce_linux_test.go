@@ -85,12 +85,12 @@ func TestStrangePackets(t *testing.T) {
 			}
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); a.Counters().BadICRC < uint64(forged); time.Sleep(
-		time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d packets with a wrong ICRC were counted, want %d", a.Counters().BadICRC, forged)
+	hosttest.Eventually(t, fmt.Sprintf("%d packets with a wrong ICRC", forged), func() error {
+		if counted := a.Counters().BadICRC; counted < uint64(forged) {
+			return fmt.Errorf("%d were counted", counted)
 		}
-	}
+		return nil
+	})
 	memory := make([]byte, 100)
 	region, err := b.Register(memory, transports.RemoteWrite)
 	if err != nil {
@@ -114,6 +114,7 @@ func TestStrangePackets(t *testing.T) {
 		t.Errorf("%v, %+v, %q", err, done, memory[:10])
 	}
 	// Packets of an endpoint with a block of its own go to it alone.
+	hosttest.Until(t, "the packets for all", func() bool { return b.Counters().BadICRC >= 6 })
 	if got := b.Counters().BadICRC; got != 6 {
 		t.Errorf("%d packets with a wrong ICRC at who has other queue pairs, want the 6 for all", got)
 	}
@@ -141,11 +142,11 @@ func TestCountersWhileConnecting(t *testing.T) {
 		[]transports.Request{{Op: transports.OpWriteImm, Peer: to}}); err != nil {
 		t.Fatal(err)
 	}
-	for connecting := false; !connecting; time.Sleep(time.Millisecond) {
+	hosttest.Until(t, "a link that connects", func() bool {
 		e.mu.Lock()
-		connecting = len(e.links) == 1
-		e.mu.Unlock()
-	}
+		defer e.mu.Unlock()
+		return len(e.links) == 1
+	})
 	if c := e.Counters(); c.Counters != (queuepair.Counters{}) {
 		t.Errorf("%+v before there is a connection", c)
 	}

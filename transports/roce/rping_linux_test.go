@@ -64,12 +64,12 @@ func TestRping(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newPinger(t, ns, here)
-	for deadline := time.Now().Add(30 * time.Second); p.connect(
-		netip.AddrPortFrom(there, 7174)) != nil; time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) { // it does not listen yet
-			t.Fatalf("not connected: %v\n%s", p.ended, output.String())
+	hosttest.Eventually(t, "a connection, once rping listens", func() error {
+		if p.connect(netip.AddrPortFrom(there, 7174)) != nil {
+			return fmt.Errorf("%w\n%s", p.ended, output.String())
 		}
-	}
+		return nil
+	})
 	for i := range pings {
 		p.ping(i)
 	}
@@ -222,7 +222,7 @@ func (p *pinger) ping(number int) {
 func (p *pinger) until(what string, done func() bool) {
 	p.Helper()
 	var message [infiniband.MADLen]byte
-	for deadline := time.Now().Add(30 * time.Second); !done(); {
+	for deadline := time.Now().Add(hosttest.Bound); !done(); {
 		if time.Now().After(deadline) {
 			p.Fatalf("waited in vain for %s", what)
 		}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports"
 )
 
@@ -92,9 +93,7 @@ func TestSecondConnectionIsRefused(t *testing.T) {
 // dialLater waits until the endpoint has the first connection of id.
 func dialLater(t *testing.T, e *Endpoint, id endpointID) net.Conn {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Second); len(e.Flows()) == 0 && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Until(t, "the first connection", func() bool { return len(e.Flows()) > 0 })
 	return dial(t, e, encodeHello(id, e.self.id))
 }
 
@@ -201,12 +200,8 @@ func TestStalledSender(t *testing.T) {
 	if _, err := conn.Write(append(raw[:], make([]byte, 10)...)); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(3 * time.Second); e.Counters().StreamReceived < helloLen+headerLen+10; {
-		if time.Now().After(deadline) {
-			t.Fatal("the endpoint does not read")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Until(t, "the first bytes of a message",
+		func() bool { return e.Counters().StreamReceived >= helloLen+headerLen+10 })
 	closed := make(chan error, 1)
 	go func() { closed <- handle.Close() }()
 	select {
@@ -214,7 +209,7 @@ func TestStalledSender(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(3 * time.Second):
+	case <-time.After(hosttest.Bound):
 		t.Fatal("closing a region waits for a sender that stalls")
 	}
 	if c := next(t, e); c.Op != transports.OpPeerDown ||

@@ -1,12 +1,12 @@
 package stacks
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/plan"
@@ -96,14 +96,12 @@ func TestHeldByTheKernel(t *testing.T) {
 		defer func() { _ = cmd.Wait() }()
 	}
 	until := func(want string) {
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.heldText(),
-			want); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("%q, want %q", r.heldText(), want)
-				return
+		hosttest.Eventually(t, fmt.Sprintf("the text %q", want), func() error {
+			if r.look(r.ctx); !strings.Contains(r.heldText(), want) {
+				return errors.New(r.heldText())
 			}
-			r.look(r.ctx)
-		}
+			return nil
+		})
 	}
 	until("rank 1 (h1) was held up: it ran for")
 	if _, err := r.processes(r.ctx, `[ "$(hostname)" != h2 ] || kill -STOP $1`); err != nil {

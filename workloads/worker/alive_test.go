@@ -233,13 +233,13 @@ func (p lateProcess) Wait() error {
 func TestWorkersEndOneAfterAnother(t *testing.T) {
 	t.Parallel()
 	j := job(5, 4096)
-	j.endGrace = 500 * time.Millisecond
-	if _, err := Run(t.Context(), j, &late{each: 200 * time.Millisecond}, nil); err != nil {
+	j.endGrace = 2 * time.Second // less than all take together, and far more than each
+	if _, err := Run(t.Context(), j, &late{each: 500 * time.Millisecond}, nil); err != nil {
 		t.Error(err)
 	}
 	j = job(2, 4096)
 	j.endGrace = 100 * time.Millisecond
-	if _, err := Run(t.Context(), j, &late{each: 300 * time.Millisecond}, nil); err == nil ||
+	if _, err := Run(t.Context(), j, &late{each: 3 * time.Second}, nil); err == nil ||
 		!strings.Contains(err.Error(), "rank 0 on h0: the worker had to be killed") {
 		t.Errorf("after workers that did not end: %v", err)
 	}

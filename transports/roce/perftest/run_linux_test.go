@@ -37,7 +37,7 @@ func together(t *testing.T, server, client Config) (results [2]*Result, errs [2]
 	if results[1], errs[1] = Run(ctx, client, io.Discard); errs[1] != nil {
 		select {
 		case <-done: // it has an error of its own
-		case <-time.After(10 * time.Second):
+		case <-time.After(hosttest.Bound):
 			cancel()
 		}
 	}

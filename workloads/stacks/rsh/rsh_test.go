@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"railbed/internal/hosttest"
 	"railbed/plan/plantest"
@@ -40,17 +39,16 @@ func sleeping(t *testing.T, tb *testbed.Testbed, node, argument string, want int
 	// The pattern is no text of its own, which stands in this command's arguments.
 	count := fmt.Sprintf("n=0; for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f 2>/dev/null | grep -q "+
 		"'^sleep [%s]%s ' && n=$((n+1)); done; echo $n", argument[:1], argument[1:])
-	var output []byte
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		var err error
-		if output, err = tb.Node(node).Command(context.Background(), "sh", "-c", count).Output(); err != nil {
+	hosttest.Eventually(t, fmt.Sprintf("%d times sleep %s in %s", want, argument, node), func() error {
+		output, err := tb.Node(node).Command(context.Background(), "sh", "-c", count).Output()
+		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.TrimSpace(string(output)) == fmt.Sprint(want) {
-			return
+		if running := strings.TrimSpace(string(output)); running != fmt.Sprint(want) {
+			return fmt.Errorf("%s run", running)
 		}
-	}
-	t.Errorf("%s has %s times sleep %s, want %d", node, output, argument, want)
+		return nil
+	})
 }
 
 func TestAgent(t *testing.T) {
