@@ -15,7 +15,8 @@ func TestRoutersWithDaemons(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	const name = "cli-routing"
 	file := writeFile(t, "name: "+name+"\nfabric: {topology: leaf-spine, params: {leaves: 2, spines: 1, "+
-		"hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}}\n")
+		"hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}, "+
+		"links: {default: {rate: 100mbit}}}\n")
 	before, _ := os.ReadDir("/var/tmp/frr") // which FRRouting fills with folders of its process ids
 	must(t, "up", file)
 	t.Cleanup(func() { must(t, "down", name) })

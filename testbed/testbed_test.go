@@ -50,12 +50,14 @@ func echo([]string) int {
 	return 7
 }
 
+// twoHosts has a rate that a shaper of the kernel reaches on a busy host, too.
 const twoHosts = `
 name: %s
 fabric:
   topology: single-switch
   params: {hosts: 2}
   switch: {kind: router}
+  links: {default: {rate: 100mbit}}
 `
 
 func up(t *testing.T, name string) *testbed.Testbed {

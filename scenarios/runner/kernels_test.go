@@ -128,6 +128,7 @@ fabric:
   topology: single-switch
   params: {hosts: 2}
   switch: {kind: bridge}
+  links: {default: {rate: 200mbit}}
 steps:
   - exec: {name: reader, nodes: [h1], background: true, command: [nice, -n, "19", python3, -c,
 	"import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',5001))\ns.settimeout(2)\ntry:\n  while 1: s.recv(2000)\nexcept OSError: pass"]}

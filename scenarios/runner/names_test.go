@@ -15,6 +15,7 @@ fabric:
   topology: single-switch
   params: {hosts: 2}
   switch: {kind: router}
+  links: {default: {rate: 100mbit}}
 steps:
   - exec: {nodes: [h1], background: true, command: [sh, -c,
       "until grep -qsx rb:h1:rank1 /proc/[0-9]*/comm; do sleep 0.01; done; touch /tmp/seen"]}

@@ -16,7 +16,7 @@ import (
 func TestDaemonThatEnds(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	const file = `
-fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}}
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit}}, routing: {daemon: frr}}
 steps:
   - exec: {name: asked, nodes: ["leaf*"], command: [vtysh, -c, show bgp summary]}
   - link: {where: leaf1--spine1, state: down}
@@ -54,7 +54,7 @@ steps:
 // daemons that ended: which, when, and in which router.
 func TestDaemonsThatAreMeant(t *testing.T) {
 	const file = `
-fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr}}
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 2, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit}}, routing: {daemon: frr}}
 steps:
   - sleep: 1s
   - exec: {nodes: ["spine*"], command: [killall, bgpd], ends: [bgpd]}
@@ -97,7 +97,7 @@ steps:
 func TestSessionsAreFastFromTheStart(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.FRR)
 	o := options(t, `
-fabric: {topology: leaf-spine, params: {leaves: 2, spines: 3, hosts-per-leaf: 1}, switch: {kind: router}, routing: {daemon: frr, bfd: 150ms}}
+fabric: {topology: leaf-spine, params: {leaves: 2, spines: 3, hosts-per-leaf: 1}, switch: {kind: router}, links: {default: {rate: 100mbit}}, routing: {daemon: frr, bfd: 150ms}}
 steps:
   - exec: {name: asked, nodes: ["leaf*"], command: [vtysh, -d, bfdd, -c, show bfd peers json]}
 `)
