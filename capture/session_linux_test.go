@@ -214,8 +214,8 @@ func (a *arrivals) times(text string) int {
 	return bytes.Count(a.buffer.Bytes(), []byte(text))
 }
 
-// TestLive: a packet is written soon, and does not wait for others or for the end. A busy machine holds up some
-// packets, and not each.
+// TestLive: a packet is written soon, and does not wait for others or for the end. A busy machine holds up
+// some packets, and not each.
 func TestLive(t *testing.T) {
 	l := newLine(t)
 	a, b := udp(t, l.a, "10.0.0.0:7000"), udp(t, l.b, "10.0.0.2:7000")

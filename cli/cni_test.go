@@ -235,5 +235,6 @@ func TestCNI(t *testing.T) {
 	r.del(t, a)
 	r.add(t, c)
 	c.ns.Close() // a container that ends without a DEL
-	hosttest.Until(t, "the node of a container that is gone", func() bool { return len(attached(t, name)) == 0 })
+	hosttest.Until(t, "the node of a container that is gone",
+		func() bool { return len(attached(t, name)) == 0 })
 }

@@ -130,7 +130,8 @@ func inspected(t *testing.T, tb *testbed.Testbed) *supervisor.State {
 func addUp(t *testing.T, tb *testbed.Testbed) {
 	t.Helper()
 	// Some packets may still be under way.
-	hosttest.Eventually(t, "equal counters at both ends of links", func() error { return sums(inspected(t, tb)) })
+	hosttest.Eventually(t, "equal counters at both ends of links",
+		func() error { return sums(inspected(t, tb)) })
 }
 
 func sums(state *supervisor.State) error {
@@ -142,7 +143,8 @@ func sums(state *supervisor.State) error {
 		if l.A.Counters.TxPackets != l.B.Counters.RxPackets ||
 			l.B.Counters.TxPackets != l.A.Counters.RxPackets {
 			return fmt.Errorf("%s: %d sent and %d received, %d sent and %d received", l.Name,
-				l.A.Counters.TxPackets, l.B.Counters.RxPackets, l.B.Counters.TxPackets, l.A.Counters.RxPackets)
+				l.A.Counters.TxPackets, l.B.Counters.RxPackets, l.B.Counters.TxPackets,
+				l.A.Counters.RxPackets)
 		}
 		if l.A.Counters.TxDropped+l.B.Counters.TxDropped != 0 {
 			return fmt.Errorf("%s dropped %d and %d", l.Name, l.A.Counters.TxDropped, l.B.Counters.TxDropped)

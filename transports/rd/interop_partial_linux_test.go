@@ -136,7 +136,8 @@ func TestInteropCanceled(t *testing.T) {
 	before := e.Counters().ReceivedBytes
 	write(3, 1<<20, 0)
 	write(4, 1<<20, 0)
-	hosttest.Until(t, "a part of the message", func() bool { return e.Counters().ReceivedBytes >= before+100_000 })
+	hosttest.Until(t, "a part of the message",
+		func() bool { return e.Counters().ReceivedBytes >= before+100_000 })
 	p.tell(orders{"op": "cancel", "life": e.Life(), "id": 4})
 	p.tell(orders{"op": "cancel", "life": e.Life(), "id": 3})
 	for _, id := range []int{4, 3} {

@@ -78,7 +78,7 @@ func (l *late) Close() error {
 	return l.Endpoint.Close()
 }
 
-// TestLateCompletionsConform checks that no case takes a late completion for one that is not due.
+// TestLateCompletionsConform checks that no case takes a late completion for a wrong completion.
 func TestLateCompletionsConform(t *testing.T) {
 	hosttest.Long(t)
 	for _, c := range cases {
