@@ -101,6 +101,7 @@ var notCompared = []struct{ paths, reason string }{
 	{`Charts\..*`, "data of the page's charts"},
 	{`Checks\.Commands`, "command lines that show evidence"},
 	{`Steps\.(Start|End|Background|Times)`, "steps of workloads have times of their own"},
+	{`Acts\..*`, "of the plan, and behind the names of steps"},
 	{`.*\.Straggler\.(Worked|Others)|.*\.Slow\.(Median|Others|Trip)|.*\.Held\.(Got|Others|Stopped|Looks)`,
 		"the rank is compared"},
 	{`.*\.HeldUp\..*|.*\.Overruns\..*|.*\.Undilated\..*`, "reasons for the fidelity"},

@@ -78,6 +78,8 @@ type Report struct {
 	Routing *Routing `json:"routing,omitempty"`
 	// Faults are those that steps added, and how many packets they hit.
 	Faults []Fault `json:"faults,omitempty"`
+	// Acts are the changes of links and nodes that steps made.
+	Acts   []Act   `json:"acts,omitempty"`
 	Checks []Check `json:"checks"`
 	// Fidelity is absent if the testbed did not come up.
 	Fidelity *Fidelity `json:"fidelity,omitempty"`
