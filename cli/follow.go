@@ -46,6 +46,7 @@ puts packets together to messages and says where the time of each went:
              and before, from new bytes to the last repeat before more new bytes
   queue      in queues of NICs and switches
   pause      in queues that flow control had stopped
+  fault      held back by faults that delay packets
   serialise  at the rate of links
   propagate  on links
   unseen     where the recording has no tap

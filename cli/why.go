@@ -13,7 +13,6 @@ import (
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/internal/plural"
-	"railbed/plan/topology"
 )
 
 // whyReport is the JSON document of "railbed why".
@@ -33,6 +32,8 @@ type whyReport struct {
 	Answers []follow.Answer `json:"answers"`
 	// Operations are the slowest operation of each workload.
 	Operations []slowOperation `json:"operations,omitempty"`
+
+	lacking *report.Contention
 }
 
 func newWhyCommand(a *app) *cobra.Command {
@@ -48,9 +49,10 @@ for it, the receiver whose TCP window was full, the sender that sent nothing and
 that slowed it down, a node's limit of CPUs, or the emulator, which was late. Each cause has
 the message that it delayed most, and the commands that show it.
 
-Causes for which messages did not arrive come first. The order of the others is by the sum of
-the squares of the delays, so that few long delays come before many short delays of the same
-sum. Each cause has its share of all delays.`,
+Faults and changes that the file asked for come first, then other causes at a place, then
+circumstances of all messages. Within these, causes for which messages did not arrive come
+first. The order of the others is by the sum of the squares of the delays, so that few long
+delays come before many short delays of the same sum. Each cause has its share of all delays.`,
 		Example: `  railbed why out
   railbed why out --workload ar
   railbed why out -o json | jq '.answers[].causes[0]'`,
@@ -98,6 +100,7 @@ func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
 		if told.Fidelity != report.Faithful {
 			told.Reasons = run.Report.Fidelity.Reasons
 		}
+		told.lacking = run.Report.Contention()
 		for _, n := range run.Report.Fidelity.Nodes {
 			if n.Lost() > 0 || n.Throttled > throttled {
 				told.Nodes = append(told.Nodes, n)
@@ -119,16 +122,8 @@ func (a *app) printWhy(run string, told *whyReport) {
 		}
 		fmt.Fprintln(a.stdout)
 	}
-	if len(told.Denied) > 0 {
-		var names []string
-		least, most := 1.0, 0.0
-		for _, n := range told.Denied {
-			names = append(names, n.Node)
-			least, most = min(least, n.Denied()), max(most, n.Denied())
-		}
-		slices.SortFunc(names, topology.CompareNames)
-		a.show("programs of %s had no processor for %.0f%% to %.0f%% of the time that they wanted one",
-			shortened(names), least*100, most*100)
+	if told.lacking != nil {
+		a.show("%s", told.lacking)
 	}
 	for _, n := range told.Nodes {
 		if n.Throttled > throttled {
@@ -178,14 +173,18 @@ func (a *app) printAnswer(run string, answer *follow.Answer) {
 	if !slices.IsSortedFunc(answer.Causes, func(a, b follow.Cause) int {
 		return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.Share, a.Share))
 	}) {
-		a.show("(causes of few long delays come before causes of many short delays)")
+		a.show("(what the file asked for comes first, and circumstances of all messages last; causes of few " +
+			"long delays come before causes of many short delays)")
 	}
 	for i := range answer.Causes {
 		c := &answer.Causes[i]
 		effect := plural.Text("%.0f%% of the time beyond the fastest, in %d messages", c.Share*100,
 			c.Messages)
-		if c.Unfinished > 0 {
+		switch {
+		case c.Unfinished > 0:
 			effect = plural.Count(c.Unfinished, "messages") + " did not arrive"
+		case c.Extra == 0:
+			effect = "it made no message late"
 		}
 		a.show("%3d. %s: %s", i+1, shortened(c.Where), c.What)
 		a.show("     %s; started between %s and %s", effect, report.Took(c.From), report.Took(c.To))

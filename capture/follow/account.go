@@ -106,6 +106,9 @@ func (r *Recording) hops(sights []Sight, length int) (hops []Hop) {
 func (r *Recording) settle(sights []Sight, length int) {
 	for i := 1; i < len(sights); i++ {
 		from, to := &sights[i-1], &sights[i]
+		if _, held := r.heldBack[from.Number]; held {
+			continue // by an unknown time
+		}
 		if from.timed && !to.timed && r.crosses(from, to) {
 			w := &r.lanes[from.Tap]
 			to.Due = min(to.Time, from.Due+w.serialise(length)+w.delay)
@@ -125,7 +128,12 @@ func (r *Recording) cross(hop *Hop, priority int8, took int64, length int) {
 	propagate := min(max(took-serialise, 0), w.delay)
 	hop.Account[Serialise], hop.Account[Propagate] = serialise, propagate
 	rest := took - serialise - propagate
+	held, is := r.heldBack[hop.From.Number]
 	switch {
+	case is: // after it had left the queue, which the NIC has behind its tap
+		left := min(max(held.due, hop.From.Due), hop.From.Due+max(rest, 0))
+		r.wait(&hop.Account, line{hop.From.Tap, priority}, hop.From.Due, left)
+		hop.Account[Fault] = rest - (left - hop.From.Due)
 	case r.Taps[hop.From.Tap].NIC && hop.To.timed:
 		// The emulated NIC holds the frame behind the tap.
 		r.wait(&hop.Account, line{hop.From.Tap, priority}, hop.From.Due, hop.From.Due+rest)

@@ -94,7 +94,7 @@ func (r *Recording) accountExchange(m *Message) {
 
 // gathered finds what a switch waited for before it sent a sum: the contribution that came last, or the loss
 // because of which it came last.
-func (w *why) gathered(m *Message) (at cause, record int) {
+func (w *why) gathered(m *Message) (at cause, record int, effect string) {
 	var last *Message
 	came := -1
 	for _, i := range w.r.rounds[m.round] {
@@ -108,5 +108,5 @@ func (w *why) gathered(m *Message) (at cause, record int) {
 		return w.recovered(last, w.r.way(last))
 	}
 	return cause{part: Gather, tap: -1, node: w.sender(last), what: "its contributions to sums came last"},
-		w.r.First(came)
+		w.r.First(came), ""
 }

@@ -6,26 +6,43 @@ import (
 	"time"
 )
 
-// fate returns where a packet that did not arrive ended.
-func (w *why) fate(packet int) (at cause, record int) {
+// fate returns where a packet that did not arrive ended, and what its end led to.
+func (w *why) fate(packet int) (at cause, record int, effect string) {
 	p := &w.r.Packets[packet]
 	sights := w.r.Sights(packet)
-	last := sights[len(sights)-1]
-	at = cause{part: Recover, tap: last.Tap}
-	for _, s := range sights {
+	for i := range sights {
+		s := &sights[i]
 		if s.Verdict == "drop" || s.Verdict == "trim" {
 			what := map[string]string{"drop": "dropped packets", "trim": "trimmed packets"}[s.Verdict]
-			return s.cause(what), s.Number
+			if spoiler := spoiled(sights[:i]); spoiler != nil && !s.injects() {
+				return w.recorded(spoiler, changes[spoiler.Verdict]+" packets"), spoiler.Number,
+					what + ": " + s.Reason + " at " + w.r.Taps[s.Tap].Name()
+			}
+			if down := w.downAt(p, s); down.what != "" {
+				return down, s.Number, what + ": " + s.Reason + " at " + w.r.Taps[s.Tap].Name()
+			}
+			return w.recorded(s, what), s.Number, ""
 		}
 	}
-	for _, s := range sights {
-		if what := changes[s.Verdict]; what != "" && s.Event {
-			return s.cause(what + " packets"), s.Number
+	if s := spoiled(sights); s != nil {
+		return w.recorded(s, changes[s.Verdict]+" packets"), s.Number, ""
+	}
+	last := &sights[len(sights)-1]
+	if at, record = w.end(p, sights); p.changed == 0 && at.part == Recover {
+		if down := w.downAt(p, last); down.what != "" {
+			return down, record, "packets were not seen again after " + w.r.Taps[last.Tap].Name()
 		}
 	}
+	return at, record, ""
+}
+
+// end returns where a packet ended without a record of its end.
+func (w *why) end(p *Packet, sights []Sight) (at cause, record int) {
 	if p.changed > 0 {
 		return w.corrupted(sights, p.changed)
 	}
+	last := sights[len(sights)-1]
+	at = cause{part: Recover, tap: last.Tap}
 	switch {
 	case last.Time > w.r.End-int64(time.Millisecond)*w.r.Dilation:
 		at.part, at.what = Unseen, "the recording ends while packets are under way"
@@ -59,15 +76,48 @@ func (w *why) fate(packet int) (at cause, record int) {
 	return at, last.Number
 }
 
-// changes names the faults at ports of the kernel that make other packets of packets.
-var changes = map[string]string{"corrupt": "corrupted", "truncate": "truncated"}
+// changes names the faults that make other packets of packets.
+var changes = map[string]string{"corrupt": "corrupted", "truncate": "truncated", "rewrite": "rewritten"}
 
-// cause is the cause of a recovery that a record of a switch or NIC shows.
-func (s *Sight) cause(what string) cause {
-	if s.Reason != "" {
-		what += ": " + s.Reason
+// spoiled returns the first record of a fault that changed a packet, or nil.
+func spoiled(sights []Sight) *Sight {
+	for i := range sights {
+		if s := &sights[i]; changes[s.Verdict] != "" && s.injects() {
+			return s
+		}
 	}
-	return cause{part: Recover, tap: s.Tap, what: what, fault: strings.HasPrefix(s.Reason, "fault ")}
+	return nil
+}
+
+// byFault begins the reason of records of faults.
+const byFault = "fault "
+
+// fault returns the fault of which the record is, as "fault NAME", or "".
+func (s *Sight) fault() string {
+	if strings.HasPrefix(s.Reason, byFault) {
+		return s.Reason
+	}
+	return ""
+}
+
+// ownLosses are the reasons of packets that a link lost because its settings say so.
+var ownLosses = []string{"loss", "burst", "nth"}
+
+// injects reports whether the record is of something that the file asked for.
+func (s *Sight) injects() bool {
+	return s.fault() != "" || s.Verdict == "drop" && slices.Contains(ownLosses, s.Reason)
+}
+
+// recorded is the cause of a recovery that a record of a switch or NIC shows.
+func (w *why) recorded(s *Sight, what string) cause {
+	at := cause{part: Recover, tap: s.Tap, what: what, injected: s.injects(), by: s.fault()}
+	if s.Reason != "" {
+		at.what += ": " + s.Reason
+	}
+	if at.injected && at.by == "" {
+		at.by = s.Reason + " of " + w.r.Taps[s.Tap].Link
+	}
+	return at
 }
 
 // drop returns the record of the drop among the records of a packet, or nil.

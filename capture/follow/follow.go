@@ -50,6 +50,8 @@ const (
 	Queue
 	// Pause is time in queues that priority flow control had stopped.
 	Pause
+	// Fault is the time for which faults held packets back on links, by delay, reorder or limit.
+	Fault
 	// Gather is the time in which a switch that aggregates had a rank's contribution and had not sent the
 	// sum.
 	Gather
@@ -66,7 +68,7 @@ const (
 	Parts = iota
 )
 
-var partNames = [Parts]string{"host", "recover", "queue", "pause", "gather", "serialise", "propagate",
+var partNames = [Parts]string{"host", "recover", "queue", "pause", "fault", "gather", "serialise", "propagate",
 	"unseen", "emulator"}
 
 // String returns the part's name.
@@ -98,6 +100,12 @@ func (a *Account) Largest() (most Part) {
 		}
 	}
 	return most
+}
+
+// holdup is a fault that held a packet back.
+type holdup struct {
+	due    int64 // when the port began to send the packet
+	record int   // the number of the fault's own record
 }
 
 // Sight is the record of a packet at a tap.
@@ -261,7 +269,16 @@ type Recording struct {
 	rounds  [][]int         // the messages that contribute to the same sum, from index 1 on.
 	slowed  map[string]*slowdown
 	kernels map[string]report.NodeKernel // of a run's nodes
-	closed  []closure
+	lacking *report.Contention           // processors that nodes lacked
+	// heldBack are the faults that held packets back, by the number of the record of the port that sent the
+	// packet.
+	heldBack map[int]holdup
+	// storms are the faults that let the peers of ports send pauses, by the tap of the port.
+	storms map[int]string
+	// incidents are changes of links and nodes by the steps of the run, and links the nodes at the ends of links.
+	incidents []incident
+	links     map[string][2]string
+	closed    []closure
 }
 
 // PacketOf returns the index of the packet of a record, or -1.

@@ -334,7 +334,7 @@ func TestWhyNamesWhoKeptTheOthersWaiting(t *testing.T) {
 	}
 	c := answers[0].Causes[0]
 	if c.Part != "host" || c.Messages != 3 || !slices.Equal(c.Where, []string{"h1", "h0"}) ||
-		!strings.Contains(c.What, "h1 (67%), h0 (33%)") || c.Extra < 149*time.Millisecond ||
+		!strings.Contains(c.What, "h1 (67% of this time), h0 (33%)") || c.Extra < 149*time.Millisecond ||
 		c.Extra > 151*time.Millisecond {
 		t.Errorf("the first cause is %+v", c)
 	}

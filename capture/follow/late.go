@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"railbed/capture/report"
@@ -21,36 +22,66 @@ type starter struct {
 	from, to int64 // when the first and the last of these messages began
 }
 
-// starters returns the nodes that ended times without any message, ordered by these times, and the sum of
-// all of them.
-func (r *Recording) starters(messages []int) (all []starter, idle int64) {
+// idleTime is a time in which no message was under way, and the message that ended it.
+type idleTime struct {
+	span
+	message int
+}
+
+// idleTimes returns the times between messages, in their order.
+func (r *Recording) idleTimes(messages []int) (all []idleTime) {
 	order := slices.Clone(messages)
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(r.Messages[a].Start, r.Messages[b].Start)
 	})
-	at := map[string]int{}
 	busy := int64(0) // until when some message is under way
 	for _, i := range order {
 		m := &r.Messages[i]
-		node := r.Flows[m.Flow].From
-		if gap := m.Start - busy; busy > 0 && gap > 0 && node != "" {
-			n, known := at[node]
-			if !known {
-				n = len(all)
-				at[node] = n
-				all = append(all, starter{node: node, from: m.Start})
-			}
-			s := &all[n]
-			s.waited += gap
-			s.squares += time.Duration(gap).Seconds() * time.Duration(gap).Seconds()
-			s.times++
-			s.to = m.Start
-			if gap > s.most {
-				s.worst, s.most = i, gap
-			}
-			idle += gap
+		if busy > 0 && m.Start > busy {
+			all = append(all, idleTime{span{busy, m.Start}, i})
 		}
 		busy = max(busy, m.Start, m.Placed)
+	}
+	return all
+}
+
+// starters returns the nodes that ended times without any message, ordered by these times, and the sum of
+// all of them. It adds causes for times that are longer than most others because of an incident.
+func (w *why) starters(messages []int) (all []starter, idle int64) {
+	r := w.r
+	times := r.idleTimes(messages)
+	lengths := make([]int64, len(times))
+	for i, p := range times {
+		lengths[i] = p.to - p.from
+	}
+	slices.Sort(lengths)
+	at := map[string]int{}
+	for _, p := range times {
+		gap, usual := p.to-p.from, lengths[len(lengths)/2]
+		m := &r.Messages[p.message]
+		if met := w.idled(p.span); met.what != "" && gap > 2*usual+slack {
+			w.addWith(met, p.message, gap-usual, r.First(int(m.Packets[0])), "no message under way")
+			continue
+		}
+		node := r.Flows[m.Flow].From
+		if node == "" {
+			continue
+		}
+		n, known := at[node]
+		if !known {
+			n = len(all)
+			at[node] = n
+			all = append(all, starter{node: node, from: m.Start})
+		}
+		s := &all[n]
+		s.waited += gap
+		s.squares += time.Duration(gap).Seconds() * time.Duration(gap).Seconds()
+		s.times++
+		s.to = m.Start
+		if gap > s.most {
+			s.worst, s.most = p.message, gap
+		}
+		idle += gap
 	}
 	slices.SortFunc(all, func(a, b starter) int {
 		return cmp.Or(cmp.Compare(b.waited, a.waited), topology.CompareNames(a.node, b.node))
@@ -68,7 +99,7 @@ const (
 // late adds the time in which no message was under way, if it is long: then the programs kept the network
 // waiting. It names the nodes that sent the next message.
 func (w *why) late(messages []int) {
-	all, idle := w.r.starters(messages)
+	all, idle := w.starters(messages)
 	first, last := w.r.End, w.r.Start
 	for _, i := range messages {
 		m := &w.r.Messages[i]
@@ -78,16 +109,17 @@ func (w *why) late(messages []int) {
 		return
 	}
 	s := &all[0]
-	text := fmt.Sprintf("no message was under way for %s of %s. Then the next came from",
-		report.Took(w.r.Own(idle)),
-		report.Took(w.r.Own(last-first)))
+	var waits []string
 	for i, s := range all[:min(len(all), 6)] {
-		text += fmt.Sprintf("%s %s (%d%%)", map[bool]string{false: ","}[i == 0], s.node,
-			(s.waited*100+idle/2)/idle)
+		cpus := ""
 		if share := w.r.cpus[s.node]; share > 0 {
-			text += fmt.Sprintf(" with %g CPUs", share)
+			cpus = fmt.Sprintf(" with %g CPUs", share)
 		}
+		waits = append(waits, fmt.Sprintf("%s%s (%d%%%s)", s.node, cpus, (s.waited*100+idle/2)/idle,
+			map[bool]string{true: " of this time"}[i == 0]))
 	}
+	text := fmt.Sprintf("no message was under way for %s of %s, while the network waited for %s",
+		report.Took(w.r.Own(idle)), report.Took(w.r.Own(last-first)), strings.Join(waits, ", "))
 	c := &Cause{Part: Host.String(), What: text, Extra: w.r.Own(idle), From: w.r.Own(s.from - w.r.Start),
 		Worst: w.r.Messages[s.worst].Number, Most: w.r.Own(s.most),
 		Record: w.r.First(int(w.r.Messages[s.worst].Packets[0])), at: cause{part: Host, tap: -1,
@@ -98,5 +130,6 @@ func (w *why) late(messages []int) {
 		c.Where = append(c.Where, s.node)
 		c.From, c.To = min(c.From, w.r.Own(s.from-w.r.Start)), max(c.To, w.r.Own(s.to-w.r.Start))
 	}
+	c.between, c.focused = true, len(all) > 1 && s.waited*2 > idle
 	w.causes[c.at] = c
 }

@@ -12,7 +12,11 @@ import (
 )
 
 // overtaken are the packets of a link or a flow that later packets overtook.
-type overtaken struct{ packets, of int }
+type overtaken struct {
+	packets, of int
+	held        int // of these packets, those that faults held back
+	by          Sight
+}
 
 // Bounds from which a link or a flow's paths change the order of packets.
 const (
@@ -36,6 +40,7 @@ type class struct {
 type crossing struct {
 	class
 	left, came int64
+	held       *Sight // where a fault held it back
 }
 
 // overtakenOf counts the packets that came after a packet of their class that had left later.
@@ -47,6 +52,9 @@ func overtakenOf(all []crossing) (o overtaken) {
 		came, known := earliest[c.class]
 		if known && c.came > came {
 			o.packets++
+			if c.held != nil {
+				o.held, o.by = o.held+1, *c.held
+			}
 		}
 		if !known || c.came < came {
 			earliest[c.class] = c.came
@@ -71,9 +79,13 @@ func (w *why) disorder(port int) overtaken {
 		if q.Flow < 0 {
 			continue
 		}
+		var held *Sight
 		for _, s := range w.r.Sights(p.packet) {
+			if _, is := w.r.heldBack[s.Number]; is && s.Tap == port {
+				held = &s
+			}
 			if s.Tap == far && !s.Out && !s.Event && s.Verdict != "drop" && s.Time >= p.at {
-				all = append(all, crossing{class{q.Flow, q.dscp}, p.due, s.Due})
+				all = append(all, crossing{class{q.Flow, q.dscp}, p.due, s.Due, held})
 			}
 		}
 	}
@@ -94,7 +106,7 @@ func (w *why) forkOf(flow int) (node, ports string) {
 		if p.Flow != flow || p.Arrived == 0 {
 			continue
 		}
-		all = append(all, crossing{class{flow, p.dscp}, w.r.Sent(i), p.Arrived})
+		all = append(all, crossing{class{flow, p.dscp}, w.r.Sent(i), p.Arrived, nil})
 		for _, s := range w.r.Sights(i) {
 			tap := &w.r.Taps[s.Tap]
 			if !s.Out || s.Event || tap.NIC || slices.Contains(used[tap.Node], tap.Port) {
@@ -118,10 +130,10 @@ func (w *why) forkOf(flow int) (node, ports string) {
 
 // disordered returns the cause of a message whose packets overtook each other, on a link or on the several
 // paths of its flow, and were sent again without need. For other messages it returns false.
-func (w *why) disordered(m *Message, hops []Hop) (at cause, found bool) {
+func (w *why) disordered(m *Message, hops []Hop) (at cause, effect string, found bool) {
 	const again = ", and packets were sent again that had arrived"
 	if w.r.needless(m) == 0 {
-		return at, false
+		return at, "", false
 	}
 	for i := range hops {
 		if !hops[i].Link {
@@ -129,18 +141,22 @@ func (w *why) disordered(m *Message, hops []Hop) (at cause, found bool) {
 		}
 		port := hops[i].From.Tap
 		if o := w.disorder(port); o.counts() {
-			return cause{part: Recover, tap: port,
-				what: plural.Text("packets overtook each other on the link to %s (%d of %d were overtaken)",
-					w.r.Taps[w.r.lanes[port].far].Name(), o.packets, o.of) + again}, true
+			what := plural.Text("packets overtook each other on the link to %s (%d of %d were overtaken)",
+				w.r.Taps[w.r.lanes[port].far].Name(), o.packets, o.of)
+			if o.held*2 >= o.packets {
+				at, _ = w.heldBack(&o.by)
+				return at, what + again, true
+			}
+			return cause{part: Recover, tap: port, what: what + again}, "", true
 		}
 	}
 	if w.r.Flows[m.Flow].Protocol == "rd" { // takes packets in any order
-		return at, false
+		return at, "", false
 	}
 	node, ports := w.forkOf(m.Flow)
 	return cause{part: Recover, tap: -1, node: node,
 		what: "packets of one flow left by several ports, " + ports + ", and overtook each other on their " +
-			"paths" + again}, node != ""
+			"paths" + again}, "", node != ""
 }
 
 // priorities reports the priority of a cause's packet at the port where it waited, if it was another one at
@@ -157,6 +173,23 @@ func (w *why) priorities(c *Cause) string {
 		if tap := &w.r.Taps[s.Tap]; here >= 0 && s.Out && !tap.NIC && s.Queue >= 0 && s.Queue != here {
 			return fmt.Sprintf("; they had priority %d there, and priority %d at %s", here, s.Queue,
 				tap.Name())
+		}
+	}
+	return ""
+}
+
+// held says that the link of a cause's only node is slower than the links of other nodes. A kernel keeps packets
+// for a slow link in front of the tap of its NIC, so they seem not to have been sent. A soft switch's NIC keeps
+// them behind the tap.
+func (w *why) held(c *Cause) string {
+	for _, tap := range w.r.tapped[c.Where[0]] {
+		far := w.r.lanes[tap].far
+		if len(c.Where) > 1 || far < 0 || w.r.soft[w.r.Taps[far].Node] {
+			continue
+		}
+		if slower := w.beside(tap); slower != "" {
+			c.Injected = true
+			return slower
 		}
 	}
 	return ""

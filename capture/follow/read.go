@@ -46,7 +46,8 @@ func NewFollower(o Options) *Follower {
 	f := &Follower{
 		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
 			tapped: map[string][]int{}, ends: map[string]bool{}, soft: map[string]bool{},
-			slowed: map[string]*slowdown{}, kernels: map[string]report.NodeKernel{}},
+			slowed: map[string]*slowdown{}, kernels: map[string]report.NodeKernel{},
+			heldBack: map[int]holdup{}, storms: map[int]string{}},
 		windows: map[connection]*window{},
 		packets: map[uint64]int32{}, streams: map[streamKey]*stream{}, spaces: map[evidence.RDSpace]*space{},
 		owners: evidence.OwnersOf(o.Plan), exchanges: map[exchangeKey]int32{}, rounds: map[roundKey]int{},
@@ -127,6 +128,9 @@ func readRun(ctx context.Context, run *bundle.Run, names []string) (*Recording, 
 	}
 	if err == nil {
 		r.files = recordings.Files()
+	}
+	if err == nil && run.Report != nil {
+		r.incidents, r.lacking = incidentsOf(run.Report.Acts), run.Report.Contention()
 	}
 	if err == nil && run.Report != nil && run.Report.Fidelity != nil {
 		for _, n := range run.Report.Fidelity.Nodes {
@@ -245,11 +249,19 @@ func (f *Follower) harmed(p *evidence.Packet, packet int32) {
 		}
 	case last.Tap == p.Tap.Index || p.Verdict == "misroute":
 		last.Verdict, last.Reason = p.Verdict, reasonOf(p)
-		if p.Verdict == "truncate" { // it does not arrive whole
+		switch p.Verdict {
+		case "truncate": // it does not arrive whole
 			r.Packets[packet].Trimmed = true
+		case delays:
+			r.heldBack[last.Number] = holdup{p.Due, p.Number}
+		case "request-pause":
+			r.storms[p.Tap.Index] = reasonOf(p)
 		}
 	}
 }
+
+// delays is the verdict of faults that hold packets back: delay, reorder and limit.
+const delays = "delay"
 
 // reasonOf returns a record's reason, with the name of the fault.
 func reasonOf(p *evidence.Packet) string { return strings.TrimSpace(p.Reason + " " + p.Fault) }
@@ -393,7 +405,7 @@ func (f *Follower) finish() {
 		r.Taps[i].Lost, r.Taps[i].whole = tap.Lost, tap.Whole()
 	}
 	r.Dilation = max(int64(f.capture.Dilation), 1)
-	r.lanes = lanesOf(f.capture.Plan, r.Taps, r.Dilation)
+	r.lanes, r.links = lanesOf(f.capture.Plan, r.Taps, r.Dilation), linkEnds(f.capture.Plan)
 	if f.capture.Plan != nil {
 		for _, n := range f.capture.Plan.Nodes {
 			r.cpus[n.Name] = n.CPU

@@ -1,5 +1,7 @@
 package follow
 
+import "strings"
+
 // recovery is a time in which the sender of a message did not get on with it, because it sent bytes again.
 type recovery struct {
 	span
@@ -36,7 +38,7 @@ func (r *Recording) recoveries(m *Message) (all []recovery) {
 
 // recovered finds why a message's sender sent bytes again, for the longest of these times. That is a copy
 // that was lost, an acknowledgement that was lost, or packets that overtook each other.
-func (w *why) recovered(m *Message, hops []Hop) (at cause, record int) {
+func (w *why) recovered(m *Message, hops []Hop) (at cause, record int, effect string) {
 	var longest recovery
 	if m.round == 0 {
 		for _, one := range w.r.recoveries(m) {
@@ -61,19 +63,48 @@ func (w *why) recovered(m *Message, hops []Hop) (at cause, record int) {
 	if lost >= 0 {
 		return w.fate(lost)
 	}
-	if at, record, found := w.unanswered(m, longest.span); found {
-		return at, record
+	if at, record, effect, found := w.unanswered(m, longest.span); found {
+		return at, record, effect
 	}
-	if disorder, found := w.disordered(m, hops); found {
-		return disorder, w.r.First(m.Critical)
+	if at, record := w.heldUp(m, &longest); record > 0 {
+		return at, record, "packets were sent again that had arrived"
+	}
+	if at, effect, found := w.disordered(m, hops); found {
+		return at, w.r.First(m.Critical), effect
+	}
+	if at := w.metAt(w.ends(m), longest.span, longest.to-longest.from); at.what != "" {
+		return at, w.r.First(m.Critical), "packets were sent again that had arrived"
 	}
 	return cause{part: Recover, tap: -1, node: w.sender(m), what: "sent bytes again that were not lost"},
-		w.r.First(int(m.Packets[0]))
+		w.r.First(int(m.Packets[0])), ""
+}
+
+// heldUp finds the first packet of a message with bytes that were sent again because a fault had held the
+// packet back. Without one the record is 0.
+func (w *why) heldUp(m *Message, of *recovery) (at cause, record int) {
+	for _, p := range m.Packets {
+		q := &w.r.Packets[p]
+		if q.bytes.from >= of.again.to || of.again.from >= q.bytes.to || w.r.Sent(int(p)) >= of.to {
+			continue
+		}
+		for _, s := range w.r.Sights(int(p)) {
+			if _, held := w.r.heldBack[s.Number]; held {
+				return w.heldBack(&s)
+			}
+		}
+	}
+	return at, 0
+}
+
+// heldBack returns the cause of a packet that a fault held back after it had left a port.
+func (w *why) heldBack(s *Sight) (at cause, record int) {
+	return cause{part: Fault, tap: s.Tap, what: "delayed packets: " + s.Reason, injected: true, by: s.Reason},
+		w.r.heldBack[s.Number].record
 }
 
 // unanswered finds the first acknowledgement that was dropped in a time, on its way from the receiver of a
 // message to the sender.
-func (w *why) unanswered(m *Message, during span) (at cause, record int, found bool) {
+func (w *why) unanswered(m *Message, during span) (at cause, record int, effect string, found bool) {
 	f := &w.r.Flows[m.Flow]
 	for _, p := range w.unheard {
 		back := &w.r.Flows[w.r.Packets[p].Flow]
@@ -82,17 +113,19 @@ func (w *why) unanswered(m *Message, during span) (at cause, record int, found b
 			f.Protocol == "tcp" && (back.Src != f.Dst || back.Dst != f.Src) {
 			continue
 		}
-		if s := drop(w.r.Sights(p)); s != nil {
-			return s.cause("dropped acknowledgements"), s.Number, true
-		}
+		at, record, effect = w.fate(p)
+		at.what = strings.Replace(at.what, " packets", " acknowledgements", 1)
+		return at, record, effect, true
 	}
-	return at, 0, false
+	return at, 0, "", false
 }
 
-// droppedAnswers returns the acknowledgements that switches and NICs dropped.
-func (r *Recording) droppedAnswers() (packets []int) {
+// lostAnswers returns the acknowledgements of which a record shows that they did not arrive whole: a switch
+// or NIC dropped them, or a fault or link changed them.
+func (r *Recording) lostAnswers() (packets []int) {
 	for i := range r.Packets {
-		if p := &r.Packets[i]; p.answers && p.Dropped != "" {
+		if p := &r.Packets[i]; p.answers && p.Arrived == 0 &&
+			(p.Dropped != "" || p.changed > 0 || spoiled(r.Sights(i)) != nil) {
 			packets = append(packets, i)
 		}
 	}

@@ -101,12 +101,14 @@ const (
 
 // throttled names the nodes whose CPU limit throttled their programs for more than a tenth of the recording.
 // Without such nodes it returns "".
-func (r *Recording) throttled(nodes []string) (text string) {
+func (r *Recording) throttled(c *Cause) (text string) {
 	took := time.Duration(r.End - r.Start).Seconds()
-	for _, node := range nodes {
+	for _, node := range c.Where {
 		if n := r.kernels[node]; n.Throttled > took/10 {
 			limit := fmt.Sprintf("the limit of %g CPUs of %s", r.cpus[node], node)
-			if r.cpus[node] == 0 {
+			if c.at.by != "" {
+				limit = "it"
+			} else if r.cpus[node] == 0 {
 				limit = "a fault that slowed " + node
 			}
 			text += fmt.Sprintf("; %s held its programs back for %s", limit,
@@ -114,6 +116,26 @@ func (r *Recording) throttled(nodes []string) (text string) {
 		}
 	}
 	return text
+}
+
+// lacking says why programs of a cause's nodes had no processor, if that sets a node apart. The cause is then
+// at this node.
+func (w *why) lacking(c *Cause) string {
+	if c.at.by != "" || w.r.lacking == nil {
+		return ""
+	}
+	apart := w.r.lacking.Greedy
+	if apart == "" && len(c.Where) == 1 {
+		apart = c.Where[0]
+	}
+	text := w.r.lacking.Of(apart)
+	at := slices.Index(c.Where, apart)
+	if text == "" || at < 0 {
+		return ""
+	}
+	c.focused = true
+	c.Where = slices.Insert(slices.Delete(c.Where, at, at+1), 0, apart)
+	return "; " + text
 }
 
 // restraint lists the congestion notifications that the senders received, and the ports that marked their

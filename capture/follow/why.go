@@ -13,8 +13,8 @@ import (
 type Cause struct {
 	// Part is the part of the messages' time.
 	Part string `json:"part"`
-	// Where is a port, or a node if Part is host. A cause that is spread over many places has all of them,
-	// in the order of the time that they added.
+	// Where is a port, a link that was down, or a node if Part is host. A cause that is spread over many places
+	// has all of them, in the order of the time that they added.
 	Where []string `json:"where"`
 	// What explains the cause in words.
 	What string `json:"what"`
@@ -25,6 +25,8 @@ type Cause struct {
 	// added.
 	Extra time.Duration `json:"extra_ns"`
 	Share float64       `json:"share"`
+	// Injected is set if the file asked for it: a fault, a change of a link or a link's own losses.
+	Injected bool `json:"injected,omitempty"`
 	// From and To bound the messages' starts, from the first record.
 	From time.Duration `json:"from_ns"`
 	To   time.Duration `json:"to_ns"`
@@ -42,6 +44,15 @@ type Cause struct {
 	// weight is the sum of the squares of the times that it added to messages. So a cause that made few
 	// messages very slow comes before a cause of many short delays.
 	weight float64
+	// message is the last message that it made late, by last.
+	message int
+	last    time.Duration
+	// effects counts messages by the effect of the cause.
+	effects map[string]int
+	// between is set if the time is between messages.
+	between bool
+	// focused is set if one of several nodes stands out.
+	focused bool
 }
 
 // Answer says why messages of a workload or protocol were slow.
@@ -60,8 +71,10 @@ type cause struct {
 	tap  int // -1 if the cause is at a node
 	node string
 	what string
-	// fault is set if a fault did it. Such a cause is always in the answer.
-	fault bool
+	// injected is set if the file asked for it. Such a cause is always in the answer.
+	injected bool
+	// by is the fault that did it, "fault NAME", or the link whose settings did. All that it did is one cause.
+	by string
 }
 
 // slack is the time by which a message may be slower than the fastest without a cause: a quarter, and this
@@ -85,7 +98,7 @@ func (r *Recording) WhyIn(messages []int, from, to int64) (answers []Answer) {
 
 func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer) {
 	passing, disorders, forks := map[int][]passage{}, map[int]overtaken{}, map[int][2]string{}
-	unheard := r.droppedAnswers()
+	unheard := r.lostAnswers()
 	for _, sum := range r.Sums(messages) {
 		var of []int
 		for _, i := range messages {
@@ -103,6 +116,7 @@ func (r *Recording) why(messages []int, time span, idle int64) (answers []Answer
 type why struct {
 	r       *Recording
 	time    span              // of the starts of messages with causes
+	senders int               // the nodes that sent messages
 	idle    int64             // time without messages is a cause if it is at least one part in idle
 	passing map[int][]passage // by tap
 	causes  map[cause]*Cause
@@ -112,8 +126,9 @@ type why struct {
 	disorders map[int]overtaken
 	// forks are the results of forkOf, by flow.
 	forks map[int][2]string
-	// unheard are the dropped acknowledgements, as indices of Recording.Packets.
+	// unheard are the acknowledgements that did not arrive, as indices of Recording.Packets.
 	unheard []int
+	downs   []incident // links that were down
 }
 
 func (w *why) answer(sum Sum, messages []int) Answer {
@@ -129,6 +144,11 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 			w.lost(i)
 		}
 	}
+	from := map[string]bool{}
+	for _, i := range messages {
+		from[r.Flows[r.Messages[i].Flow].From] = true
+	}
+	w.senders = len(from)
 	most := 0
 	for _, length := range slices.Sorted(maps.Keys(sized)) {
 		group := sized[length]
@@ -158,6 +178,7 @@ func (w *why) answer(sum Sum, messages []int) Answer {
 	asked := slices.DeleteFunc(slices.Clone(messages), func(i int) bool { return !w.asked(i) })
 	w.late(asked)
 	w.windows(asked)
+	w.ended(asked)
 	a.Causes = w.ranked()
 	for i := range a.Causes {
 		c := &a.Causes[i]
@@ -172,86 +193,6 @@ func (w *why) asked(message int) bool {
 	return start >= w.time.from && start <= w.time.to
 }
 
-// ranked returns the causes, those of unfinished messages first, then by their weight.
-func (w *why) ranked() []Cause {
-	var all []Cause
-	var total time.Duration
-	for _, c := range w.causes {
-		all = append(all, *c)
-		total += c.Extra
-	}
-	slices.SortFunc(all, compareCauses)
-	all = w.spread(all)
-	slices.SortFunc(all, compareCauses)
-	shown := 0
-	all = slices.DeleteFunc(all, func(c Cause) bool {
-		large := (c.Unfinished > 0 || c.Extra*100 >= total) && shown < causesShown
-		if large {
-			shown++
-		}
-		return !large && !c.at.fault
-	})
-	for i := range all {
-		c := &all[i]
-		if total > 0 {
-			c.Share = float64(c.Extra) / float64(total)
-		}
-		w.explain(c)
-	}
-	return all
-}
-
-func compareCauses(a, b Cause) int {
-	return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.weight, a.weight),
-		cmp.Compare(a.Where[0], b.Where[0]), cmp.Compare(a.What, b.What))
-}
-
-// spread joins causes of one kind that are spread over more than two places, of which none added half. It
-// joins the losses of two ports of a switch if neither added more than three quarters. Losses of several
-// switches and pauses of several ports stay apart, because each may have a cause of its own.
-func (w *why) spread(all []Cause) (joined []Cause) {
-	type kind struct {
-		part     Part
-		what     string
-		nic      bool
-		finished bool
-		node     string // of a loss or pause
-	}
-	kinds := map[kind][]Cause{}
-	var order []kind
-	for _, c := range all {
-		k := kind{c.at.part, c.at.what, c.at.tap >= 0 && w.r.Taps[c.at.tap].NIC, c.Unfinished == 0, ""}
-		if k.part == Recover && c.at.tap >= 0 {
-			k.node = w.r.Taps[c.at.tap].Node
-		} else if k.part == Recover || k.part == Pause {
-			k.node = c.Where[0]
-		}
-		if kinds[k] == nil {
-			order = append(order, k)
-		}
-		kinds[k] = append(kinds[k], c)
-	}
-	for _, k := range order {
-		group := kinds[k]
-		whole := group[0]
-		for _, c := range group[1:] {
-			whole.Where = append(whole.Where, c.Where...)
-			whole.Messages += c.Messages
-			whole.Unfinished += c.Unfinished
-			whole.Extra += c.Extra
-			whole.weight += c.weight
-			whole.From, whole.To = min(whole.From, c.From), max(whole.To, c.To)
-		}
-		two := len(group) == 2 && k.node != "" && group[0].Extra*4 <= whole.Extra*3
-		if !two && (len(group) < 3 || group[0].Extra*2 > whole.Extra) {
-			joined = append(joined, group...)
-		} else {
-			joined = append(joined, whole)
-		}
-	}
-	return joined
-}
-
 // add adds a message's time to a cause.
 func (w *why) add(at cause, message int, extra int64, record int) {
 	c := w.causes[at]
@@ -262,27 +203,45 @@ func (w *why) add(at cause, message int, extra int64, record int) {
 			where = w.r.Taps[at.tap].Name()
 		}
 		c = &Cause{Part: at.part.String(), Where: []string{where}, What: at.what, From: start, To: start,
-			at: at}
+			Injected: at.injected, at: at, message: -1}
 		w.causes[at] = c
 	}
 	own := w.r.Own(extra)
 	c.From, c.To = min(c.From, start), max(c.To, start)
-	if c.Messages++; w.r.Messages[message].Placed == 0 {
+	c.Extra += own
+	if c.message == message { // it made several parts of the message's time longer
+		c.weight -= c.last.Seconds() * c.last.Seconds()
+		own += c.last
+	} else if c.Messages++; w.r.Messages[message].Placed == 0 {
 		c.Unfinished++
 	}
-	c.Extra += own
+	c.message, c.last = message, own
 	c.weight += own.Seconds() * own.Seconds()
 	if c.Worst == 0 || own > c.Most {
 		c.Worst, c.Most, c.Record = w.r.Messages[message].Number, own, record
 	}
 }
 
+// addWith is add with an effect of the cause, "" for none.
+func (w *why) addWith(at cause, message int, extra int64, record int, effect string) {
+	w.add(at, message, extra, record)
+	if effect == "" {
+		return
+	}
+	w.causes[at].led(effect, 1)
+}
+
 // lost finds what a message that did not arrive lacks.
 func (w *why) lost(message int) {
+	m := &w.r.Messages[message]
+	if at := w.metAt(w.ends(m), w.during(m), 0); at.what != "" {
+		w.add(at, message, 0, w.r.First(int(m.Packets[0])))
+		return
+	}
 	for _, p := range w.r.Messages[message].Packets {
 		if p = w.r.awaited(p); w.r.Packets[p].Arrived == 0 {
-			at, record := w.fate(int(p))
-			w.add(at, message, 0, record)
+			at, record, effect := w.fate(int(p))
+			w.addWith(at, message, 0, record, effect)
 			return
 		}
 	}
@@ -312,15 +271,17 @@ func (w *why) slow(message int, best *Account) {
 		}
 		switch part {
 		case Host:
-			w.add(cause{part: Host, tap: -1, node: w.sender(m),
-				what: sentNothing}, message, extra,
-				w.r.First(m.Critical))
+			at := w.metAt([]string{w.sender(m)}, w.during(m), extra)
+			if at.what == "" {
+				at = cause{part: Host, tap: -1, node: w.sender(m), what: sentNothing}
+			}
+			w.add(at, message, extra, w.r.First(m.Critical))
 		case Recover:
-			at, record := w.recovered(m, hops)
-			w.add(at, message, extra, record)
+			at, record, effect := w.recovered(m, hops)
+			w.addWith(at, message, extra, record, effect)
 		case Gather:
-			at, record := w.gathered(m)
-			w.add(at, message, extra, record)
+			at, record, effect := w.gathered(m)
+			w.addWith(at, message, extra, record, effect)
 		case Emulator:
 			w.add(cause{part: part, tap: -1, node: "the emulator", what: "was behind its model"}, message,
 				extra,
@@ -336,9 +297,22 @@ func (w *why) slow(message int, best *Account) {
 			if hops[most].Link {
 				at.tap = hops[most].From.Tap
 			}
+			if set := w.reset(part, at.tap, w.during(m)); set.what != "" {
+				at = set
+			}
+			if part == Fault {
+				at, record := w.heldBack(&hops[most].From)
+				w.add(at, message, extra, record)
+				continue
+			}
 			w.add(at, message, extra, hops[most].To.Number)
 		}
 	}
+}
+
+// ends returns the sender and the receiver of a message.
+func (w *why) ends(m *Message) []string {
+	return []string{w.r.Flows[m.Flow].From, w.r.Flows[m.Flow].To}
 }
 
 func (w *why) sender(m *Message) string {
@@ -371,20 +345,22 @@ func (w *why) explain(c *Cause) {
 	case Host:
 		switch c.What {
 		case sentNothing:
-			c.What += w.r.restraint(c.Where)
+			c.What += w.r.restraint(c.Where) + w.held(c)
 		case fullWindow:
 			c.What += w.waiters(c.Where)
 		case fewInFlight:
 			c.What += w.limits(c.Where)
 		}
-		c.What += w.r.throttled(c.Where)
+		c.What += w.r.throttled(c) + w.lacking(c)
 	case Queue:
-		if c.What != "" { // of packets that did not leave
+		if c.What != "" { // of packets that did not leave, or of a changed link
 			return
 		}
 		c.What = "packets waited in the queue"
 		if len(c.Where) == 1 {
-			c.What += w.company(c) + w.priorities(c) + w.pace(c.at.tap) + w.beside(c.at.tap)
+			slower := w.beside(c.at.tap)
+			c.Injected = c.Injected || slower != ""
+			c.What += w.company(c) + w.copies(c) + w.priorities(c) + w.pace(c.at.tap) + slower
 		}
 	case Recover:
 		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {
@@ -396,13 +372,20 @@ func (w *why) explain(c *Cause) {
 			c.What += "; "
 		}
 		c.What += "flow control stopped the port" + w.pauser(c)
-	case Serialise:
+	case Serialise, Propagate:
+		if c.What != "" { // of a changed link
+			return
+		}
+		if c.at.part == Propagate {
+			c.What = "frames took long on the link"
+			return
+		}
 		c.What = "frames took long at the rate of the link"
 		if len(c.Where) == 1 && c.at.tap >= 0 {
-			c.What += w.beside(c.at.tap)
+			slower := w.beside(c.at.tap)
+			c.Injected = c.Injected || slower != ""
+			c.What += slower
 		}
-	case Propagate:
-		c.What = "frames took long on the link"
 	case Unseen:
 		if c.What == "" {
 			c.What = "time passed where the recording has no tap"
@@ -415,6 +398,7 @@ func (w *why) pauser(c *Cause) string {
 	var askers []string
 	root := ""
 	for at := c.at.tap; root == ""; {
+		stopped := at
 		asker := w.r.lanes[at].far
 		if asker < 0 {
 			return ""
@@ -429,6 +413,9 @@ func (w *why) pauser(c *Cause) string {
 			}
 		}
 		switch at = next; {
+		case tap.NIC && w.r.storms[stopped] != "":
+			c.Injected, c.at.by = true, w.r.storms[stopped]
+			root = tap.Name() + ", a NIC, asked for it first, because of " + w.r.storms[stopped]
 		case tap.NIC:
 			root = tap.Name() + ", a NIC, asked for it first"
 		case next < 0:

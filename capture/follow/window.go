@@ -171,6 +171,11 @@ func (w *why) windows(messages []int) {
 			w.flights[c.from] = max(w.flights[c.from], c.offered)
 			continue
 		}
+		ended := w.r.Sent(w.r.PacketOf(c.record))
+		if at := w.metAt([]string{c.to}, span{ended - c.longest, ended}, c.longest); at.what != "" {
+			w.addWith(at, c.message, c.waited, c.record, fullWindow)
+			continue
+		}
 		to := cmp.Or(c.to, w.r.Flows[w.r.Messages[c.message].Flow].Dst.Addr().String())
 		w.add(cause{part: Host, tap: -1, node: to, what: fullWindow}, c.message, c.waited, c.record)
 		of := w.offers[to]
