@@ -173,8 +173,8 @@ func (a *app) printAnswer(run string, answer *follow.Answer) {
 	if !slices.IsSortedFunc(answer.Causes, func(a, b follow.Cause) int {
 		return cmp.Or(cmp.Compare(b.Unfinished, a.Unfinished), cmp.Compare(b.Share, a.Share))
 	}) {
-		a.show("(what the file asked for comes first, and circumstances of all messages last; causes of few " +
-			"long delays come before causes of many short delays)")
+		a.show("(what the file asked for comes first, and circumstances of all messages last; causes of " +
+			"few long delays come before causes of many short delays)")
 	}
 	for i := range answer.Causes {
 		c := &answer.Causes[i]

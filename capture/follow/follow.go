@@ -68,8 +68,8 @@ const (
 	Parts = iota
 )
 
-var partNames = [Parts]string{"host", "recover", "queue", "pause", "fault", "gather", "serialise", "propagate",
-	"unseen", "emulator"}
+var partNames = [Parts]string{"host", "recover", "queue", "pause", "fault", "gather", "serialise",
+	"propagate", "unseen", "emulator"}
 
 // String returns the part's name.
 func (p Part) String() string { return partNames[p] }
@@ -275,7 +275,8 @@ type Recording struct {
 	heldBack map[int]holdup
 	// storms are the faults that let the peers of ports send pauses, by the tap of the port.
 	storms map[int]string
-	// incidents are changes of links and nodes by the steps of the run, and links the nodes at the ends of links.
+	// incidents are changes of links and nodes by the steps of the run, and links the nodes at the ends of
+	// links.
 	incidents []incident
 	links     map[string][2]string
 	closed    []closure

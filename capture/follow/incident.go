@@ -18,16 +18,16 @@ type incident struct {
 	fatal bool // the programs of its nodes end
 }
 
-// deeds says what the faults of nodes do that make their programs send late. A clock or a full disk alone does
-// not.
+// deeds says what the faults of nodes do that make their programs send late. A clock or a full disk alone
+// does not.
 var deeds = map[string]string{
 	"crash": "ended its programs", "hang": "stopped its programs",
 	"slow": "limited the processor time of its programs", "memory": "limited its memory",
 	"queue-pairs": "broke its queue pairs",
 }
 
-// incidentsOf returns the incidents of a run's steps. A fault of nodes that the file gives no end lasts as long
-// as the recording.
+// incidentsOf returns the incidents of a run's steps. A fault of nodes that the file gives no end lasts as
+// long as the recording.
 func incidentsOf(acts []report.Act) (all []incident) {
 	for _, a := range acts {
 		one := incident{span{a.From.UnixNano(), math.MaxInt64}, a, a.Kind == "crash"}
@@ -99,9 +99,9 @@ const (
 	noRoute  = "no-route"
 )
 
-// downAt returns the link that was down when a packet was lost, as a cause, if that explains the loss. The link
-// is then at the port that recorded the loss or at its switch, or at the packet's sender or receiver. Without
-// such a link the cause is empty.
+// downAt returns the link that was down when a packet was lost, as a cause, if that explains the loss. The
+// link is then at the port that recorded the loss or at its switch, or at the packet's sender or receiver.
+// Without such a link the cause is empty.
 func (w *why) downAt(p *Packet, s *Sight) (at cause) {
 	if s.Verdict == "drop" && s.Reason != linkDown && s.Reason != noRoute {
 		return at
@@ -146,8 +146,8 @@ func (i *incident) cause(where string) cause {
 	return at
 }
 
-// metAt returns the incident of a node that lasted for most of an extra time of a message, as a cause. Without
-// one the cause is empty.
+// metAt returns the incident of a node that lasted for most of an extra time of a message, as a cause.
+// Without one the cause is empty.
 func (w *why) metAt(nodes []string, during span, extra int64) (at cause) {
 	for i := range w.r.incidents {
 		one := &w.r.incidents[i]

@@ -74,9 +74,9 @@ func lose(s *verifytest.Scene, id uint64, tap, reason string) {
 // write is the i-th write of one segment.
 func write(i uint32) golayers.TCP { return golayers.TCP{Seq: 1 + i*946, ACK: true, PSH: true} }
 
-// TestWhyNamesFaultsThatHoldPacketsBack: a fault holds one of four packets back for 8 ms, at a NIC or at a port
-// to a NIC. The time is the fault's, and the fault is the first cause, although most other packets wait in a
-// queue for 40 ms.
+// TestWhyNamesFaultsThatHoldPacketsBack: a fault holds one of four packets back for 8 ms, at a NIC or at a
+// port to a NIC. The time is the fault's, and the fault is the first cause, although most other packets wait
+// in a queue for 40 ms.
 func TestWhyNamesFaultsThatHoldPacketsBack(t *testing.T) {
 	const by = 8_000
 	for _, test := range []struct {
@@ -106,8 +106,8 @@ func TestWhyNamesFaultsThatHoldPacketsBack(t *testing.T) {
 	}
 }
 
-// TestWhyJoinsWhatAFaultDid: a fault holds the first packet of each other message back, and the sender sends it
-// again before it arrives. The fault also drops a packet. All that is one cause.
+// TestWhyJoinsWhatAFaultDid: a fault holds the first packet of each other message back, and the sender sends
+// it again before it arrives. The fault also drops a packet. All that is one cause.
 func TestWhyJoinsWhatAFaultDid(t *testing.T) {
 	s := pair(t)
 	for i := range uint32(40) {
@@ -127,15 +127,15 @@ func TestWhyJoinsWhatAFaultDid(t *testing.T) {
 		pass(s, false, unhindered(at[0]+20_000), write(i), true)
 	}
 	answer, text := causes(t, s)
-	wantFirst(t, text, "fault at h0:eth0: delayed packets: fault f1; it led to: packets were sent again that "+
-		"had arrived, dropped packets: fault f1 at leaf1:p0\n")
+	wantFirst(t, text, "fault at h0:eth0: delayed packets: fault f1; it led to: packets were sent "+
+		"again that had arrived, dropped packets: fault f1 at leaf1:p0\n")
 	if c := answer.Causes[0]; c.Messages != 20 || c.Extra.Milliseconds() != 20*20 || len(answer.Causes) > 1 {
 		t.Errorf("the causes are\n%s%+v", text, c)
 	}
 }
 
-// TestWhyNamesFaultsThatChangePackets: a fault changes a packet at h0's NIC. The receiver does not take it, or
-// the switch drops it.
+// TestWhyNamesFaultsThatChangePackets: a fault changes a packet at h0's NIC. The receiver does not take it,
+// or the switch drops it.
 func TestWhyNamesFaultsThatChangePackets(t *testing.T) {
 	for _, test := range []struct{ does, dropped, first string }{
 		{"corrupt", "", "recover at h0:eth0: corrupted packets: fault f1\n"},
@@ -165,8 +165,8 @@ func TestWhyNamesFaultsThatChangePackets(t *testing.T) {
 	}
 }
 
-// TestWhyMakesALinkThatIsDownOneCause: packets to h1 have no route while h1's link is down. The link's own losses
-// or the run's report show when that is.
+// TestWhyMakesALinkThatIsDownOneCause: packets to h1 have no route while h1's link is down. The link's own
+// losses or the run's report show when that is.
 func TestWhyMakesALinkThatIsDownOneCause(t *testing.T) {
 	const down = "recover at h1--leaf1: the link was down"
 	step := func(from, to int64) report.Report {
@@ -180,10 +180,10 @@ func TestWhyMakesALinkThatIsDownOneCause(t *testing.T) {
 		first string
 	}{
 		"recorded": {lost: true, first: down + "; it led to: dropped packets: no-route at leaf1:p0\n"},
-		"told": {told: step(500_000, 620_000), first: down + `, by the step "link h1--leaf1 down"; it led to: ` +
-			"dropped packets: no-route at leaf1:p0\n"},
-		"both": {lost: true, told: step(500_000, 620_000), first: down + `, by the step "link h1--leaf1 down"; ` +
+		"told": {told: step(500_000, 620_000), first: down + `, by the step "link h1--leaf1 down"; ` +
 			"it led to: dropped packets: no-route at leaf1:p0\n"},
+		"both": {lost: true, told: step(500_000, 620_000), first: down +
+			`, by the step "link h1--leaf1 down"; ` + "it led to: dropped packets: no-route at leaf1:p0\n"},
 		"later":  {told: step(700_000, 800_000), first: "recover at leaf1:p0: dropped packets: no-route\n"},
 		"no one": {first: "recover at leaf1:p0: dropped packets: no-route\n"},
 	} {
@@ -193,7 +193,8 @@ func TestWhyMakesALinkThatIsDownOneCause(t *testing.T) {
 				at := int64(i) * 50_000
 				id := pass(s, false, unhindered(at), write(i), true)
 				if i != 11 {
-					pass(s, true, unhindered(at+1000), golayers.TCP{Seq: 1, ACK: true, Ack: 1 + (i+1)*946}, false)
+					pass(s, true, unhindered(at+1000), golayers.TCP{Seq: 1, ACK: true, Ack: 1 + (i+1)*946},
+						false)
 					continue
 				}
 				lose(s, id, "leaf1:p0", "no-route")
@@ -216,8 +217,8 @@ func TestWhyMakesALinkThatIsDownOneCause(t *testing.T) {
 	}
 }
 
-// TestWhyNamesFaultsOfNodes: h0 sends nothing for 300 ms. That is the fault's doing only if the fault is at h0 and
-// in force.
+// TestWhyNamesFaultsOfNodes: h0 sends nothing for 300 ms. That is the fault's doing only if the fault is at
+// h0 and in force.
 func TestWhyNamesFaultsOfNodes(t *testing.T) {
 	act := func(kind, node string, from, to int64) report.Report {
 		at := func(us int64) time.Time { return time.Unix(0, verifytest.Start+us*1000) }
@@ -236,8 +237,8 @@ func TestWhyNamesFaultsOfNodes(t *testing.T) {
 		"earlier":  {act("hang", "h0", 20_000, 180_000), "host at h0: no message was under way for"},
 		"a moment": {act("hang", "h0", 250_000, 260_000), "host at h0: no message was under way for"},
 		"disk":     {act("disk", "h0", 200_000, 490_000), "host at h0: no message was under way for"},
-		"slow": {act("slow", "h0", 0, 0), "host at h0: fault f1 limited the processor time of its programs; it " +
-			"led to: no message under way\n"},
+		"slow": {act("slow", "h0", 0, 0), "host at h0: fault f1 limited the processor time of its " +
+			"programs; it led to: no message under way\n"},
 		// It is a cause although no message was late because of it.
 		"crash": {act("crash", "h0", 560_000, 0), "host at h0: fault f1 ended its programs\n"},
 	} {
@@ -255,8 +256,8 @@ func TestWhyNamesFaultsOfNodes(t *testing.T) {
 	}
 }
 
-// TestWhyNamesCopiesOfAFault: a fault at h0's NIC makes a copy of each packet, so that twice as many packets wait
-// at leaf1's port.
+// TestWhyNamesCopiesOfAFault: a fault at h0's NIC makes a copy of each packet, so that twice as many packets
+// wait at leaf1's port.
 func TestWhyNamesCopiesOfAFault(t *testing.T) {
 	s := pair(t)
 	for i := range uint32(20) {
@@ -265,7 +266,8 @@ func TestWhyNamesCopiesOfAFault(t *testing.T) {
 	const burst = 100_000
 	for i := range int64(60) {
 		left := burst + 90 + 160*i
-		id := pass(s, false, stamps{burst + 80*i, burst + 90 + 80*i, left, left + 90}, write(20+uint32(i)), true)
+		at := stamps{burst + 80*i, burst + 90 + 80*i, left, left + 90}
+		id := pass(s, false, at, write(20+uint32(i)), true)
 		hit(s, id, "h0:eth0", "duplicate")
 		twin := s.Of(id, "leaf1:p1", true)
 		twin.Time += 80_000
@@ -273,7 +275,8 @@ func TestWhyNamesCopiesOfAFault(t *testing.T) {
 	}
 	_, text := causes(t, s)
 	const copies = " packets were copies that fault f1 made"
-	if !strings.HasPrefix(text, "queue at leaf1:p1: packets waited in the queue, behind packets from h0 (100%); ") ||
+	const waits = "queue at leaf1:p1: packets waited in the queue, behind packets from h0 (100%); "
+	if !strings.HasPrefix(text, waits) ||
 		!strings.Contains(text, copies) {
 		t.Errorf("the causes are\n%s", text)
 	}
@@ -291,7 +294,8 @@ func TestWhyRanksCircumstancesLast(t *testing.T) {
 		}
 		id := pass(s, false, at, write(i), true)
 		if i%2 == 1 {
-			s.Change(func(k verifytest.Sighting) bool { return k.ID == id && strings.HasPrefix(k.Tap, "leaf1") },
+			late := func(k verifytest.Sighting) bool { return k.ID == id && k.Tap[:5] == "leaf1" }
+			s.Change(late,
 				func(k *verifytest.Sighting) { k.Comment = "railbed depth=0 late=60000000ns" })
 		}
 		if i == 10 {

@@ -178,9 +178,9 @@ func (w *why) priorities(c *Cause) string {
 	return ""
 }
 
-// held says that the link of a cause's only node is slower than the links of other nodes. A kernel keeps packets
-// for a slow link in front of the tap of its NIC, so they seem not to have been sent. A soft switch's NIC keeps
-// them behind the tap.
+// held says that the link of a cause's only node is slower than the links of other nodes. A kernel keeps
+// packets for a slow link in front of the tap of its NIC, so they seem not to have been sent. A soft switch's
+// NIC keeps them behind the tap.
 func (w *why) held(c *Cause) string {
 	for _, tap := range w.r.tapped[c.Where[0]] {
 		far := w.r.lanes[tap].far

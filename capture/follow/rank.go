@@ -96,8 +96,8 @@ func (c *Cause) led(effect string, messages int) {
 	c.effects[effect] += messages
 }
 
-// joinFaults makes one cause of all that a fault did. The cause that comes first keeps its words, and the others
-// are among what it led to.
+// joinFaults makes one cause of all that a fault did. The cause that comes first keeps its words, and the
+// others are among what it led to.
 func joinFaults(all []Cause) (joined []Cause) {
 	slices.SortFunc(all, compareCauses)
 	at := map[string]int{}

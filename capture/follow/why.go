@@ -13,8 +13,8 @@ import (
 type Cause struct {
 	// Part is the part of the messages' time.
 	Part string `json:"part"`
-	// Where is a port, a link that was down, or a node if Part is host. A cause that is spread over many places
-	// has all of them, in the order of the time that they added.
+	// Where is a port, a link that was down, or a node if Part is host. A cause that is spread over many
+	// places has all of them, in the order of the time that they added.
 	Where []string `json:"where"`
 	// What explains the cause in words.
 	What string `json:"what"`
@@ -73,7 +73,8 @@ type cause struct {
 	what string
 	// injected is set if the file asked for it. Such a cause is always in the answer.
 	injected bool
-	// by is the fault that did it, "fault NAME", or the link whose settings did. All that it did is one cause.
+	// by is the fault that did it, "fault NAME", or the link whose settings did. All that it did is one
+	// cause.
 	by string
 }
 

@@ -2,12 +2,12 @@ package report
 
 import "time"
 
-// Act is a change of links or nodes by a step, with its time. Faults of packets are no acts: recordings have the
-// packets that they hit.
+// Act is a change of links or nodes by a step, with its time. Faults of packets are no acts: recordings have
+// the packets that they hit.
 type Act struct {
 	Step string `json:"step"` // the step's name
-	// Kind is down or set for links, and the action of a fault of nodes or switches: crash, hang, slow, memory,
-	// clock, disk, queue-pairs or reboot.
+	// Kind is down or set for links, and the action of a fault of nodes or switches: crash, hang, slow,
+	// memory, clock, disk, queue-pairs or reboot.
 	Kind  string    `json:"kind"`
 	Fault string    `json:"fault,omitempty"` // the fault's name
 	Links []string  `json:"links,omitempty"` // the links that it changed or took down

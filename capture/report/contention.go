@@ -11,21 +11,21 @@ import (
 
 // Bounds of Contention.
 const (
-	// muchDenied is the share of the time in which programs wanted a processor and had none from which a node is
-	// in Contention.Nodes.
+	// muchDenied is the share of the time in which programs wanted a processor and had none from which a node
+	// is in Contention.Nodes.
 	muchDenied = 0.5
-	// greed is the least factor by which the programs of Greedy wanted more processor time than the programs of
-	// each other node.
+	// greed is the least factor by which the programs of Greedy wanted more processor time than the programs
+	// of each other node.
 	greed = 2
 	// fewOwn is the share of the processors' time below which the testbed did not keep the processors busy.
 	fewOwn = 0.5
 )
 
-// Contention says which nodes' programs had no processor when they wanted one, and why. A node's limit of CPUs
-// is not among the reasons: NodeKernel.Throttled has its time.
+// Contention says which nodes' programs had no processor when they wanted one, and why. A node's limit of
+// CPUs is not among the reasons: NodeKernel.Throttled has its time.
 type Contention struct {
-	// Nodes are those whose programs were denied most of the time that they wanted. Least and Most bound their
-	// shares, and Rest is the largest share of the other nodes.
+	// Nodes are those whose programs were denied most of the time that they wanted. Least and Most bound
+	// their shares, and Rest is the largest share of the other nodes.
 	Nodes             []string
 	Least, Most, Rest float64
 	// All is set if all nodes with programs are in Nodes.
@@ -97,8 +97,8 @@ func (c *Contention) Of(node string) string {
 		return fmt.Sprintf("programs of %s wanted %.3g s of processor time, and those of no other node more "+
 			"than %.3g s", printable.Line(c.Greedy), c.Wanted, c.Next)
 	case !c.All && slices.Contains(c.Nodes, node):
-		return fmt.Sprintf("its programs had no processor for %s of the time that they wanted one, and those "+
-			"of other nodes for at most %.0f%%", c.share(), c.Rest*100)
+		return fmt.Sprintf("its programs had no processor for %s of the time that they wanted one, and "+
+			"those of other nodes for at most %.0f%%", c.share(), c.Rest*100)
 	}
 	return ""
 }

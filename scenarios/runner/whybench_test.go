@@ -13,7 +13,8 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// causeScene is a scenario with one fault. $V is a node that the seed chooses, $N its number, and $T a transport.
+// causeScene is a scenario with one fault. $V is a node that the seed chooses, $N its number, and $T a
+// transport.
 type causeScene struct {
 	kind string
 	// fabric adds to the file's switch, links adds to its links, and steps come before the workload.
@@ -68,14 +69,16 @@ var causeScenes = []causeScene{
 		what: "fault f ended its programs"},
 	{kind: "slow node", steps: faultStepOf("where: $V, slow: {cpu: 0.02}"), where: "$V",
 		what: "fault f limited the processor time"},
-	{kind: "busy node", steps: "  - exec: {name: loops, nodes: [$V], command: [sh, -c, 'for i in 1 2 3 4 5 6; " +
-		"do (while :; do :; done) & done; wait'], background: true}\n", where: "$V", what: "programs of $V wanted"},
+	{kind: "busy node", steps: "  - exec: {name: loops, nodes: [$V], command: [sh, -c, 'for i in 1 2 3 4 " +
+		"5 6; do (while :; do :; done) & done; wait'], background: true}\n", where: "$V",
+		what: "programs of $V wanted"},
 	{kind: "pause", fabric: ", pfc: {priorities: [0, 3]}", steps: faultStepOf("where: 'leaf1:p$N', pause: " +
 		"{priorities: [0, 3], every: 60}"), where: "", what: "because of fault f"},
-	{kind: "incast", steps: "  - traffic: {name: t, from: [$O], to: [$V], rate: 20mbit, size: 1400B, for: 500ms}\n",
-		alone: true, where: "leaf1:p$N", what: "behind packets from "},
-	{kind: "small buffer", fabric: ", buffer: 12KB", steps: "  - workload: {name: a2a, kind: all-to-all, transport: " +
-		"tcp, size: 256KiB, iterations: 6}\n", alone: true, where: "leaf1:p", what: "dropped packets: tail"},
+	{kind: "incast", steps: "  - traffic: {name: t, from: [$O], to: [$V], rate: 20mbit, size: 1400B, " +
+		"for: 500ms}\n", alone: true, where: "leaf1:p$N", what: "behind packets from "},
+	{kind: "small buffer", fabric: ", buffer: 12KB", steps: "  - workload: {name: a2a, kind: all-to-all, " +
+		"transport: tcp, size: 256KiB, iterations: 6}\n", alone: true, where: "leaf1:p",
+		what: "dropped packets: tail"},
 }
 
 // file returns the scenario's file for a seed. The transport is tcp for even seeds.
@@ -112,9 +115,10 @@ steps:
 	return fill.Replace(text), fill
 }
 
-// TestWhyBenchmark runs scenarios with one known cause each, and prints the share of those whose cause `why` names
-// first, with the first causes of the others. RAILBED_WHY_SEEDS is the number of seeds, by default 1. The share
-// has to be nine tenths from 10 seeds on. With fewer seeds, or on a busy machine, it proves nothing.
+// TestWhyBenchmark runs scenarios with one known cause each, and prints the share of those whose cause `why`
+// names first, with the first causes of the others. RAILBED_WHY_SEEDS is the number of seeds, by default 1.
+// The share has to be nine tenths from 10 seeds on. With fewer seeds, or on a busy machine, it proves
+// nothing.
 func TestWhyBenchmark(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
 	hosttest.Long(t)
@@ -134,12 +138,13 @@ func TestWhyBenchmark(t *testing.T) {
 			}
 			runs++
 			where, what := firstOf(t, o)
-			if strings.Contains(where, fill.Replace(c.where)) && strings.Contains(what, fill.Replace(c.what)) {
+			wantWhere, wantWhat := fill.Replace(c.where), fill.Replace(c.what)
+			if strings.Contains(where, wantWhere) && strings.Contains(what, wantWhat) {
 				first++
 				continue
 			}
-			t.Logf("%s, seed %d: want first %q at %s; got %s: %s", c.kind, seed+i, fill.Replace(c.what),
-				fill.Replace(c.where), where, what)
+			t.Logf("%s, seed %d: want first %q at %s; got %s: %s", c.kind, seed+i, wantWhat, wantWhere,
+				where, what)
 		}
 	}
 	t.Logf("why named the cause first in %d of %d runs of %d kinds", first, runs, len(causeScenes))
