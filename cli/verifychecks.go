@@ -47,7 +47,7 @@ func namedChecks(texts []string, rulesFile string, w *verify.Workload, p *plan.P
 			err = p.CheckWords(asked.source, asked.path, asked.check)
 		}
 		if err == nil && asked.check.Rule != nil {
-			err = rules.Check(asked.source, asked.path+".rule", asked.check.Rule)
+			err = rules.Check(asked.source, asked.path+".rule", asked.check.Rule, rules.Names(p, nil))
 		}
 		if err != nil {
 			return nil, usage("%w", err)

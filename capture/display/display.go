@@ -31,8 +31,8 @@ type Filter struct {
 	fields []*Field
 }
 
-// predicate reports whether a packet fulfils a part of a filter.
-type predicate func(*Packet) bool
+// predicate reports whether a packet fulfils a part of a filter, and whether that is sure.
+type predicate func(*Packet) truth
 
 // Error is an error at a position of a filter.
 type Error struct {
@@ -89,18 +89,20 @@ func CompileBytes(text string) (*Filter, error) {
 	return f, nil
 }
 
-// Match reports whether a packet fulfils the filter.
-func (f *Filter) Match(p *Packet) bool { return f.root == nil || f.root.match(p) }
+// Match reports whether a packet fulfils the filter by the values that its record shows.
+func (f *Filter) Match(p *Packet) bool { return f.root == nil || f.root.match(p)&fulfilled != 0 }
 
 // Root returns the whole filter as an expression, or nil if it matches every packet.
 func (f *Filter) Root() *Expr { return f.root }
 
-// Judge reports whether a packet fulfils the filter, and whether that is sure. It is not sure if the capture
-// cut the packet off before a field that the filter read.
-func (f *Filter) Judge(p *Packet) (match, sure bool) {
-	p.unsure = false
-	match = f.Match(p)
-	return match, !p.unsure
+// Judge reports whether a packet fulfils the filter by the values that its record shows, and why other values
+// of the packet could change that. Without such reasons the result is sure.
+func (f *Filter) Judge(p *Packet) (match bool, unseen Unseen) {
+	if f.root == nil {
+		return true, 0
+	}
+	t := f.root.match(p)
+	return t&fulfilled != 0, t.unseen()
 }
 
 // Fields returns the fields that the filter reads, in the order in which it names them.

@@ -8,6 +8,7 @@ import (
 	"railbed/capture/pcapng"
 	"railbed/internal/infiniband"
 	"railbed/internal/wire"
+	"railbed/transports/rd/privacy"
 )
 
 // Header is a header that a packet may have.
@@ -53,6 +54,7 @@ const (
 type layer struct {
 	protocol Header
 	at, end  int
+	plain    bool // at and end are places in the decrypted datagram
 }
 
 // Packet is a packet with the places of its headers.
@@ -61,43 +63,24 @@ type Packet struct {
 	Interface *pcapng.Interface
 	Number    int // in the capture, from 1
 
+	// Keys decrypt reliable datagrams. They may be nil.
+	Keys *privacy.KeyLog
+
 	context     Context
 	first       int64 // time of the capture's first packet
 	layers      []layer
 	note        pcapng.Annotation
 	annotated   bool
 	left, right []value // of a comparison
-	// hidden is the lowest level of a header that the capture may have cut off.
-	hidden level
-	// unsure reports whether an evaluation read a field that the capture may have cut off.
-	unsure bool
-}
-
-// level is the place of a protocol among the headers of a packet. If a header is cut off, so are the headers
-// of higher levels.
-type level uint8
-
-const (
-	frameLevel level = iota
-	ethernetLevel
-	networkLevel
-	transportLevel
-	messageLevel
-	allLevels // above every header: none is cut off
-)
-
-func levelOf(p Header) level {
-	switch {
-	case p == FrameHeader:
-		return frameLevel
-	case p == EthernetHeader:
-		return ethernetLevel
-	case p <= IPv6Header:
-		return networkLevel
-	case p <= TCPHeader:
-		return transportLevel
-	}
-	return messageLevel
+	plain       []byte  // the decrypted datagram, nil without one
+	nesting     int     // headers of packets in each other
+	// hidden has the headers that the packet may have and its record does not show, by reason (Unseen). hiding
+	// is their union.
+	hidden  [unseenReasons]headerSet
+	hiding  headerSet
+	carrier carrier
+	// unseen are the reasons why the operands of a comparison may have other values.
+	unseen Unseen
 }
 
 // Set makes p the packet of the record with a number, in a capture whose first packet has the time first.
@@ -109,28 +92,40 @@ func (p *Packet) Set(raw *pcapng.Packet, at *pcapng.Interface, number int, first
 
 // dissect finds the headers.
 func (p *Packet) dissect() {
-	p.layers = append(p.layers[:0], layer{FrameHeader, 0, p.Raw.Length})
-	p.note, p.annotated, p.hidden = pcapng.Annotation{}, false, allLevels
+	p.layers = append(p.layers[:0], layer{protocol: FrameHeader, end: p.Raw.Length})
+	p.note, p.annotated = pcapng.Annotation{}, false
+	p.hidden, p.hiding, p.carrier, p.plain, p.nesting = [unseenReasons]headerSet{}, 0, carrier{}, nil, 0
 	for _, comment := range p.Raw.Comments {
 		if note, is := pcapng.ParseAnnotation(comment); is {
 			p.note, p.annotated = note, true
 		}
 	}
 	if p.Interface.LinkType == pcapng.LinkEthernet {
-		p.ethernet(p.Raw.Length)
+		p.ethernet(0, p.Raw.Length)
+	} else {
+		p.opaque("link type %d", int(p.Interface.LinkType))
 	}
 }
 
-// has reports whether the capture has a header of a level: n bytes from at on, before end.
-func (p *Packet) has(of level, at, n, end int) bool {
+// has reports whether the capture has a header: n bytes from at on, before end. If the capture cut it off, so
+// are all headers of a set.
+func (p *Packet) has(set headerSet, at, n, end int) bool {
 	if at+n > end {
 		return false
 	}
 	if at+n > len(p.Raw.Data) {
-		p.hidden = min(p.hidden, of)
+		p.hide(CutOff, set)
 		return false
 	}
 	return true
+}
+
+// bytes returns the bytes in which a layer has its place.
+func (p *Packet) bytes(l layer) []byte {
+	if l.plain {
+		return p.plain
+	}
+	return p.Raw.Data
 }
 
 // captured returns the captured bytes from at to end.
@@ -138,40 +133,51 @@ func (p *Packet) captured(at, end int) []byte {
 	return p.Raw.Data[min(at, len(p.Raw.Data)):min(end, max(at, len(p.Raw.Data)))]
 }
 
-func (p *Packet) add(l Header, at, end int) { p.layers = append(p.layers, layer{l, at, end}) }
+func (p *Packet) add(l Header, at, end int) {
+	p.layers = append(p.layers, layer{protocol: l, at: at, end: end})
+}
 
 func (p *Packet) u16(at int) int { return int(binary.BigEndian.Uint16(p.Raw.Data[at:])) }
 
-func (p *Packet) ethernet(end int) {
-	if !p.has(ethernetLevel, 0, wire.EthernetLen, end) {
+func (p *Packet) ethernet(at, end int) {
+	if !p.nested() || !p.has(anything, at, wire.EthernetLen, end) {
 		return
 	}
-	p.add(EthernetHeader, 0, end)
-	at, kind := wire.EthernetLen, p.u16(12)
-	for wire.IsTag(uint16(kind)) && p.has(networkLevel, at, wire.TagLen, end) {
+	p.add(EthernetHeader, at, end)
+	p.etherType(p.u16(at+wire.EthernetLen-2), at+wire.EthernetLen, end)
+}
+
+// etherType finds the headers behind the type of an Ethernet frame, or its length (IEEE 802.3, 3.2.6).
+func (p *Packet) etherType(kind, at, end int) {
+	for wire.IsTag(uint16(kind)) {
+		if !p.has(anything, at, wire.TagLen, end) {
+			return
+		}
 		p.add(VLANHeader, at, end)
 		kind = p.u16(at + 2)
 		at += wire.TagLen
 	}
-	switch uint16(kind) {
+	switch kind {
 	case wire.EtherTypeIPv4:
 		p.ipv4(at, end)
 	case wire.EtherTypeIPv6:
 		p.ipv6(at, end)
 	case wire.EtherTypeARP:
-		if p.has(networkLevel, at, wire.ARPLen, end) {
+		if p.has(setOf(ARPHeader), at, wire.ARPLen, end) {
 			p.add(ARPHeader, at, end)
 		}
 	case wire.EtherTypeMACControl:
 		p.add(ControlHeader, at, end)
-		if p.has(networkLevel, at, wire.GFCLen, end) && wire.GFC(p.Raw.Data[at:]).Valid() {
+		if p.has(setOf(GFCHeader), at, wire.GFCLen, end) && wire.GFC(p.Raw.Data[at:]).Valid() {
 			p.add(GFCHeader, at, at+wire.GFCLen)
 		}
+	default:
+		p.tunnelOfEthernet(kind, at, end)
 	}
 }
 
 func (p *Packet) ipv4(at, end int) {
-	if !p.has(networkLevel, at, wire.IPv4MinLen, end) || p.Raw.Data[at]>>4 != 4 {
+	if !p.nested() || !p.has(anything, at, wire.IPv4MinLen, end) || p.Raw.Data[at]>>4 != 4 {
 		return
 	}
 	header := int(p.Raw.Data[at]&0xF) * 4
@@ -179,9 +185,32 @@ func (p *Packet) ipv4(at, end int) {
 		end = min(end, at+length)
 	}
 	p.add(IPv4Header, at, end)
-	if fragment := p.u16(at+6) & 0x1FFF; fragment == 0 && header >= wire.IPv4MinLen {
-		p.transport(p.Raw.Data[at+9], at+header, end, ICMPHeader)
+	number, fragment := p.Raw.Data[at+9], p.u16(at+6)
+	switch {
+	case header < wire.IPv4MinLen:
+	case fragment&0x1FFF != 0:
+		p.hide(Fragmented, fragmented(number))
+	default:
+		if fragment&0x2000 != 0 && number != wire.ProtocolTCP { // the next fragment has more of it
+			p.hide(Fragmented, messages)
+		}
+		p.transport(number, at+header, end, ICMPHeader)
 	}
+}
+
+// fragmented returns the headers of an IP protocol that a later fragment lacks.
+func fragmented(number uint8) headerSet {
+	switch number {
+	case wire.ProtocolUDP:
+		return setOf(UDPHeader) | messages
+	case wire.ProtocolTCP:
+		return setOf(TCPHeader)
+	case wire.ProtocolICMPv4:
+		return setOf(ICMPHeader)
+	case wire.ProtocolICMPv6:
+		return setOf(ICMPv6Header)
+	}
+	return anything
 }
 
 // ExtensionHeaders are the numbers of the extension headers of IPv6 with a length: hop-by-hop options,
@@ -192,7 +221,7 @@ var ExtensionHeaders = []uint8{0, 43, 60}
 const FragmentExtension = 44
 
 func (p *Packet) ipv6(at, end int) {
-	if !p.has(networkLevel, at, wire.IPv6Len, end) || p.Raw.Data[at]>>4 != 6 {
+	if !p.nested() || !p.has(anything, at, wire.IPv6Len, end) || p.Raw.Data[at]>>4 != 6 {
 		return
 	}
 	if length := p.u16(at + 4); length > 0 {
@@ -202,7 +231,7 @@ func (p *Packet) ipv6(at, end int) {
 	next := p.Raw.Data[at+6]
 	at += wire.IPv6Len
 	for slices.Contains(ExtensionHeaders, next) || next == FragmentExtension {
-		if !p.has(transportLevel, at, 8, end) {
+		if !p.has(anything, at, 8, end) {
 			return
 		}
 		length := 8
@@ -210,7 +239,10 @@ func (p *Packet) ipv6(at, end int) {
 		case next != FragmentExtension:
 			length += 8 * int(p.Raw.Data[at+1])
 		case p.u16(at+2)&^7 != 0:
+			p.hide(Fragmented, fragmented(p.Raw.Data[at]))
 			return
+		case p.u16(at+2)&1 != 0 && p.Raw.Data[at] != wire.ProtocolTCP:
+			p.hide(Fragmented, messages)
 		}
 		next = p.Raw.Data[at]
 		at += length
@@ -221,24 +253,37 @@ func (p *Packet) ipv6(at, end int) {
 // transport finds the header of an IP protocol. icmp is the ICMP of the IP version.
 func (p *Packet) transport(number uint8, at, end int, icmp Header) {
 	switch {
-	case number == wire.ProtocolUDP && p.has(transportLevel, at, wire.UDPLen, end):
+	case number == wire.ProtocolUDP:
+		if !p.has(anything, at, wire.UDPLen, end) {
+			return
+		}
 		if length := p.u16(at + 4); length >= wire.UDPLen {
 			end = min(end, at+length)
 		}
 		p.add(UDPHeader, at, end)
 		p.datagram(at+wire.UDPLen, end, p.u16(at), p.u16(at+2))
-	case number == wire.ProtocolTCP && p.has(transportLevel, at, wire.TCPMinLen, end):
-		p.add(TCPHeader, at, end)
-	case number == wire.ProtocolICMPv4 && icmp == ICMPHeader && p.has(transportLevel, at, 8, end):
+	case number == wire.ProtocolTCP:
+		if p.has(setOf(TCPHeader), at, wire.TCPMinLen, end) {
+			p.add(TCPHeader, at, end)
+		}
+	case number == wire.ProtocolICMPv4 && icmp == ICMPHeader:
+		if !p.has(anything, at, 8, end) {
+			return
+		}
 		p.add(ICMPHeader, at, end)
 		if slices.Contains(QuotesIPv4, p.Raw.Data[at]) {
 			p.ipv4(at+8, end)
 		}
-	case number == wire.ProtocolICMPv6 && icmp == ICMPv6Header && p.has(transportLevel, at, 8, end):
+	case number == wire.ProtocolICMPv6 && icmp == ICMPv6Header:
+		if !p.has(anything, at, 8, end) {
+			return
+		}
 		p.add(ICMPv6Header, at, end)
 		if slices.Contains(QuotesIPv6, p.Raw.Data[at]) {
 			p.ipv6(at+8, end)
 		}
+	default:
+		p.tunnelOfIP(number, at, end, icmp)
 	}
 }
 
@@ -255,14 +300,14 @@ func (p *Packet) datagram(at, end, source, destination int) {
 			p.add(TelemetryHeader, at, end)
 			at, destination = at+block.Len(), int(block.NextPort())
 		} else if len(block) < end-at && (len(block) < wire.INTLen || block.Starts()) {
-			p.hidden = min(p.hidden, messageLevel)
+			p.hide(CutOff, messages)
 		}
 	}
 	switch {
 	case wire.IsPortRD(uint16(destination)):
 		p.reliable(at, end)
 	case destination == wire.PortAggregation || source == wire.PortAggregation:
-		if p.has(messageLevel, at, wire.AggregationLen, end) {
+		if p.has(messages, at, wire.AggregationLen, end) {
 			p.add(AggregationHeader, at, end)
 			if wire.Aggregation(p.captured(at, end)).Version() == wire.AggregationVersion {
 				p.add(AggregationOursHeader, at, end)
@@ -270,6 +315,8 @@ func (p *Packet) datagram(at, end, source, destination int) {
 		}
 	case destination == infiniband.Port || source == infiniband.Port:
 		p.infiniband(at, end)
+	default:
+		p.tunnelOfUDP(at, end, source, destination)
 	}
 }
 
@@ -284,7 +331,7 @@ var RDHeaders = [wire.RDTypes]Header{
 }
 
 func (p *Packet) reliable(at, end int) {
-	if !p.has(messageLevel, at, wire.RDBaseLen, end) {
+	if !p.has(messages, at, wire.RDBaseLen, end) {
 		return
 	}
 	d := wire.RD(p.captured(at, end))
@@ -292,8 +339,11 @@ func (p *Packet) reliable(at, end int) {
 		return
 	}
 	p.add(RDHeader, at, end)
-	if kind := d.Type(); d.Version() == wire.RDVersion && !d.Sealed() && int(kind) < len(RDHeaders) &&
-		RDHeaders[kind] != 0 && p.has(messageLevel, at, wire.RDHeaderLen(kind), end) {
+	switch kind := d.Type(); {
+	case d.Version() != wire.RDVersion || int(kind) >= len(RDHeaders) || RDHeaders[kind] == 0:
+	case d.Sealed():
+		p.open(at, end, kind)
+	case p.has(setOf(RDHeaders[kind]), at, wire.RDHeaderLen(kind), end):
 		p.add(RDHeaders[kind], at, end)
 	}
 }
@@ -314,14 +364,14 @@ var InfinibandHeaders = []struct {
 }
 
 func (p *Packet) infiniband(at, end int) {
-	if !p.has(messageLevel, at, infiniband.BTHLen, end) {
+	if !p.has(messages, at, infiniband.BTHLen, end) {
 		return
 	}
 	p.add(InfinibandHeader, at, end)
 	p.add(BTHHeader, at, at+infiniband.BTHLen)
 	opcode, next := infiniband.Opcode(p.Raw.Data[at]), at+infiniband.BTHLen
 	for _, h := range InfinibandHeaders {
-		if opcode.Has(h.Of) && p.has(messageLevel, next, h.Length, end) {
+		if opcode.Has(h.Of) && p.has(messages, next, h.Length, end) {
 			p.add(h.Header, next, next+h.Length)
 			next += h.Length
 		}

@@ -19,15 +19,19 @@ type Field struct {
 	// header has a place of length 0, and so has a field that is computed from a header.
 	Places []Place
 	// values appends the values of a packet's field, one for each header that has it.
-	values func(p *Packet, to []value) []value
-	level  level
-	bits   int // of a number, 64 where the format has no field of that width
+	values  func(p *Packet, to []value) []value
+	headers headerSet // that have the field
+	bits    int       // of a number, 64 where the format has no field of that width
 }
 
-// read is values, and notes whether the capture may have cut off a value.
+// read is values, and notes why the packet may have other values.
 func (f *Field) read(p *Packet, to []value) []value {
-	if f.level >= p.hidden {
-		p.unsure = true
+	if p.hiding&f.headers != 0 {
+		for i := range p.hidden {
+			if p.hidden[i]&f.headers != 0 {
+				p.unseen |= 1 << i
+			}
+		}
 	}
 	return f.values(p, to)
 }
@@ -255,8 +259,8 @@ var computed = []struct {
 	// of returns the value, and whether the packet has it.
 	of func(p *Packet, l layer) (value, bool)
 }{
-	{"eth.type", Unsigned, EthernetHeader, func(p *Packet, _ layer) (value, bool) {
-		kind := p.u16(12)
+	{"eth.type", Unsigned, EthernetHeader, func(p *Packet, l layer) (value, bool) {
+		kind := p.u16(l.at + 12)
 		return number(kind), kind >= 1536 // smaller numbers are lengths (IEEE 802.3, 3.2.6)
 	}},
 	{"tcp.len", Unsigned, TCPHeader, func(p *Packet, l layer) (value, bool) {
@@ -273,29 +277,35 @@ var computed = []struct {
 		return number(len(p.Raw.Data)), true
 	}},
 	{"frame.time_epoch", Seconds, FrameHeader, func(p *Packet, _ layer) (value, bool) {
-		return value{n: p.Raw.Time}, p.Raw.Has&pcapng.HasTime != 0
+		return value{n: p.Raw.Time}, p.recorded(p.Raw.Has&pcapng.HasTime != 0)
 	}},
 	{"frame.time_relative", Seconds, FrameHeader, func(p *Packet, _ layer) (value, bool) {
-		return value{n: p.Raw.Time - p.first}, p.Raw.Has&pcapng.HasTime != 0
+		return value{n: p.Raw.Time - p.first}, p.recorded(p.Raw.Has&pcapng.HasTime != 0)
 	}},
 	{"frame.interface_name", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+		p.recorded(p.Interface.Name != "")
 		return text(p.Interface.Name)
 	}},
 	{"frame.packet_id", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
-		return value{n: int64(p.Raw.ID)}, p.Raw.Has&pcapng.HasID != 0
+		return value{n: int64(p.Raw.ID)}, p.recorded(p.Raw.Has&pcapng.HasID != 0)
 	}},
 	{"frame.interface_queue", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
 		return number(int(p.Raw.Queue)), p.Raw.Has&pcapng.HasQueue != 0
 	}},
 	{"frame.packet_flags_direction", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
-		return number(int(p.Raw.Flags & 3)), p.Raw.Has&pcapng.HasFlags != 0
+		direction := p.Raw.Flags & pcapng.DirectionMask
+		// Direction 0 stands for no information. Railbed's records have it if the packet does not pass the tap.
+		p.recorded(direction != 0 || p.annotated)
+		return number(int(direction)), p.Raw.Has&pcapng.HasFlags != 0
 	}},
 	{"railbed.node", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
 		node, _ := p.tap()
+		p.recorded(node != "")
 		return text(node)
 	}},
 	{"railbed.port", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
 		_, port := p.tap()
+		p.recorded(port != "")
 		return text(port)
 	}},
 	{"railbed.verdict", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
@@ -333,11 +343,13 @@ func number(n int) value { return value{n: int64(n)} }
 // rank returns the rank that sent the packet. A recording shows it where a packet leaves the NIC of one rank.
 func (p *Packet) rank() (value, bool) {
 	node, _ := p.tap()
-	ranks := pcapng.ParseTapDescription(p.Interface.Description).Ranks
-	if node == "" || len(ranks) != 1 || p.Raw.Flags&pcapng.DirectionMask != pcapng.Outbound {
-		return value{}, false
+	described := pcapng.ParseTapDescription(p.Interface.Description)
+	leaves := node != "" && p.Raw.Flags&pcapng.DirectionMask == pcapng.Outbound
+	if leaves && len(described.Ranks) == 1 {
+		return number(described.Ranks[0]), true
 	}
-	return number(ranks[0]), true
+	p.recorded(leaves && len(described.Ranks) == 0 && p.Interface.Hardware == pcapng.HardwareNIC)
+	return value{}, false
 }
 
 func text(s string) (value, bool) { return value{b: []byte(s)}, s != "" }
@@ -354,7 +366,7 @@ func makeFields() (all []Field) {
 				}
 			}
 			return to
-		}, levelOf(place.Header), bits})
+		}, setOf(place.Header), bits})
 	}
 	for _, o := range protocols {
 		add(o.name, Protocol, Place{Header: o.layer}, 64, func(p *Packet, l layer) (value, bool) {
@@ -390,10 +402,10 @@ func makeFields() (all []Field) {
 				to = of[i].values(p, to)
 			}
 			return to
-		}, of[0].level, of[0].bits}
+		}, 0, of[0].bits}
 		for _, f := range of {
 			joined.Places = append(joined.Places, f.Places...)
-			joined.level, joined.bits = min(joined.level, f.level), max(joined.bits, f.bits)
+			joined.headers, joined.bits = joined.headers|f.headers, max(joined.bits, f.bits)
 		}
 		all = append(all, joined)
 	}
@@ -415,11 +427,14 @@ func (o *Place) bits() int {
 // of returns the field of a header.
 func (o *Place) of(p *Packet, l layer, kind Kind) (value, bool) {
 	at := l.at + o.At
-	if at+o.Length > min(len(p.Raw.Data), l.end) {
-		p.unsure = p.unsure || at+o.Length <= l.end
+	data := p.bytes(l)
+	if at+o.Length > min(len(data), l.end) {
+		if at+o.Length <= l.end {
+			p.unseen |= CutOff
+		}
 		return value{}, false
 	}
-	b := p.Raw.Data[at : at+o.Length]
+	b := data[at : at+o.Length]
 	if !kind.isNumber() {
 		return value{b: b}, true
 	}

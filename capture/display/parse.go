@@ -115,10 +115,11 @@ type relation struct {
 func (p *parser) test() (*Expr, error) {
 	column := p.peek().at + 1
 	tested, err := p.compared()
-	if err == nil {
-		tested.Column = column
+	if err != nil {
+		return nil, err
 	}
-	return tested, err
+	tested.Column = column
+	return tested, nil
 }
 
 func (p *parser) compared() (*Expr, error) {
@@ -196,7 +197,7 @@ func (p *parser) slice(o *Operand, at token) error {
 			}
 			cut, fits := cutRanges(b, ranges)
 			if to[i].cutHeader && (!fits || slices.ContainsFunc(ranges, ByteRange.fromEnd)) {
-				p.unsure = true
+				p.unseen |= CutOff
 			}
 			if fits {
 				to[kept] = value{b: cut}
@@ -294,7 +295,8 @@ func (p *parser) comparison(left *Operand, r relation) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return left.comparedTo(lit, r), nil
+	e := left.comparedTo(lit, r)
+	return e, p.possible(e, t)
 }
 
 // membership reads a set. Its elements are values and ranges, separated by commas.
@@ -302,6 +304,7 @@ func (p *parser) membership(left *Operand) (*Expr, error) {
 	if !p.accept("{") {
 		return nil, p.wrong(p.peek(), found(p.peek())+" where a set belongs", "{VALUE, FROM..TO}")
 	}
+	t := p.peek()
 	var ranges [][2]Literal
 	for {
 		from, err := p.literal(left)
@@ -322,7 +325,8 @@ func (p *parser) membership(left *Operand) (*Expr, error) {
 			return nil, p.wrong(p.peek(), found(p.peek())+" in a set", `"," or "}"`)
 		}
 	}
-	return left.within(ranges), nil
+	e := left.within(ranges)
+	return e, p.possible(e, t)
 }
 
 // containment reads the bytes or the text that a value contains.
@@ -339,6 +343,11 @@ func (p *parser) containment(left *Operand, at token) (*Expr, error) {
 			return nil, p.wrong(t, found(t)+" after contains", `bytes such as 0a:0b, or a "string"`)
 		}
 		part = parsed
+	}
+	if words := closed[left.Name]; left.Slice == nil && words != nil &&
+		!slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, string(part)) }) {
+		return nil, p.wrong(t, fmt.Sprintf("no packet has a %s with %q", left.Name, part),
+			oneWord(string(part), words))
 	}
 	return left.containing(part), nil
 }

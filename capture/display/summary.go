@@ -19,30 +19,30 @@ func FieldNamed(name string) *Field { return fieldsByName[name] }
 // Bits returns the width of a number's field in its header, and 64 for a number that is in no header.
 func (f *Field) Bits() int { return f.bits }
 
-// Number returns the first value of a number's field. It reports whether the packet has the field, and
-// whether that is sure, as Filter.Judge does.
-func (f *Field) Number(p *Packet) (n uint64, has, sure bool) {
-	p.unsure = false
+// Number returns the first value of a number's field. It reports whether the packet has the field, and why
+// that may not be sure, as Filter.Judge does.
+func (f *Field) Number(p *Packet) (n uint64, has bool, unseen Unseen) {
+	p.unseen = 0
 	p.left = f.read(p, p.left[:0])
 	if len(p.left) == 0 {
-		return 0, false, !p.unsure
+		return 0, false, p.unseen
 	}
-	return uint64(p.left[0].n), true, !p.unsure
+	return uint64(p.left[0].n), true, p.unseen
 }
 
 // AppendKey appends the first value of the field, so that equal values of fields of one kind have equal
 // bytes. The values of numbers have one width. It reports the same as Number.
-func (f *Field) AppendKey(p *Packet, to []byte) (key []byte, has, sure bool) {
-	p.unsure = false
+func (f *Field) AppendKey(p *Packet, to []byte) (key []byte, has bool, unseen Unseen) {
+	p.unseen = 0
 	p.left = f.read(p, p.left[:0])
 	switch {
 	case len(p.left) == 0:
-		return to, false, !p.unsure
+		return to, false, p.unseen
 	case f.Kind.isNumber():
-		return binary.BigEndian.AppendUint64(to, uint64(p.left[0].n)), true, !p.unsure
+		return binary.BigEndian.AppendUint64(to, uint64(p.left[0].n)), true, p.unseen
 	}
 	to = binary.BigEndian.AppendUint32(to, uint32(len(p.left[0].b)))
-	return append(to, p.left[0].b...), true, !p.unsure
+	return append(to, p.left[0].b...), true, p.unseen
 }
 
 // Comparable reports whether values of two fields can be equal.
@@ -202,8 +202,9 @@ func (p *Packet) record() string {
 // info describes the innermost header that the package knows.
 func (p *Packet) info() string {
 	var text string
+	length := 0 // of rd
 	for _, l := range p.layers {
-		d := p.Raw.Data[l.at:]
+		d := p.bytes(l)[l.at:]
 		switch l.protocol {
 		case ARPHeader:
 			if a := wire.ARP(d); a.Valid() {
@@ -225,6 +226,7 @@ func (p *Packet) info() string {
 				f.Epoch, f.Slot, f.Round, f.Worker, f.FanIn)
 		case RDHeader:
 			base := wire.RD(d).Base()
+			length = int(base.Length)
 			text = fmt.Sprintf("%s %d > %d psn %d", base.Type, base.Source, base.Destination, base.PSN)
 			if base.Flags&wire.RDRepeat != 0 {
 				text += " repeat"
@@ -232,7 +234,7 @@ func (p *Packet) info() string {
 		case RDDataHeader:
 			f := wire.RD(d).Data()
 			text += fmt.Sprintf(" message %d bytes %d to %d of %d", f.Message, f.Position,
-				int(f.Position)+wire.RD(d).Length(), f.Total)
+				int(f.Position)+length, f.Total)
 		}
 	}
 	return text

@@ -6,13 +6,9 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"railbed/internal/feed"
-	"railbed/internal/nearest"
 )
 
 // Kind is the kind of values of a field.
@@ -52,7 +48,9 @@ type value struct {
 // whole notes whether the bytes of protocols are incomplete.
 func (p *Packet) whole(values []value, kind Kind) {
 	for i := range values {
-		p.unsure = p.unsure || kind == Protocol && values[i].cut
+		if kind == Protocol && values[i].cut {
+			p.unseen |= CutOff
+		}
 	}
 }
 
@@ -109,6 +107,11 @@ func (p *parser) literal(of *Operand) (Literal, error) {
 		var n uint64
 		n, ok = parseNumber(t.text)
 		l.n, ok = int64(n), ok && t.kind == tokenWord
+		if ok {
+			if err := p.fits(of, t, n); err != nil {
+				return l, err
+			}
+		}
 	case Boolean:
 		l.n, ok = parseBoolean(t.text)
 	case Seconds:
@@ -120,9 +123,8 @@ func (p *parser) literal(of *Operand) (Literal, error) {
 		ok = ok && len(l.b) == 6
 	case Text:
 		l.b, ok = []byte(t.text), true
-		if words := closed[of.Name]; words != nil && !slices.Contains(words, t.text) {
-			return l, p.wrong(t, fmt.Sprintf("no packet has the %s %q", of.Name, t.text),
-				oneWord(t.text, words))
+		if err := p.word(of, t); err != nil {
+			return l, err
 		}
 	case Bytes, Protocol:
 		if l.b, ok = []byte(t.text), true; t.kind == tokenWord {
@@ -134,26 +136,6 @@ func (p *parser) literal(of *Operand) (Literal, error) {
 			of.Kind.example())
 	}
 	return l, nil
-}
-
-// closed are the words of the fields that have no other values.
-var closed = map[string][]string{
-	"railbed.verdict": append([]string{"enqueue", "dequeue", "drop"}, feed.Verdicts()...),
-}
-
-// oneWord lists the words in place of an unknown one, for an error message.
-func oneWord(word string, words []string) string {
-	near := nearest.Word(word, words)
-	for _, known := range words {
-		if strings.HasPrefix(word, known) { // as dropped
-			near = known
-		}
-	}
-	want := "one of " + strings.Join(words, ", ")
-	if near != "" {
-		want += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return want
 }
 
 // example returns an example of a value, for error messages.

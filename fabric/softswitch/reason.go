@@ -4,6 +4,7 @@ import (
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/softswitch/queue"
+	"railbed/internal/feed"
 )
 
 // Reason is the reason why the fabric dropped, marked or trimmed a packet, or made it.
@@ -42,34 +43,8 @@ const (
 	reasons // the number of reasons
 )
 
-// names are used by counters, metrics and the capture's comments.
-var names = [reasons]string{
-	None:       "none",
-	Tail:       "tail",
-	Buffer:     "buffer",
-	Headroom:   "headroom",
-	NICOverrun: "nic-overrun",
-	Express:    "express",
-	Loss:       "loss", Burst: "burst", Nth: "nth", LinkDown: "link-down",
-	FromFault:   "fault",
-	NoRoute:     "no-route",
-	TTLExceeded: "ttl-exceeded",
-	Malformed:   "malformed",
-	NotForUs:    "not-for-us",
-	TooBig:      "too-big",
-	Martian:     "martian",
-	Unsupported: "unsupported",
-	Reserved:    "reserved",
-	Hairpin:     "hairpin",
-	FloodLimit:  "flood-limit",
-	Memory:      "memory",
-	Aggregation: "aggregation",
-	RED:         "red",
-	ECNSharp:    "ecn-sharp",
-	PFC:         "pfc",
-	GFC:         "gfc",
-	Refused:     "refused",
-}
+// names are used by counters, metrics and the capture's comments. The constants are in their order.
+var names = feed.Reasons()
 
 // String returns the reason's name.
 func (r Reason) String() string {
@@ -80,7 +55,7 @@ func (r Reason) String() string {
 }
 
 // ReasonNames returns the names of all reasons, by their number.
-func ReasonNames() []string { return names[:] }
+func ReasonNames() []string { return names }
 
 // Reasons returns all reasons of drops, for lists of counters.
 func Reasons() []Reason {

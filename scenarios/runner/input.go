@@ -133,11 +133,18 @@ func (f *findings) take(err error) {
 
 // rules compiles the filters of rules, which only package rules understands.
 func (f *findings) rules() {
+	faults := []string{}
+	for _, step := range f.o.File.Steps {
+		if step.Fault != nil {
+			faults = append(faults, step.Fault.Name)
+		}
+	}
+	names := rules.Names(f.o.Plan, faults)
 	for i, check := range f.o.File.Checks {
 		if check.Packets == nil || check.Packets.Rule == nil {
 			continue
 		}
-		err := rules.Check(f.o.File.Source, fmt.Sprintf("checks[%d].packets.rule", i), check.Packets.Rule)
+		err := rules.Check(f.o.File.Source, fmt.Sprintf("checks[%d].packets.rule", i), check.Packets.Rule, names)
 		var problems spec.Problems
 		if errors.As(err, &problems) {
 			f.problems, f.kinds = append(f.problems, problems...), append(f.kinds, ErrWord)

@@ -52,6 +52,9 @@ type Finding struct {
 	Absent []string
 	// Unclear are reasons why the check cannot judge.
 	Unclear []string
+	// Unseen are reasons why packets may differ from their records in ways that the check judges: encrypted,
+	// cut off, in a protocol that is not decoded. They take the proof away as missing packets do.
+	Unseen []string
 	// Rests reports whether a claim holds only if no packet is missing.
 	Rests bool
 
@@ -133,7 +136,7 @@ func (c *Capture) Conclude(r *Result, need Need, f Finding) {
 	g := c.gaps(need)
 	lacking := slices.Concat(g.useless, g.damaged)
 	if enough := f.proved && !f.Rests && len(f.Absent) == 0; !enough {
-		lacking = append(lacking, g.beyond...)
+		lacking = slices.Concat(lacking, f.Unseen, g.beyond)
 	}
 	switch {
 	case len(g.useless) > 0:

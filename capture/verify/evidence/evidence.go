@@ -266,6 +266,7 @@ func run(ctx context.Context, reader pcapng.Source, w *window, o Options, checks
 		interrupted: o.Interrupted,
 		Railbed:     reader.Section().Application == "railbed", Dilation: 1,
 	}
+	c.dissected.Keys = o.Keys
 	c.clocks = newClocks(c)
 	c.describe(reader.Section())
 	for _, check := range checks {

@@ -184,7 +184,7 @@ const described = 8
 
 // Lines describes the offenders for people.
 func (o *Offenders) Lines() (lines []string) {
-	var p display.Packet
+	p := display.Packet{Keys: o.capture.keys}
 	for i, h := range o.first {
 		if i == described {
 			break

@@ -80,10 +80,10 @@ func (a *after) take(p *evidence.Packet) {
 func (a *after) values(p *evidence.Packet, which int) (all bool) {
 	a.key = fmt.Appendf(a.key[:0], "%d ", p.Tap.Index)
 	for _, fields := range a.same {
-		var has, sure bool
-		if a.key, has, sure = fields[which].AppendKey(p.Display(), a.key); !sure {
-			a.doubt(p)
-		}
+		var has bool
+		var unseen display.Unseen
+		a.key, has, unseen = fields[which].AppendKey(p.Display(), a.key)
+		a.doubts.Add(p, unseen)
 		if !has {
 			return false
 		}

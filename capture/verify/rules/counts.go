@@ -18,11 +18,8 @@ type each struct {
 }
 
 func (e *each) take(p *evidence.Packet) {
-	match, sure := e.filter.Judge(p.Display())
-	switch {
-	case !sure:
-		e.doubt(p)
-	case match != e.want:
+	match, unseen := e.filter.Judge(p.Display())
+	if !e.doubts.Add(p, unseen) && match != e.want {
 		e.offenders.Add(p)
 	}
 }
@@ -117,9 +114,8 @@ func (s *shares) take(p *evidence.Packet) {
 	if n == nil {
 		return
 	}
-	match, sure := s.filter.Judge(p.Display())
-	if !sure {
-		s.doubt(p)
+	match, unseen := s.filter.Judge(p.Display())
+	if s.doubts.Add(p, unseen) {
 		return
 	}
 	n.all++

@@ -33,11 +33,8 @@ func newOrder(k *rule, f *display.Field) *order {
 }
 
 func (o *order) take(p *evidence.Packet) {
-	value, has, sure := o.field.Number(p.Display())
-	if !sure {
-		o.doubt(p)
-	}
-	if !has || !sure {
+	value, has, unseen := o.field.Number(p.Display())
+	if o.doubts.Add(p, unseen) || !has {
 		return
 	}
 	last := o.keys.of(p)

@@ -30,7 +30,7 @@ func TestPageShowsEveryKind(t *testing.T) {
 			kinds[asked[i].Kind()] = true
 			continue
 		}
-		if err := Check(source, spec.RulesPath(i)+".rule", asked[i].Rule); err != nil {
+		if err := Check(source, spec.RulesPath(i)+".rule", asked[i].Rule, nil); err != nil {
 			t.Error(err)
 		}
 		kind, _ := asked[i].Rule.Kind()

@@ -55,21 +55,22 @@ type rule struct {
 	capture   *evidence.Capture
 	offenders *evidence.Offenders
 	taps      []bool // by tap index
-	// selected counts the packets of "where", and unsure those of which a filter cannot tell.
-	selected, unsure uint64
-	firstUnsure      int
+	// selected counts the packets of "where", and doubts those of which a filter cannot tell.
+	selected uint64
+	doubts   evidence.Doubts
 }
 
 // Check reports the problems of the filters and fields of a rule, with their positions. The path is the
-// path of the rule in the source. Its error is a spec.Problems, or nil.
-func Check(source *spec.Source, path string, r *spec.Rule) error {
-	_, problems := compile(source, path, r)
+// path of the rule in the source. The names are those of the testbed (Names), or nil. Its error is a
+// spec.Problems, or nil.
+func Check(source *spec.Source, path string, r *spec.Rule, names display.Domain) error {
+	_, problems := compile(source, path, r, names)
 	return problems.Err()
 }
 
 // New makes a check of a rule that Check accepts. The workload is the workload of the rule, or nil.
 func New(r *spec.Rule, w *evidence.Workload, numbers Numbers) (evidence.Check, error) {
-	parts, problems := compile(nil, "rule", r)
+	parts, problems := compile(nil, "rule", r, nil)
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
@@ -171,7 +172,8 @@ func (p *parts) filters() (all []*display.Filter) {
 }
 
 // compile compiles the filters and fields of a rule.
-func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems spec.Problems) {
+func compile(source *spec.Source, path string, r *spec.Rule, names display.Domain) (p parts,
+	problems spec.Problems) {
 	filter := func(key, text string) *display.Filter {
 		if text == "" {
 			return nil
@@ -182,6 +184,10 @@ func compile(source *spec.Source, path string, r *spec.Rule) (p parts, problems 
 			problems = append(problems, problemWithin(source, path+"."+key, wrong.Column-1, wrong.What,
 				wrong.Want))
 			return nil
+		}
+		for _, wrong := range f.Impossible(names) {
+			problems = append(problems, problemWithin(source, path+"."+key, wrong.Column-1, wrong.What,
+				wrong.Want))
 		}
 		for _, name := range ofRuns {
 			if f.Uses(name) {
@@ -278,18 +284,8 @@ func (k *rule) Event(p *evidence.Packet) {
 
 // matches reports whether a packet surely matches a filter.
 func (k *rule) matches(f *display.Filter, p *evidence.Packet) bool {
-	match, sure := f.Judge(p.Display())
-	if !sure {
-		k.doubt(p)
-	}
-	return match && sure
-}
-
-// doubt notes a packet of which a filter cannot tell.
-func (k *rule) doubt(p *evidence.Packet) {
-	if k.unsure++; k.unsure == 1 {
-		k.firstUnsure = p.Number
-	}
+	match, unseen := f.Judge(p.Display())
+	return !k.doubts.Add(p, unseen) && match
 }
 
 // Result implements evidence.Check.
@@ -301,15 +297,11 @@ func (k *rule) Result() evidence.Result {
 	if k.selected == 0 {
 		f.Unclear = append(f.Unclear, k.nothing())
 	}
-	if k.unsure > 0 {
-		f.Unclear = append(f.Unclear, plural.Text("%d packets, of which frame %d is the first, were cut off "+
-			"before a field that the rule reads", k.unsure, k.firstUnsure))
+	f.Unseen = slices.Concat(k.doubts.Lines(), k.unseen())
+	f.Unclear = append(f.Unclear, k.impossible()...)
+	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
+		f.Unclear = append(f.Unclear, plural.Text("none of %d packets belongs to a %s", k.selected, k.spec.Per))
 	}
-	if k.keyer.forgotten > 0 {
-		f.Unclear = append(f.Unclear, plural.Text(
-			"%d packets have keys beyond the first %d, and were not judged", k.keyer.forgotten, keysMost))
-	}
-	f.Unclear = append(f.Unclear, k.unseen()...)
 	r.Measured["offenders"] = float64(k.offenders.Count)
 	r.Details = k.offenders.Lines()
 	k.need.Ports = k.ports()
@@ -337,8 +329,9 @@ func (k *rule) unseen() (lines []string) {
 		lines = append(lines, plural.Text("%d packets are encrypted, cut off or of a message that began "+
 			"before the capture, and their message is not known", k.keyer.hidden))
 	}
-	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
-		lines = append(lines, plural.Text("none of %d packets belongs to a %s", k.selected, k.spec.Per))
+	if k.keyer.forgotten > 0 {
+		lines = append(lines, plural.Text(
+			"%d packets have keys beyond the first %d, and were not judged", k.keyer.forgotten, keysMost))
 	}
 	return lines
 }
@@ -368,7 +361,7 @@ func (k *rule) ports() []string {
 
 // ReadsRecords reports whether a filter of a rule reads records of switches.
 func ReadsRecords(r *spec.Rule) bool {
-	parts, _ := compile(nil, "rule", r)
+	parts, _ := compile(nil, "rule", r, nil)
 	return readsRecords(parts.filters())
 }
 
@@ -384,7 +377,7 @@ func readsRecords(filters []*display.Filter) bool {
 		for _, field := range f.Fields() {
 			switch field.Name {
 			case "railbed", "railbed.verdict", "railbed.reason", "railbed.fault", "railbed.depth",
-				"railbed.late":
+				"railbed.late", "frame.interface_queue":
 				return true
 			}
 		}

@@ -390,7 +390,7 @@ rules:
 		asked, source, err := spec.ParseRules("f", []byte(strings.Join(lines, "\n")))
 		for i := range asked {
 			if err == nil {
-				err = Check(source, spec.RulesPath(i)+".rule", asked[i].Rule)
+				err = Check(source, spec.RulesPath(i)+".rule", asked[i].Rule, nil)
 			}
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -26,11 +26,8 @@ func (s *sums) take(p *evidence.Packet) {
 	if n == nil {
 		return
 	}
-	value, has, sure := s.field.Number(p.Display())
-	if !sure {
-		s.doubt(p)
-	}
-	if !has || !sure {
+	value, has, unseen := s.field.Number(p.Display())
+	if s.doubts.Add(p, unseen) || !has {
 		return
 	}
 	*n += value

@@ -28,7 +28,7 @@ func ruleOf(t *testing.T, text string) evidence.Check {
 	t.Helper()
 	asked, source, err := spec.ParsePacketsCheck("rule", "rule: {"+text+"}")
 	if err == nil {
-		err = Check(source, spec.PacketsPath+".rule", asked.Rule)
+		err = Check(source, spec.PacketsPath+".rule", asked.Rule, nil)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -87,6 +87,7 @@ func (s *Scene) Base(from, to, engine int, psn uint32) wire.RDBase {
 
 // RD sends a datagram from a rank to another by a path, with a block of telemetry before it.
 func (s *Scene) RD(from, to, way int, d wire.RD) {
+	d = s.seal(from, to, d)
 	k := TCP{
 		Src:  AddrPort(s.Workload.Ranks[from], wire.PortRDPath+way),
 		Dst:  AddrPort(s.Workload.Ranks[to], wire.PortRD+int(d.Base().Destination)),

@@ -24,6 +24,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/transports/rd/privacy"
 )
 
 // Run writes the capture and judges it.
@@ -96,7 +97,9 @@ type Scene struct {
 	Foreign     bool // packets have no ids and no directions, and another writer's name
 	Unsorted    bool // packets are not sorted by time
 	application string
-	Small       bool // few packets
+	Small       bool            // few packets
+	Sealing     *Sealing        // encrypts reliable datagrams
+	Keys        *privacy.KeyLog // decrypts them
 }
 
 // Properties of a Scene's packets: when the first one leaves, the connections of each rank, the payload
@@ -333,7 +336,7 @@ func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 
 // Options returns the options with which the scene's capture is judged.
 func (s *Scene) Options() evidence.Options {
-	return evidence.Options{Plan: s.Plan, Drops: s.Queues, Harm: s.Harm, Interrupted: s.Interrupted}
+	return evidence.Options{Plan: s.Plan, Keys: s.Keys, Drops: s.Queues, Harm: s.Harm, Interrupted: s.Interrupted}
 }
 
 // Write makes the capture, as package capture writes it.
