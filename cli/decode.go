@@ -122,6 +122,9 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 	defer closeSource()
 	packets := display.NewDecoder(source)
 	packets.Context = contexts
+	if packets.Keys, err = readKeys("", name); err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
+	}
 	for printed := 0; flags.count == 0 || printed < flags.count; {
 		p, err := packets.Next()
 		switch {

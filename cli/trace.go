@@ -140,6 +140,9 @@ func matching(run *bundle.Run, r *follow.Recording, filter *display.Filter) (map
 	matches := map[int]bool{}
 	packets := display.NewDecoder(source)
 	packets.Context = r.Context
+	if packets.Keys, err = run.Keys(); err != nil {
+		return nil, err
+	}
 	for {
 		p, err := packets.Next()
 		if errors.Is(err, io.EOF) || errors.Is(err, pcapng.ErrTruncated) {

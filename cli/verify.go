@@ -130,7 +130,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	keys, err := readKeys(flags.keys)
+	keys, err := readKeys(flags.keys, name)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -244,10 +244,19 @@ func (r *verifyReport) conclude(checks []titled) {
 	r.Verdict = verdict.Worst(verdicts...)
 }
 
-// readKeys reads a key log. It returns nil if no file is named.
-func readKeys(name string) (*privacy.KeyLog, error) {
+// readKeys reads a key log. If no file is named, it reads the key logs of a run's directory. It returns nil if
+// there are none.
+func readKeys(name, recording string) (*privacy.KeyLog, error) {
 	if name == "" {
-		return nil, nil
+		if about, err := os.Stat(recording); err != nil || !about.IsDir() {
+			return nil, nil
+		}
+		run, err := bundle.Open(recording)
+		if err != nil {
+			return nil, err
+		}
+		defer run.Close()
+		return run.Keys()
 	}
 	file, err := input.Open(name)
 	if err != nil {

@@ -13,6 +13,9 @@
 // operators != and === match if all values fulfil them, and !== or ~= if some value differs. A packet without
 // the field fulfils no comparison.
 //
+// A record may not show all values of a packet: it is cut off, encrypted, or a field was not recorded. Judge
+// reports whether such values could change the result (Unseen).
+//
 // Left out are functions, layers (#), the operators matches and bitwise &, arithmetic, and names of hosts.
 package display
 
@@ -22,6 +25,7 @@ import (
 	"strings"
 
 	"railbed/capture/pcapng"
+	"railbed/transports/rd/privacy"
 )
 
 // Filter is a compiled filter. It is safe for concurrent use.
@@ -134,6 +138,8 @@ type Decoder struct {
 	// Context returns what is known of a packet besides its bytes, by the number of its record. It may be
 	// nil.
 	Context func(number int) Context
+	// Keys decrypt reliable datagrams. They may be nil.
+	Keys *privacy.KeyLog
 
 	source pcapng.Source
 	packet Packet
@@ -150,6 +156,7 @@ func (d *Decoder) Next() (*Packet, error) {
 		return nil, err
 	}
 	p := &d.packet
+	p.Keys = d.Keys
 	if raw.Number == 1 {
 		d.first = raw.Time
 	}

@@ -112,7 +112,7 @@ func draw(r *rand.Rand, p *Packet, depth int) string {
 	}
 }
 
-// drawOne makes a filter of one field. Its constant may be one that no packet has.
+// drawOne makes a filter of one field. No packet may have its constant.
 func drawOne(r *rand.Rand, p *Packet) string {
 	for {
 		f := &Fields[r.IntN(len(Fields))]

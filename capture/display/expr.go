@@ -17,7 +17,7 @@ type Expr struct {
 	All    bool
 	// Ranges hold the literal of Compare without Right, as one range, and the elements of In.
 	Ranges [][2]Literal
-	// Needle is what the value of Contains contains.
+	// Needle has the bytes that Contains looks for.
 	Needle []byte
 	// Column is the column of the part in the filter, from 1.
 	Column int

@@ -42,9 +42,9 @@ const (
 	portWireGuard = 51820
 )
 
-// endsOfEthernet are types whose frames carry no other packets: RARP, Wake-on-LAN, AppleTalk, IPX, slow
-// protocols, discovery of PPPoE, HomePlug, 802.1X, PROFINET, AoE, EtherCAT, LLDP, MRP, PTP, PRP, CFM, FCoE,
-// FIP, MMRP, MVRP, IEEE 1905, and loopback tests.
+// endsOfEthernet are types whose frames carry no other packets. They are RARP, Wake-on-LAN, AppleTalk, IPX,
+// slow protocols, discovery of PPPoE, HomePlug, 802.1X, PROFINET, AoE and EtherCAT. Then come LLDP, MRP, PTP,
+// PRP, CFM, FCoE, FIP, MMRP, MVRP, IEEE 1905, and loopback tests.
 var endsOfEthernet = []int{0x8035, 0x0842, 0x809B, 0x80F3, 0x8137, 0x8809, 0x8863, 0x887B, 0x88E1, 0x888E,
 	0x8892, 0x88A2, 0x88A4, 0x88CC, 0x88E3, 0x88F7, 0x88FB, 0x8902, 0x8906, 0x8914, 0x88F5, 0x88F6, 0x893A,
 	0x9000}
@@ -98,8 +98,8 @@ func (p *Packet) tunnelOfIP(number uint8, at, end int, icmp Header) {
 	}
 }
 
-// tunnelsOfUDP are the ports of protocols that carry packets, besides VXLAN and Geneve: L2TP, GTP-U, Teredo,
-// LISP and its control messages, GRE, VXLAN-GPE, MPLS (RFC 7510), and Linux's former port of VXLAN.
+// tunnelsOfUDP are the ports of protocols that carry packets, besides VXLAN and Geneve. They are L2TP, GTP-U,
+// Teredo, LISP and its control messages, GRE, VXLAN-GPE, MPLS (RFC 7510), and Linux's former port of VXLAN.
 var tunnelsOfUDP = []int{1701, 2152, 3544, 4341, 4342, 4754, 4790, 6635, 8472}
 
 // tunnelOfUDP finds the headers in a datagram to a port that is not of rd, RoCEv2 or aggregation. As in

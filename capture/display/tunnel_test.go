@@ -202,7 +202,7 @@ var tunnelFilters = []string{"udp.dstport == 5555", "ip.src == 192.168.7.1", "ip
 	`udp contains "inside"`,
 	"eth.type == 0x0800", "ipv6.hlim == 8 && udp", "ip.proto === 17", "ip && ipv6", "udp.length == 14"}
 
-// TestTunnelsAsWireshark compares the packets that filters select with those of tshark.
+// TestTunnelsAsWireshark compares the packets that filters and tshark select.
 func TestTunnelsAsWireshark(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
 	folder := t.TempDir()

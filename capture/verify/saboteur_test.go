@@ -129,6 +129,8 @@ type sabotage struct {
 	// amount says how much is altered, for the page.
 	amount string
 	do     func(c *tape, o *evidence.Options, random *rand.Rand)
+	// of selects the checks that it is for, by their names. Nil selects all.
+	of func(check string) bool
 	// harmless is set if the recording keeps all its evidence: verdicts stay.
 	harmless bool
 	// total is set if it removes evidence that every check needs.
@@ -311,6 +313,8 @@ var sabotages = []sabotage{
 		}},
 }
 
+func init() { sabotages = append(sabotages, hidings...) }
+
 func (c *tape) strip() {
 	for i := range c.packets {
 		c.packets[i].Comments = nil
@@ -362,7 +366,7 @@ func TestSaboteur(t *testing.T) {
 					t.Fatalf("broken %t: want %s: %v", broken, want, untouched)
 				}
 				for i, how := range sabotages {
-					if (i+k)%every != 0 {
+					if (i+k)%every != 0 || how.of != nil && !how.of(name) {
 						continue
 					}
 					for seed := range seeds {
@@ -441,7 +445,11 @@ func matrixPage(matrix map[string][]cell) string {
 	for _, name := range everyCheck() {
 		fmt.Fprintf(&b, "| %s |", name)
 		for _, c := range matrix[name] {
-			fmt.Fprintf(&b, " %s/%s |", c[0], c[1])
+			text := c[0] + "/" + c[1]
+			if c == (cell{}) {
+				text = "-"
+			}
+			fmt.Fprintf(&b, " %s |", text)
 		}
 		b.WriteString("\n")
 	}
@@ -462,7 +470,7 @@ in the ways listed below, each with several seeds, and requires:
 - An alteration that takes no evidence away changes no verdict.
 
 A cell shows the verdicts for the sound run and, after the slash, for the broken run: P is PASS, F is
-FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: for example, it matters which
+FAIL, i is INCONCLUSIVE. The alterations with - are for rules only. Several letters are verdicts for different seeds: for example, it matters which
 tap is missing.
 
 The list gives the amount of each alteration. The test's seed makes each choice at random.

@@ -64,7 +64,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 		l.seen(path, l.which(func(p *port) bool { return !p.nic }), true)
 	case c.That != "":
 		l.speaks(path, "rd")
-		l.encrypted(path)
+		l.encrypted(path, l.never)
 		l.seen(path, l.which(isNIC), true)
 	case c.RoCE != nil:
 		l.roce(path, c.RoCE)
@@ -92,6 +92,9 @@ func (l *prover) generic(path string, c *spec.PacketsCheck) {
 			l.never(path, "want fabric: {switch: {kind: soft}}, whose ports write them, or faults, which "+
 				"record the packets that they hit",
 				"the rule reads records of switches, and the testbed has neither soft switches nor faults")
+		}
+		if rules.ReadsSealed(c.Rule) { // other packets may still decide
+			l.encrypted(path, l.hardly)
 		}
 		l.seen(path, l.which(func(p *port) bool { return p.matches(c.Rule.At) }), true)
 	}

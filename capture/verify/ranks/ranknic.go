@@ -63,8 +63,8 @@ func (k *rankNIC) Begin(c *evidence.Capture) { k.capture = c }
 // Packet implements Check.
 func (k *rankNIC) Packet(p *evidence.Packet) {
 	role := k.roles.Of(p)
-	if !role.Relevant || p.Direction == evidence.Unknown || p.Drop != "" {
-		return
+	if !role.Relevant || p.Direction == evidence.Unknown || p.Drop != "" || p.Tap.Node == "" {
+		return // without its name, a tap may be the NIC of the rank
 	}
 	if role.Rank < 0 {
 		if !k.roles.Has(p.Flow.Src.Addr()) && len(k.strangers) < maxStrangers {

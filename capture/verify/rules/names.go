@@ -7,6 +7,7 @@ import (
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Names returns the values that fields have in recordings of a testbed: of the names of its nodes, switches
@@ -54,4 +55,21 @@ func (k *rule) impossible() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// ReadsSealed reports whether a rule reads fields of reliable datagrams that privacy encrypts.
+func ReadsSealed(r *spec.Rule) bool {
+	parts, _ := compile(nil, "rule", r, nil)
+	fields := []*display.Field{parts.field}
+	for _, f := range parts.filters() {
+		fields = append(fields, f.Fields()...)
+	}
+	for _, pair := range parts.same {
+		fields = append(fields, pair[:]...)
+	}
+	return slices.ContainsFunc(fields, func(f *display.Field) bool {
+		return f != nil && slices.ContainsFunc(f.Places, func(at display.Place) bool {
+			return at.Header >= display.RDDataHeader && at.Header <= display.RDRejectHeader
+		})
+	})
 }

@@ -13,8 +13,8 @@
 //
 // A rule is INCONCLUSIVE if the capture may lack its packets: a port has no recording, packets were lost, or
 // a capture filter left packets out. If a filter reads records of switches, the ports have to write them. A
-// packet that was cut off before a field that a filter reads makes the rule INCONCLUSIVE, too. So "never"
-// passes only if the capture would have shown the packet. A rule is also INCONCLUSIVE if no packet is in
+// packet whose record does not show a field makes the rule INCONCLUSIVE, too, if the result depends on the
+// field (display.Unseen). So "never" passes only if the capture would have shown the packet. A rule is also INCONCLUSIVE if no packet is in
 // "where", or if it had to forget keys.
 package rules
 
@@ -61,7 +61,7 @@ type rule struct {
 }
 
 // Check reports the problems of the filters and fields of a rule, with their positions. The path is the
-// path of the rule in the source. The names are those of the testbed (Names), or nil. Its error is a
+// path of the rule in the source. The names are of the testbed (Names), or nil. Its error is a
 // spec.Problems, or nil.
 func Check(source *spec.Source, path string, r *spec.Rule, names display.Domain) error {
 	_, problems := compile(source, path, r, names)

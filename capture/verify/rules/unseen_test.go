@@ -103,7 +103,7 @@ func TestUnrecorded(t *testing.T) {
 	verifytest.Wants(t, results[1], unclear, "were recorded without") // only NICs show it
 }
 
-// carried replaces the frames of a packet by one that carries another packet, or may do so.
+// carried makes a packet carry another packet.
 func carried(s *verifytest.Scene, id uint64, number byte, port uint16, header, inside []byte) {
 	s.Change(func(k verifytest.Sighting) bool { return k.ID == id }, func(k *verifytest.Sighting) {
 		frame := append(slices.Clone(k.Frame[:42]), header...)
