@@ -244,8 +244,8 @@ func (r *verifyReport) conclude(checks []titled) {
 	r.Verdict = verdict.Worst(verdicts...)
 }
 
-// readKeys reads a key log. If no file is named, it reads the key logs of a run's directory. It returns nil if
-// there are none.
+// readKeys reads a key log. If no file is named, it reads the key logs of a run's directory. It returns nil
+// if there are none.
 func readKeys(name, recording string) (*privacy.KeyLog, error) {
 	if name == "" {
 		if about, err := os.Stat(recording); err != nil || !about.IsDir() {

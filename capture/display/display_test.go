@@ -105,7 +105,8 @@ func draw(r *rand.Rand, p *Packet, depth int) string {
 	for {
 		drawn := drawOne(r, p)
 		_, err := Compile(drawn)
-		if wrong := (*Error)(nil); !errors.As(err, &wrong) || !strings.Contains(wrong.What, "no packet has") &&
+		var wrong *Error
+		if !errors.As(err, &wrong) || !strings.Contains(wrong.What, "no packet has") &&
 			!strings.Contains(wrong.What, "too large") {
 			return drawn
 		}

@@ -74,8 +74,8 @@ type Packet struct {
 	left, right []value // of a comparison
 	plain       []byte  // the decrypted datagram, nil without one
 	nesting     int     // headers of packets in each other
-	// hidden has the headers that the packet may have and its record does not show, by reason (Unseen). hiding
-	// is their union.
+	// hidden has the headers that the packet may have and its record does not show, by reason (Unseen).
+	// hiding is their union.
 	hidden  [unseenReasons]headerSet
 	hiding  headerSet
 	carrier carrier

@@ -294,7 +294,8 @@ var computed = []struct {
 	}},
 	{"frame.packet_flags_direction", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
 		direction := p.Raw.Flags & pcapng.DirectionMask
-		// Direction 0 stands for no information. Railbed's records have it if the packet does not pass the tap.
+		// Direction 0 stands for no information. Railbed's records have it if the packet does not pass the
+		// tap.
 		p.recorded(direction != 0 || p.annotated)
 		return number(int(direction)), p.Raw.Has&pcapng.HasFlags != 0
 	}},

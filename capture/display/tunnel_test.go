@@ -142,7 +142,8 @@ func deep(packet []byte) []byte {
 func leaves() []tunnel {
 	return []tunnel{
 		{"lldp", framed(0x88CC, make([]byte, 46))}, {"slow", framed(0x8809, make([]byte, 46))},
-		{"ptp", framed(0x88F7, make([]byte, 46))}, {"spanning tree", lengthFramed([]byte{0x42, 0x42, 3, 0, 0})},
+		{"ptp", framed(0x88F7, make([]byte, 46))},
+		{"spanning tree", lengthFramed([]byte{0x42, 0x42, 3, 0, 0})},
 		{"cdp", lengthFramed([]byte{0xAA, 0xAA, 3, 0, 0, 0x0C, 0x20, 0})},
 		{"lcp", framed(0x8864, []byte{0x11, 0, 0, 7, 0, 6, 0xC0, 0x21, 1, 1, 0, 4})},
 		{"ospf", outerIP(89, make([]byte, 24))}, {"igmp", outerIP(2, make([]byte, 8))},
@@ -189,8 +190,8 @@ func compiled(t *testing.T, text string) *Filter {
 
 func shown(frame []byte) *Packet {
 	p := &Packet{}
-	p.Set(&pcapng.Packet{Data: frame, Length: len(frame)}, &pcapng.Interface{LinkType: pcapng.LinkEthernet}, 1,
-		0)
+	p.Set(&pcapng.Packet{Data: frame, Length: len(frame)},
+		&pcapng.Interface{LinkType: pcapng.LinkEthernet}, 1, 0)
 	return p
 }
 

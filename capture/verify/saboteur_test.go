@@ -470,8 +470,8 @@ in the ways listed below, each with several seeds, and requires:
 - An alteration that takes no evidence away changes no verdict.
 
 A cell shows the verdicts for the sound run and, after the slash, for the broken run: P is PASS, F is
-FAIL, i is INCONCLUSIVE. The alterations with - are for rules only. Several letters are verdicts for different seeds: for example, it matters which
-tap is missing.
+FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: for example, it matters which
+tap is missing. The alterations with - are for rules only.
 
 The list gives the amount of each alteration. The test's seed makes each choice at random.
 

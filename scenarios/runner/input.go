@@ -144,7 +144,8 @@ func (f *findings) rules() {
 		if check.Packets == nil || check.Packets.Rule == nil {
 			continue
 		}
-		err := rules.Check(f.o.File.Source, fmt.Sprintf("checks[%d].packets.rule", i), check.Packets.Rule, names)
+		path := fmt.Sprintf("checks[%d].packets.rule", i)
+		err := rules.Check(f.o.File.Source, path, check.Packets.Rule, names)
 		var problems spec.Problems
 		if errors.As(err, &problems) {
 			f.problems, f.kinds = append(f.problems, problems...), append(f.kinds, ErrWord)

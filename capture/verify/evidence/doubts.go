@@ -61,7 +61,8 @@ func (d *Doubts) Lines() (lines []string) {
 		if of == nil {
 			continue
 		}
-		line := plural.Text("%d packets, of which frame %d is the first, %s", of.count, of.first, hides[reason])
+		line := plural.Text("%d packets, of which frame %d is the first, %s", of.count, of.first,
+			hides[reason])
 		switch {
 		case reason == display.Encapsulated:
 			line += "; not decoded: " + of.carrier

@@ -32,7 +32,8 @@ func ofPorts(ports []string) display.Domain {
 	d := display.Domain{"frame.interface_name": ports}
 	for _, name := range ports {
 		node, port := evidence.SplitPort(name)
-		d["railbed.node"], d["railbed.port"] = append(d["railbed.node"], node), append(d["railbed.port"], port)
+		d["railbed.node"] = append(d["railbed.node"], node)
+		d["railbed.port"] = append(d["railbed.port"], port)
 	}
 	for field, names := range d {
 		slices.Sort(names)

@@ -14,8 +14,8 @@
 // A rule is INCONCLUSIVE if the capture may lack its packets: a port has no recording, packets were lost, or
 // a capture filter left packets out. If a filter reads records of switches, the ports have to write them. A
 // packet whose record does not show a field makes the rule INCONCLUSIVE, too, if the result depends on the
-// field (display.Unseen). So "never" passes only if the capture would have shown the packet. A rule is also INCONCLUSIVE if no packet is in
-// "where", or if it had to forget keys.
+// field (display.Unseen). So "never" passes only if the capture would have shown the packet. A rule is also
+// INCONCLUSIVE if no packet is in "where", or if it had to forget keys.
 package rules
 
 import (
@@ -300,7 +300,8 @@ func (k *rule) Result() evidence.Result {
 	f.Unseen = slices.Concat(k.doubts.Lines(), k.unseen())
 	f.Unclear = append(f.Unclear, k.impossible()...)
 	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
-		f.Unclear = append(f.Unclear, plural.Text("none of %d packets belongs to a %s", k.selected, k.spec.Per))
+		f.Unclear = append(f.Unclear, plural.Text("none of %d packets belongs to a %s", k.selected,
+			k.spec.Per))
 	}
 	r.Measured["offenders"] = float64(k.offenders.Count)
 	r.Details = k.offenders.Lines()

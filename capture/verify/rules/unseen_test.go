@@ -121,8 +121,8 @@ func carried(s *verifytest.Scene, id uint64, number byte, port uint16, header, i
 
 // TestEncapsulated: a rule about a packet that another carries finds it, or proves nothing.
 func TestEncapsulated(t *testing.T) {
-	segment := append([]byte{0x45, 0, 0, 40, 0, 1, 0, 0, 9, 6, 0, 0, 192, 168, 7, 1, 192, 168, 7, 2}, 0x15, 0xB3,
-		0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0)
+	segment := append([]byte{0x45, 0, 0, 40, 0, 1, 0, 0, 9, 6, 0, 0, 192, 168, 7, 1, 192, 168, 7, 2},
+		0x15, 0xB3, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0)
 	for name, c := range map[string]struct {
 		number byte
 		port   uint16
@@ -132,8 +132,8 @@ func TestEncapsulated(t *testing.T) {
 	}{
 		"4in4": {4, 0, nil, true, ""},
 		"gre":  {47, 0, []byte{0, 0, 8, 0}, true, ""},
-		"vxlan": {17, 4789, slices.Concat([]byte{8, 0, 0, 0, 0, 0, 7, 0}, make([]byte, 12), []byte{8, 0}), true,
-			""},
+		"vxlan": {17, 4789, slices.Concat([]byte{8, 0, 0, 0, 0, 0, 7, 0}, make([]byte, 12), []byte{8, 0}),
+			true, ""},
 		"gtp":   {17, 2152, []byte{0x30, 0xFF, 0, 40, 0, 0, 0, 1}, false, "not decoded: UDP port 2152"},
 		"esp":   {50, 0, make([]byte, 8), false, "not decrypted: ESP"},
 		"other": {115, 0, make([]byte, 4), false, "not decoded: IP protocol 115"},
@@ -174,7 +174,8 @@ func TestFragments(t *testing.T) {
 
 // TestImpossible: no port of the rule has the name, so that the rule says nothing.
 func TestImpossible(t *testing.T) {
-	for _, rule := range []string{`never: 'railbed.node == "h9"'`, `count: 'railbed.node == "h9"', is: "<= 0"`,
+	for _, rule := range []string{`never: 'railbed.node == "h9"'`,
+		`count: 'railbed.node == "h9"', is: "<= 0"`,
 		`never: 'tcp && railbed.port contains "rail"'`, `always: 'railbed.node != "h9"'`,
 		`never: 'railbed.node == "leaf1"', at: h0`, `never: 'railbed.node in {h0, h9}'`,
 		`never: 'tcp && frame.interface_name == "h0:eth7"'`} {

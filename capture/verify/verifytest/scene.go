@@ -336,7 +336,8 @@ func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 
 // Options returns the options with which the scene's capture is judged.
 func (s *Scene) Options() evidence.Options {
-	return evidence.Options{Plan: s.Plan, Keys: s.Keys, Drops: s.Queues, Harm: s.Harm, Interrupted: s.Interrupted}
+	return evidence.Options{Plan: s.Plan, Keys: s.Keys, Drops: s.Queues, Harm: s.Harm,
+		Interrupted: s.Interrupted}
 }
 
 // Write makes the capture, as package capture writes it.
