@@ -314,3 +314,40 @@ func TestWhyRanksCircumstancesLast(t *testing.T) {
 		}
 	}
 }
+
+// TestWhyFollowsPacketsThatTheKernelChanges: a fault of the kernel changes a packet at h0's NIC or at the
+// router. The changed bytes have another id. The receiver discards them, and the sender sends the packet
+// again.
+func TestWhyFollowsPacketsThatTheKernelChanges(t *testing.T) {
+	for _, tap := range []string{"h0:eth0", "leaf1:p1"} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(t, strings.Replace(softPair, "{kind: soft, pfc: {priorities: [3]}}",
+			"{kind: router}", 1))
+		for i := range uint32(20) {
+			at := int64(i) * 50_000
+			id := pass(s, false, stamps{at, at + 90, at + 100, at + 190}, write(i), true)
+			if i != 10 {
+				continue
+			}
+			found := s.Of(id, tap, true)
+			before := found
+			before.Record, before.Time = true, found.Time-1
+			before.Comment = "railbed verdict=corrupt reason=fault name=f1"
+			s.IDs++
+			s.Change(func(k verifytest.Sighting) bool { return k.ID == id && k.Time >= found.Time },
+				func(k *verifytest.Sighting) {
+					k.ID, k.Frame = s.IDs, slices.Clone(k.Frame)
+					k.Frame[100] ^= 4
+				})
+			s.Insert(before)
+			pass(s, false, unhindered(at+20_000), write(i), true)
+		}
+		s.Change(func(k verifytest.Sighting) bool { return !k.Record },
+			func(k *verifytest.Sighting) { k.Comment = "" })
+		answer, text := causes(t, s)
+		wantFirst(t, text, "recover at "+tap+": corrupted packets: fault f1\n")
+		if c := answer.Causes[0]; c.Messages != 1 || c.Extra.Milliseconds() != 20 || answer.Lost != 1 {
+			t.Errorf("%s: %+v", tap, answer)
+		}
+	}
+}

@@ -167,6 +167,7 @@ type Follower struct {
 	exchanges map[exchangeKey]int32
 	rounds    map[roundKey]int
 	windows   map[connection]*window
+	changed   []changed // packets that faults of the kernel changed, and that have not left yet
 	full      bool
 }
 
@@ -204,6 +205,7 @@ func (f *Follower) Packet(p *evidence.Packet) {
 		if known {
 			f.harmed(p, packet)
 		}
+		packet, known = f.spoils(p, packet, known)
 		f.recorded(p, packet, known)
 		return
 	}
@@ -211,11 +213,7 @@ func (f *Follower) Packet(p *evidence.Packet) {
 	if known {
 		f.append(packet, at)
 	} else {
-		packet = int32(len(r.Packets))
-		f.packets[p.ID] = packet
-		r.Packets = append(r.Packets, Packet{ID: p.ID, Flow: -1, Message: -1, Length: p.Length, first: at,
-			last: at, behind: -1, identity: p.Identity()})
-		f.newPacket(p, packet)
+		packet = f.add(p, at)
 	}
 	f.recorded(p, packet, true)
 	f.see(p, packet, at)
