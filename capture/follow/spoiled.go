@@ -41,8 +41,8 @@ func (f *Follower) spoils(p *evidence.Packet, packet int32, known bool) (int32, 
 	if !is {
 		return packet, known
 	}
-	f.changed = append(slices.DeleteFunc(f.changed, func(c changed) bool { return p.Time-c.at > changedKept }),
-		changed{p.Tap.Index, p.Flow.Index, number, p.Time})
+	f.changed = slices.DeleteFunc(f.changed, func(c changed) bool { return p.Time-c.at > changedKept })
+	f.changed = append(f.changed, changed{p.Tap.Index, p.Flow.Index, number, p.Time})
 	if !known && p.Tap.NIC {
 		return f.add(p, f.sight(p)), true
 	}

@@ -17,12 +17,14 @@ const (
 	// greed is the least factor by which the programs of Greedy wanted more processor time than the programs
 	// of each other node.
 	greed = 2
+	// limited is the share of the waiting time from which a node's limit of CPUs is the reason for it.
+	limited = 0.1
 	// fewOwn is the share of the processors' time below which the testbed did not keep the processors busy.
 	fewOwn = 0.5
 )
 
-// Contention says which nodes' programs had no processor when they wanted one, and why. A node's limit of
-// CPUs is not among the reasons: NodeKernel.Throttled has its time.
+// Contention says which nodes' programs had no processor when they wanted one, and why. It leaves out nodes
+// whose limit of CPUs held their programs back: NodeKernel.Throttled has this time.
 type Contention struct {
 	// Nodes are those whose programs were denied most of the time that they wanted. Least and Most bound
 	// their shares, and Rest is the largest share of the other nodes.
@@ -46,9 +48,12 @@ func (r *Report) Contention() *Contention {
 	c := &Contention{Own: -1, All: true}
 	ran := 0.0
 	for _, n := range r.Fidelity.Nodes {
+		ran += n.Ran
+		if n.Throttled > n.Waited*limited { // several threads wait for one time of the limit
+			continue
+		}
 		waited := n.Waited - n.Throttled
 		wanted := n.Ran + waited
-		ran += n.Ran
 		switch {
 		case wanted > c.Wanted:
 			c.Greedy, c.Wanted, c.Next = n.Node, wanted, c.Wanted

@@ -29,6 +29,8 @@ func TestContention(t *testing.T) {
 			"programs of h0, h1, h2 had no processor for 90% of the time that they wanted one; the testbed " +
 				"had 15% of the processors' time, and other programs on this machine may have had the rest",
 			[2]string{}},
+		"limited threads": {[]NodeKernel{node("h2", 2, 20, 6), node("h0", 8, 1, 0), node("h1", 3, 1, 0)}, "",
+			[2]string{}},
 		"limited": {[]NodeKernel{node("h2", 2, 8, 8), node("h0", 8, 1, 0)}, "", [2]string{}},
 		"idle":    {[]NodeKernel{node("h2", 0, 0, 0), node("h0", 0, 0, 0)}, "", [2]string{}},
 		"none":    {nil, "", [2]string{}},
