@@ -52,7 +52,8 @@ var causeScenes = []causeScene{
 	{kind: "trim", steps: faultStepOf(sent + " && rd, trim: {share: 5%}"), where: "$V:eth0",
 		what: "trimmed packets: fault f"},
 	{kind: "limit", steps: faultStepOf(sent + ", limit: {rate: 10mbit}"), where: "$V:eth0", what: "fault f"},
-	{kind: "loss", links: ", $V--leaf1: {loss: 2%}", where: "$V:eth0", what: "dropped packets: loss"},
+	// Both ends of the link lose packets.
+	{kind: "loss", links: ", $V--leaf1: {loss: 2%}", what: "dropped packets: loss"},
 	{kind: "slow NIC", links: ", $V--leaf1: {a-to-b: {rate: 10mbit}}", where: "$V:eth0",
 		what: "its link has 10 Mbit/s"},
 	{kind: "slow switch port", links: ", $V--leaf1: {b-to-a: {rate: 10mbit}}", where: "leaf1:p$N",
