@@ -255,6 +255,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // Railbed's captures count them at the end
 		p.Tap.Lost += raw.DropCount
 	}
+	d.outermost(raw.Data)
 	d.headers(raw.Length)
 	if p.Tags > 0 {
 		if tag := wire.Tag(raw.Data[wire.EthernetLen-2:]); tag.VLAN() == 0 {
@@ -282,6 +283,34 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 			uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
 	}
 	return p
+}
+
+// outermost drops the headers of a packet that the IP packet carries. Checks judge the packets that the
+// fabric forwards.
+func (d *decoder) outermost(data []byte) {
+	at := wire.EthernetLen // of the first header of IP
+	for i, layer := range d.decoded {
+		switch {
+		case layer == golayers.LayerTypeDot1Q:
+			at += wire.TagLen
+			continue
+		case layer != golayers.LayerTypeIPv4 && layer != golayers.LayerTypeIPv6:
+			continue
+		}
+		inner := slices.IndexFunc(d.decoded[i+1:], func(of gopacket.LayerType) bool {
+			return of == golayers.LayerTypeIPv4 || of == golayers.LayerTypeIPv6
+		})
+		if inner < 0 {
+			return
+		}
+		d.decoded = d.decoded[:i+1+inner]
+		if layer == golayers.LayerTypeIPv4 { // the inner header may have replaced it
+			_ = d.ipv4.DecodeFromBytes(data[at:], gopacket.NilDecodeFeedback) // it was decoded before
+		} else {
+			_ = d.ipv6.DecodeFromBytes(data[at:], gopacket.NilDecodeFeedback)
+		}
+		return
+	}
 }
 
 // annotate takes a switch's record of the packet.
