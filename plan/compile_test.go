@@ -352,10 +352,10 @@ func TestRequirements(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Requirement{
-		{"ping", "the file requires it", "f:1:12"},
-		{"netem", "loss 0.1% on h1--leaf1", "f:9:32"},
-		{"netem", "delay 5us on leaf1--spine1 and 3 more", "f:8:21"},
-		{"netem", "corrupt 1% on h0--leaf1", "f:11:45"},
+		{"ping", "the file requires it", "f:1:12", false},
+		{"netem", "loss 0.1% on h1--leaf1", "f:9:32", false},
+		{"netem", "delay 5us on leaf1--spine1 and 3 more", "f:8:21", false},
+		{"netem", "corrupt 1% on h0--leaf1", "f:11:45", false},
 	}
 	if diff := cmp.Diff(want, p.Requires); diff != "" {
 		t.Error(diff)

@@ -30,7 +30,7 @@ func TestContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Requirement{{dockerEngine, "node h1 is a container", "f:6:23"}},
+	if diff := cmp.Diff([]Requirement{{dockerEngine, "node h1 is a container", "f:6:23", false}},
 		p.Requires); diff != "" {
 		t.Error(diff)
 	}

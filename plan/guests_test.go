@@ -25,7 +25,8 @@ func TestGuests(t *testing.T) {
 		t.Fatal(err)
 	}
 	const reason, where = "node h1 is a virtual machine", "f:6:23"
-	want := []Requirement{{QEMU, reason, where}, {VMKernel, reason, where}, {Tap, reason, where}}
+	want := []Requirement{{QEMU, reason, where, false}, {VMKernel, reason, where, false}, {Tap, reason,
+		where, false}}
 	if diff := cmp.Diff(want, p.Requires); diff != "" {
 		t.Error(diff)
 	}

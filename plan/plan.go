@@ -100,6 +100,8 @@ type Requirement struct {
 	Feature string `json:"feature"`
 	Reason  string `json:"reason"`
 	Where   string `json:"where,omitempty"` // file:line:column
+	// Inside is set for a program that only containers run: the files of the host do not count.
+	Inside bool `json:"inside,omitempty"`
 }
 
 // MAC is a hardware address. Its text form is 02:00:00:00:00:01.

@@ -41,7 +41,7 @@ func TestRDMA(t *testing.T) {
 		}
 	}
 	const reason, where = "node h2 has rdma: rxe and the host's kernel", "f:7:19"
-	if last := p.Requires[len(p.Requires)-1]; last != (Requirement{RDMARXE, reason, where}) ||
+	if last := p.Requires[len(p.Requires)-1]; last != (Requirement{RDMARXE, reason, where, false}) ||
 		len(p.Requires) != 4 {
 		t.Errorf("requires %+v", p.Requires)
 	}

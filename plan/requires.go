@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"railbed/plan/spec"
 )
@@ -14,6 +15,7 @@ const Netem = "netem"
 func (c *compiler) addRequirements() {
 	for i, feature := range c.t.Requires {
 		c.require(feature, "the file requires it", fmt.Sprintf("requires[%d]", i))
+		c.plan.Requires[len(c.plan.Requires)-1].Inside = c.inside(feature)
 	}
 	c.requireGuests()
 	c.requireDocker()
@@ -71,6 +73,35 @@ func (c *compiler) addRequirements() {
 		}
 		c.require(Netem, reason, u.path)
 	}
+}
+
+// inside reports whether only containers run a program: all nodes of the steps that name it are containers.
+// If no step names the program, any node may run it.
+func (c *compiler) inside(program string) bool {
+	var users []string
+	for i := range c.t.Steps {
+		if command, nodes := c.t.Steps[i].Command(); spec.Names(command, program) {
+			users = append(users, nodes...)
+			if len(nodes) == 0 {
+				users = append(users, "*")
+			}
+		}
+	}
+	if len(users) == 0 {
+		users = []string{"*"}
+	}
+	of := func(n *Node) bool {
+		return slices.ContainsFunc(users, func(pattern string) bool { return spec.Match(pattern, n.Name) })
+	}
+	containers := false
+	for i := range c.plan.Nodes {
+		if n := &c.plan.Nodes[i]; of(n) && n.Container == nil {
+			return false
+		} else if of(n) {
+			containers = true
+		}
+	}
+	return containers
 }
 
 func (c *compiler) require(feature, reason, path string) {

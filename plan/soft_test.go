@@ -82,7 +82,8 @@ func TestSoftNeedsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Requirement{{"ping", "the file requires it", "f:1:12"}}; !cmp.Equal(want, p.Requires) {
+	if want := []Requirement{{"ping", "the file requires it", "f:1:12", false}}; !cmp.Equal(want,
+		p.Requires) {
 		t.Errorf("requires %+v", p.Requires)
 	}
 	if l := p.Link("h0--leaf1"); l.AToB.Queue != 256<<10 || l.BToA.Queue != 2e6 {

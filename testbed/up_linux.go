@@ -50,6 +50,9 @@ type Options struct {
 // *verdict.UnsupportedError before it makes anything.
 func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	for _, required := range p.Requires {
+		if required.Inside {
+			continue
+		}
 		if err := doctor.Has(ctx, required.Feature); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
 		}

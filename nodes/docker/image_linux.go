@@ -122,16 +122,12 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 // build builds an image from a folder with a Dockerfile.
 func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error) {
 	folder := r.path(config.Node.Container.Build)
-	wrong := func(err error) error {
-		return &verdict.UnsupportedError{
-			Feature: "build " + folder,
-			Reason:  oneLine(err.Error()),
-			Remedy:  "run docker build " + folder + " to see the whole output",
-		}
+	wrong := func(err error) error { // the folder belongs to the file, so that the host lacks nothing
+		return fmt.Errorf("build %s: %s; run docker build %s to see the whole output", folder,
+			oneLine(err.Error()), folder)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {
-		return "", &verdict.UnsupportedError{Feature: "build " + folder, Reason: err.Error(),
-			Remedy: "want a folder with a Dockerfile"}
+		return "", fmt.Errorf("build %s: %w; want a folder with a Dockerfile", folder, err)
 	}
 	files, err := contextOf(folder)
 	if err != nil {

@@ -185,7 +185,6 @@ var (
 	testbedName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,23}$`)
 	nodeName    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,23}$`)
 	portName    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,14}$`)
-	featureName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,31}$`)
 	captureName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,99}\.pcapng$`)
 	// globForm matches a pattern over names: names, the wildcards of path.Match, and the colon and
 	// dashes of link names and taps.
@@ -217,16 +216,16 @@ func (c *checker) name() {
 			c.report(path, "accept-undilated without dilation", "remove it, or set a dilation above 1")
 		}
 	}
-	required := map[string]bool{}
 	for i, feature := range c.t.Requires {
 		path := fmt.Sprintf("requires[%d]", i)
-		if !featureName.MatchString(feature) {
+		if !requiredName.MatchString(feature) {
 			c.report(path, fmt.Sprintf("invalid feature %q", clipped(feature)),
-				"want a name that `railbed doctor` prints, such as netem")
-		} else if required[feature] {
+				"want a name that `railbed doctor` prints, such as netem, or the name of a program "+
+					"without its "+
+					"folder, such as redis-server")
+		} else if slices.Contains(c.t.Requires[:i], feature) {
 			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
 		}
-		required[feature] = true
 	}
 }
 

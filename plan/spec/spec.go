@@ -35,8 +35,11 @@ type Testbed struct {
 	// glob, a later glob overrides an earlier one, and every glob overrides "default". Default: all nodes
 	// have the defaults of their keys.
 	Nodes Ordered[Node] `yaml:"nodes,omitempty" json:"nodes,omitempty"`
-	// Requires lists the host features that the file needs. Without one of them the run is UNSUPPORTED.
-	// Default none.
+	// Requires lists the features of the host that the file needs, as `railbed doctor` names them, and
+	// programs, such as redis-server. Without one of them the run is UNSUPPORTED, and `railbed test` skips
+	// it. Railbed finds programs by PATH. A program that only steps in containers name has to be in their
+	// images. If such a step fails and its container lacks the program, the run is UNSUPPORTED. A missing
+	// program that is not in this list makes its step fail. Default none.
 	Requires []string `yaml:"requires,omitempty" json:"requires,omitempty"`
 	// Steps run in order. A step with at starts that long after the first step. Default none.
 	Steps []Step `yaml:"steps,omitempty" json:"steps,omitempty"`
@@ -410,8 +413,9 @@ type Sizes struct {
 }
 
 // Exec runs a command in nodes. The step fails if the command does not exit with the expected code.
-// If the node does not have the program, or the command exits with 127 as a shell then does, the
-// run is UNSUPPORTED unless 127 is expected.
+// If the node does not have the program, or the command exits with 127 as a shell then does, the step fails
+// too, unless 127 is expected. If the host may lack a program, name the program in requires: the run is then
+// UNSUPPORTED without it.
 type Exec struct {
 	// Name is the name of the command's log files. Default: "step" and the step's
 	// number.

@@ -106,10 +106,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	if e.Background && s.killed(node, err) {
 		return nil // a server; the file crashed it on purpose, and its clients show the effect
 	}
-	if errors.Is(err, testbed.ErrNotFound) {
-		return notFound(e.Command[0], node, err)
-	}
-	return judgeExit(err, node, e, tail.String())
+	return s.explain(ctx, e.Command, []string{node}, judgeExit(err, node, e, tail.String()))
 }
 
 // stoppedError is the error of a command whose process was stopped when the command was ended, so that the
@@ -125,9 +122,6 @@ func (e *stoppedError) Error() string {
 }
 
 func (e *stoppedError) Unwrap() error { return e.ended }
-
-// exitNotFound is a shell's exit code for a program that does not exist.
-const exitNotFound = 127
 
 // judgeExit compares how a command ended with the end that the file expects.
 func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
@@ -145,9 +139,6 @@ func judgeExit(err error, node string, e *spec.Exec, stderr string) error {
 			return fmt.Errorf("%w, want exit code %d", exit, want)
 		}
 		exit.Stderr = []byte(stderr)
-		if exit.Code == exitNotFound {
-			return notFound(e.Command[0], node, exit)
-		}
 		return exit
 	case err == nil && want != 0:
 		return fmt.Errorf("%s in %s: exit code 0, want %d", e.Command[0], node, want)

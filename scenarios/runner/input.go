@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"railbed/capture/verify/rules"
+	"railbed/internal/nearest"
 	"railbed/plan/spec"
 	"railbed/testbed/doctor"
 )
@@ -163,16 +164,23 @@ func (f *findings) words() {
 	}
 }
 
-// UnknownFeatures returns a problem for each feature that the file requires and the doctor does not know.
+// UnknownFeatures returns a problem for each feature that the file requires, that the doctor does not know,
+// and that looks like a misspelt feature. Others are programs. So is a program that a step names.
 func UnknownFeatures(file *spec.Testbed) spec.Problems {
 	var problems spec.Problems
 	known := doctor.Features()
 	for i, feature := range file.Requires {
-		if !slices.Contains(known, feature) {
-			problems = append(problems, file.Source.Problem(fmt.Sprintf("requires[%d]", i),
-				fmt.Sprintf("%v: feature %q", ErrWord, feature),
-				"want one of "+strings.Join(known, ", ")))
+		near := nearest.Word(feature, known)
+		if slices.Contains(known, feature) || near == "" || slices.ContainsFunc(file.Steps,
+			func(s spec.Step) bool {
+				command, _ := s.Command()
+				return spec.Names(command, feature)
+			}) {
+			continue
 		}
+		problems = append(problems, file.Source.Problem(fmt.Sprintf("requires[%d]", i),
+			fmt.Sprintf("%v: feature %q", ErrWord, feature), fmt.Sprintf("want one of %s, or a program that "+
+				"a step names; did you mean %q?", strings.Join(known, ", "), near)))
 	}
 	return problems
 }

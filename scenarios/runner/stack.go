@@ -9,7 +9,6 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/workloads/stacks"
@@ -49,7 +48,7 @@ func (k *stackStep) do(ctx context.Context, s *session) error {
 		err = errors.Join(err, s.closeLogs(k.index, logs))
 	}
 	if err != nil {
-		return err
+		return s.explainStack(ctx, step.Command, k.programs(s.plan), err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,10 +150,4 @@ func (e *evidence) together(i, j int) bool {
 	}
 	a, b := &e.steps[i], &e.steps[j]
 	return a.State != report.Skipped && b.State != report.Skipped && a.Start < b.End && b.Start < a.End
-}
-
-// notFound returns an UnsupportedError for a program that does not exist.
-func notFound(command, node string, err error) error {
-	return &verdict.UnsupportedError{Feature: command, Reason: fmt.Sprintf("%s: %v", node, err),
-		Remedy: "install the program, or its package, on this host"}
 }

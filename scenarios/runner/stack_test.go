@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,24 +9,50 @@ import (
 	"railbed/internal/verdict"
 )
 
-// TestCommandsThatAreNotThere checks that a command which the node does not have is reported as a
-// feature that the host lacks, whether the supervisor or a shell finds this. If the file expects
-// the exit code of a missing command, the step passes.
+// TestCommandsThatAreNotThere runs commands that the nodes do not have. Only a program that the file requires
+// may be missing without a FAIL.
 func TestCommandsThatAreNotThere(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	for command, is := range map[string]verdict.Verdict{
-		`[no-such-program]`:                      verdict.Unsupported,
-		`[sh, -c, no-such-program]`:              verdict.Unsupported,
-		`[sh, -c, no-such-program], expect: 127`: verdict.Pass,
-		`[sh, -c, "exit 126"]`:                   verdict.Fail,
+	const requires = "requires: [no-such-program]\n"
+	for _, test := range []struct {
+		requires, step string
+		is             verdict.Verdict
+		says           string
+	}{
+		{"", `[no-such-program]`, verdict.Fail, "name it in requires"},
+		{"", `[sh, -c, no-such-program]`, verdict.Fail, "no-such-program"},
+		{"", `[./no-such-program]`, verdict.Fail, "no file /no-such-program"},
+		{"", `[/etc/passwd]`, verdict.Fail, "is not an executable file"},
+		{"", `[sh, -c, /etc/passwd]`, verdict.Fail, "exit code 126"},
+		{"", `[no-such-program], expect: 1`, verdict.Fail, "no-such-program"},
+		{"", `[sh, -c, no-such-program], expect: 127`, verdict.Pass, ""},
+		{"", `[no-such-program], background: true`, verdict.Fail, "no-such-program"},
+		{requires, `[no-such-program]`, verdict.Unsupported, "no-such-program"},
+		{requires, `[sh, -c, "no-such-program || exit 3"]`, verdict.Unsupported, "no-such-program"},
+		{"requires: [sh]\n", `[./no-such-program]`, verdict.Fail, "no file /no-such-program"},
 	} {
-		r := runAll(t, t.Context(), options(t,
-			twoHosts+"steps:\n  - exec: {nodes: [h0], command: "+command+"}\n"))
-		want(t, r, is)
-		if is == verdict.Unsupported &&
-			(r.Unsupported == nil || r.Unsupported.Remedy == "" ||
-				!strings.Contains(r.Reason, "no-such-program")) {
-			t.Errorf("%s: %+v, reason %q", command, r.Unsupported, r.Reason)
+		step := "  - exec: {nodes: [h0], command: " + test.step + "}\n"
+		r := runAll(t, t.Context(), options(t, test.requires+twoHosts+"steps:\n"+step))
+		if want(t, r, test.is); !strings.Contains(r.Reason, test.says) {
+			t.Errorf("%s%s: reason %q, want %q", test.requires, test.step, r.Reason, test.says)
+		}
+		if r.Verdict == verdict.Unsupported && (r.Unsupported == nil || r.Unsupported.Remedy == "" ||
+			!strings.HasSuffix(r.Unsupported.Where, ":1:12") || r.Testbed.BringUp != 0) {
+			t.Errorf("%s: %+v; up in %v", test.step, r.Unsupported, r.Testbed.BringUp)
+		}
+	}
+}
+
+// A launcher that finds no program of the user makes the step fail, also where the file expects a failure.
+func TestLauncherWithoutAProgram(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.OpenMPI)
+	const missing = "no program /no-such-program"
+	for fails, want := range map[bool]string{false: missing, true: missing} {
+		r := runAll(t, t.Context(), options(t, twoHosts+fmt.Sprintf("nodes: {default: {ranks: 1}}\nsteps:\n"+
+			"  - fails: %t\n    stack: {name: x, kind: openmpi, command: [/no-such-program], timeout: "+
+			"60s}\n", fails)))
+		if r.Verdict != verdict.Fail || !strings.Contains(r.Reason, want) {
+			t.Errorf("fails: %t: %s: %s", fails, r.Verdict, r.Reason)
 		}
 	}
 }

@@ -83,7 +83,7 @@ var wrongWords = func() map[string]string {
 	packets := func(check string) string { return steps(work) + "checks: [{packets: {" + check + "}}]\n" }
 	words := map[string]string{
 		"Testbed.name":             "name: no such\n" + fabric,
-		"Testbed.requires":         "requires: [nosuch]\n" + head,
+		"Testbed.requires":         "requires: [netme]\n" + head,
 		"Testbed.accept-undilated": "dilation: 2\naccept-undilated: [nosuch]\n" + head,
 		"Testbed.nodes":            head + "nodes: {nosuch: {cpu: 1}}\n",
 		"Addressing.loopbacks4":    head + "addressing: {loopbacks4: nosuch}\n",

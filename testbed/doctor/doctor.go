@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -92,18 +94,18 @@ func Run(ctx context.Context, options Options) ([]Probe, error) {
 	return found, nil
 }
 
-// Has tries one feature. It returns nil if the host has it. Otherwise it returns a
-// *verdict.UnsupportedError with the trial, the answer of the system and the remedy. A feature that
-// could not be tried counts as missing. Any other error means that ctx ended. This process does not
-// try a feature again that it has found. It does try a missing feature again, because a module may
-// have been loaded since. Has is safe for concurrent use.
+// Has tries one feature, or finds a program in PATH if no feature has the name. It returns nil if the host
+// has it. Otherwise it returns a *verdict.UnsupportedError with the trial, the answer of the system and the
+// remedy. A feature that could not be tried counts as missing. Any other error means that ctx ended. This
+// process does not try a feature again that it has found. It does try a missing feature again, because a
+// module may have been loaded since. Has is safe for concurrent use.
 func Has(ctx context.Context, name string) error {
 	if _, known := present.Load(name); known {
 		return nil
 	}
 	probes, err := Run(ctx, Options{Features: []string{name}})
 	if errors.Is(err, ErrNoSuchFeature) {
-		return &verdict.UnsupportedError{Feature: name, Reason: err.Error()}
+		return findProgram(name)
 	}
 	if err != nil {
 		return err
@@ -112,6 +114,15 @@ func Has(ctx context.Context, name string) error {
 		return err
 	}
 	present.Store(name, true)
+	return nil
+}
+
+// findProgram finds a program in PATH.
+func findProgram(name string) error {
+	if _, err := exec.LookPath(name); err != nil {
+		return &verdict.UnsupportedError{Feature: name, Reason: fmt.Sprintf("no program %s in PATH %s", name,
+			os.Getenv("PATH")), Remedy: "install the program, or its package, on this host"}
+	}
 	return nil
 }
 

@@ -36,7 +36,8 @@ func Find(ctx context.Context, kind string) (version string, err error) {
 }
 
 // findIn is find in a container, which has the programs of its image. It does not require all
-// tools: a file's own program needs no compiler.
+// tools: a file's own program needs no compiler. The image belongs to the file, so that an image without the
+// stack is a mistake of the file and no lack of the host.
 func (a adapter) findIn(ctx context.Context, node *testbed.Node) (there installed, err error) {
 	there.commands = map[string]string{}
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
@@ -51,15 +52,14 @@ func (a adapter) findIn(ctx context.Context, node *testbed.Node) (there installe
 	}
 	name, found := there.commands[a.version[0]]
 	if !found {
-		return there, &verdict.UnsupportedError{
-			Feature: a.kind,
-			Reason:  fmt.Sprintf("there is no %s in the container of %s", a.version[0], node.Name()),
-			Remedy:  "put it into the image",
-		}
+		return there, fmt.Errorf("%w: there is no %s in the container of %s; put it into the image",
+			testbed.ErrNotFound, a.version[0], node.Name())
 	}
 	output, err := node.Command(ctx, name, a.version[1:]...).CombinedOutput()
-	err = a.judge(&there, name, output, err)
-	return there, err
+	if err = a.judge(&there, name, output, err); err != nil { // the image is wrong, and not the host
+		return there, fmt.Errorf("container of %s: %v", node.Name(), err)
+	}
+	return there, nil
 }
 
 func (a adapter) find(ctx context.Context) (there installed, err error) {

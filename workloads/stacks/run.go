@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"railbed/internal/units"
-	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/testbed"
 )
@@ -24,8 +23,6 @@ import (
 const mark = "RAILBED_STACK"
 
 const (
-	// exitNotFound is a shell's exit code for a program that does not exist.
-	exitNotFound = 127
 	// errorTail is the number of bytes of a failed program's output that the error includes.
 	errorTail = 2048
 	// endTimeout bounds the search for processes and their ending.
@@ -204,13 +201,8 @@ func (l *lastWord) Write(p []byte) (int, error) {
 // failure returns the error of an ended program, with the end of its output.
 func failure(err error, said []byte) error {
 	var exit *testbed.ExitError
-	switch {
-	case errors.Is(err, testbed.ErrNotFound):
-		return &verdict.UnsupportedError{Feature: "program", Reason: err.Error()}
-	case !errors.As(err, &exit):
+	if !errors.As(err, &exit) {
 		return err
-	case exit.Code == exitNotFound:
-		return &verdict.UnsupportedError{Feature: exit.Args[0], Reason: exit.Error()}
 	}
 	exit.Stderr = said[max(0, len(said)-errorTail):]
 	return exit

@@ -98,10 +98,12 @@ func TestProgramsThatAreNotThere(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, args := range [][]string{{"no-such-program"}, {"sh", "-c", "no-such-program"}} {
-		if _, err := r.output("h0", args...); !errors.Is(err, verdict.ErrUnsupported) {
-			t.Errorf("%v: %v", args, err)
-		}
+	if _, err := r.output("h0", "no-such-program"); !errors.Is(err, testbed.ErrNotFound) {
+		t.Errorf("no such program: %v", err)
+	}
+	var exit *testbed.ExitError
+	if _, err := r.output("h0", "sh", "-c", "no-such-program"); !errors.As(err, &exit) || exit.Code != 127 {
+		t.Errorf("no such program of a shell: %v", err)
 	}
 	if _, err := r.output("h0", "sh", "-c", "echo because >&2; exit 4"); err == nil ||
 		errors.Is(err, verdict.ErrUnsupported) || !strings.Contains(err.Error(), "because") {
