@@ -35,6 +35,11 @@ func (a *app) printMatrix(m *suite.Matrix, dir string) {
 		table.Render()
 	}
 	fmt.Fprintln(a.stdout)
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.NotCounted != "" {
+			a.show("%s: %s count; others: %s", c.Name, plural.Count(c.Runs, "runs"), c.NotCounted)
+		}
+	}
 	for i := range m.Compare {
 		c := &m.Compare[i]
 		text := fmt.Sprintf("%-12s %s: %s", c.Verdict, c.Title(), c.Reason)

@@ -2,9 +2,12 @@ package cli_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"railbed/internal/hosttest"
@@ -56,8 +59,11 @@ func TestSuite(t *testing.T) {
 	if got.code != verdict.ExitFail {
 		t.Fatalf("code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
+	if !strings.Contains(got.stderr, "passed over below/notes.yaml: it has no key fabric\n") {
+		t.Errorf("not said which file is passed over: %s", got.stderr)
+	}
 	for _, want := range []string{"FAIL         below/fails", "PASS         below/two",
-		"FAIL         below/wrong", `unknown key "corect"`, "PASS         one", "FAIL: 2 PASS, 2 FAIL in "} {
+		"FAIL         below/wrong", `unknown key "corect"`, "PASS         one", "FAIL: 2 PASS, 2 FAIL, 1 file passed over in "} {
 		if !strings.Contains(got.stdout, want) {
 			t.Errorf("no %q in\n%s", want, got.stdout)
 		}
@@ -73,7 +79,7 @@ func TestSuite(t *testing.T) {
 		}
 	}
 	if again := do(t, "test", "-j", "2", "--out", "results"); again.code != verdict.ExitFail ||
-		!strings.Contains(again.stdout, "FAIL: 2 PASS, 2 FAIL in ") {
+		!strings.Contains(again.stdout, "FAIL: 2 PASS, 2 FAIL, ") {
 		t.Errorf("a second time: code %d: %s%s", again.code, again.stdout, again.stderr)
 	}
 	var shards []string
@@ -135,13 +141,119 @@ func TestSuiteFindsRegressions(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"busbw --repeat 1": "a: 1 and, in new, 4 runs are too few for a significant result; want --repeat 4",
-		"absent --repeat 4": "no scenario has a number absent both here and in new; " +
+		"absent --repeat 4": "not compared: no scenario has a number absent both here and in new; " +
 			`want the beginning of one of ["time" "algbw" "busbw" `} {
 		metric, repeat, _ := strings.Cut(args, " --repeat ")
 		got := do(t, "test", "a.yaml", "--repeat", repeat, "--out", "few", "--baseline", "new", "--metric",
 			metric)
-		if got.code == 0 || !strings.Contains(got.stderr, want) {
-			t.Errorf("%s: code %d, %q, want %q", args, got.code, got.stderr, want)
+		if got.code == 0 || !strings.Contains(got.stdout+got.stderr, want) {
+			t.Errorf("%s: code %d, %q, want %q", args, got.code, got.stdout+got.stderr, want)
+		}
+	}
+}
+
+// TestScenarioFiles: what a file is follows from its content, and each file that is passed over is named with
+// the reason.
+func TestScenarioFiles(t *testing.T) {
+	dir := t.TempDir()
+	other := filepath.Join(dir, "other")
+	scenarios := filepath.Join(dir, "scenarios")
+	const fabric = "fabric: {topology: single-switch, params: {hosts: 2}}\n"
+	for name, text := range map[string]string{
+		"plain.yaml":           fabric,
+		"quoted.yaml":          "\"fabric\": {topology: single-switch, params: {hosts: 2}}\n",
+		"explicit.YML":         "? fabric\n: {topology: single-switch, params: {hosts: 2}}\n",
+		"flow.yaml":            "{name: flow, fabric: {topology: single-switch, params: {hosts: 2}}}\n",
+		"json.json":            `{"fabric": {"topology": "single-switch", "params": {"hosts": 2}}}`,
+		"bom.yaml":             "\ufeff" + fabric,
+		"upper.yaml":           "Fabric: {topology: single-switch}\n",
+		"plural.yaml":          "name: plural\nfabrics: {topology: single-switch}\n",
+		"broken.yaml":          fabric + "steps: [\n",
+		"notes.yaml":           "people: [ann]\n",
+		"text.yaml":            "a text that says\n  fabric: in its second line, which is no key\n",
+		"nested.yaml":          "lab:\n  fabric: {topology: single-switch}\n",
+		"list.json":            "[1, 2]",
+		"template.yaml":        "{{ if .Values }}\na: b\n{{ end }}\n",
+		"testdata/inner.yaml":  fabric,
+		"out/.railbed-results": "x",
+		"out/plan.json":        `{"fabric": {}}`,
+		".git/config.yaml":     fabric,
+	} {
+		path := filepath.Join(scenarios, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(other, 0o755), os.Symlink(other, filepath.Join(scenarios, "linked")),
+		os.WriteFile(filepath.Join(other, "x.yaml"), []byte(fabric), 0o644),
+		os.Symlink("nothing", filepath.Join(scenarios, "gone.yaml")),
+		syscall.Mkfifo(filepath.Join(scenarios, "fifo.yaml"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	code, out, errs := railbed("", "test", "--list", "scenarios")
+	var want []string
+	for _, name := range []string{"bom", "broken", "explicit", "flow", "json", "plain", "plural", "quoted",
+		"upper"} {
+		want = append(want, "scenarios/"+name)
+	}
+	if got := strings.Fields(out); code != 0 || !slices.Equal(got, want) {
+		t.Errorf("code %d, scenarios %q, want %q", code, got, want)
+	}
+	for name, reason := range map[string]string{"notes.yaml": "it has no key fabric",
+		"text.yaml":   "line 2: a second",
+		"nested.yaml": "it has no key fabric", "list.json": "mapping", "template.yaml": "line 2: ",
+		"testdata": "name the folder itself", "linked": "a link to a folder", "gone.yaml": "leads nowhere",
+		"fifo.yaml": "no regular file", "out": "results of railbed run"} {
+		line := ""
+		for l := range strings.Lines(errs) {
+			if strings.HasPrefix(l, "passed over scenarios/"+name+": ") {
+				line = l
+			}
+		}
+		if !strings.Contains(line, reason) {
+			t.Errorf("%s: %q, want %q", name, line, reason)
+		}
+	}
+	if n := strings.Count(errs, "\n"); n != 10 {
+		t.Errorf("%d lines, want 10:\n%s", n, errs)
+	}
+}
+
+// TestSuiteRefusesAnotherUsersDirectory: test refuses the directories that run refuses, and writes through no
+// link below its directory.
+func TestSuiteRefusesAnotherUsersDirectory(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
+	const attacker = 61002
+	above := filepath.Join(t.TempDir(), "above")
+	shared, linked, outside := filepath.Join(above, "out"), t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Mkdir(above, 0o700), os.Chmod(above, 0o777|os.ModeSticky),
+		os.Mkdir(shared, 0o755), os.Chown(shared, attacker, attacker),
+		os.Symlink(outside, filepath.Join(linked, "a")), os.Chown(linked, attacker, attacker)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	if err := os.WriteFile("a.yaml", []byte(smallReduce("suite-links", "100mbit", "correct: true")),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := do(t, "test", "a.yaml", "--out", shared); got.code != verdict.ExitUsage ||
+		!strings.Contains(got.stderr, "belongs to user 61002") {
+		t.Errorf("another user's directory: code %d: %s", got.code, got.stderr)
+	}
+	// The results file makes the directory one of an earlier suite.
+	if err := os.WriteFile(filepath.Join(linked, suite.ResultsFile), []byte(`{"format": "`+suite.Format+`"}`),
+		0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := do(t, "test", "a.yaml", "--out", linked); got.code != verdict.ExitFail ||
+		!strings.Contains(got.stdout, "path escapes from parent") {
+		t.Errorf("a planted link: code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	for _, dir := range []string{shared, outside} {
+		if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+			t.Errorf("%s has %v, %v", dir, names, err)
 		}
 	}
 }

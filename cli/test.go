@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/scenarios/runner"
@@ -27,6 +28,7 @@ type testFlags struct {
 	baseline           string
 	metrics            []string
 	keep, list, resume bool
+	strict             bool
 }
 
 func newTestCommand(a *app) *cobra.Command {
@@ -34,13 +36,16 @@ func newTestCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [FILE|DIR]...",
 		Short: "Run many scenarios as a test suite",
-		Long: `Run scenarios and print a line for each. If an argument is a directory, all YAML files
-below it that describe a fabric are run. The default is the working directory.
+		Long: `Run scenarios and print a line for each. If an argument is a directory, all YAML and
+JSON files below it that describe a fabric are run, and the others are named with the
+reason. The default is the working directory.
 
 With -j, several scenarios run at the same time. If a run does not pass while others run,
 it is repeated alone. If the host was too busy for a run, it is repeated alone at most
-twice. The last run counts. --repeat makes several runs of each scenario with the file's
-seed. If their verdicts differ, the scenario is flaky, and the worst verdict counts.
+twice. The last run counts. So does a FAIL that rests on no time, such as an exit code:
+if the run alone passes, the scenario is flaky. --repeat makes several runs of each
+scenario with the file's seed. If verdicts that count differ, the scenario is flaky, and
+the worst verdict counts.
 
 Each cell of a file's matrix is a scenario. Its repetitions have different seeds. The
 results have a table and a page of the numbers of all cells. The suite fails if a check
@@ -48,11 +53,12 @@ between cells fails. --resume goes on with the results in --out: runs that came 
 are kept if the testbed, its steps, its checks and the version of Railbed are the same.
 
 --baseline compares the runs with the runs in an earlier --out. The suite fails if a number
-that --metric names is significantly worse. This needs several runs on both sides.
+that --metric names is significantly worse. This needs several runs on both sides. If a
+scenario or such a number is on one side only, the suite is INCONCLUSIVE.
 
 The directory --out has results.json, junit.xml, index.html, and a directory for each run.
 If a run passed, only its report and its plan are kept, unless --keep is given. A scenario
-that this host cannot run is skipped.
+that this host cannot run is skipped; with --strict it fails.
 
 The worst verdict sets the exit code, as for run. Ctrl-C ends the running scenarios as
 ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`,
@@ -67,9 +73,7 @@ ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`
 			if err != nil {
 				return err
 			}
-			if flags.list {
-				return a.listCases(cases.cases, flags.out)
-			}
+			a.printPassedOver(cases.over)
 			return a.test(cmd.Context(), cases, flags)
 		},
 	}
@@ -87,6 +91,8 @@ ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`
 	f.BoolVar(&flags.keep, "keep", false, "keep all files of all runs")
 	f.BoolVar(&flags.resume, "resume", false,
 		"keep the runs in --out that came to an end, and make the others")
+	f.BoolVar(&flags.strict, "strict", false,
+		"fail if this host cannot run a scenario, in place of skipping it")
 	f.BoolVar(&flags.list, "list", false,
 		"list the scenarios, with the times that they took in --out, without running them")
 	completeFlag(cmd, "out", completeDirs)
@@ -127,6 +133,9 @@ func (a *app) listCases(cases []suite.Case, out string) error {
 }
 
 func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
+	if flags.list {
+		return a.listCases(t.cases, flags.out)
+	}
 	var base, earlier *suite.Results
 	if sameFile(flags.out, flags.baseline) {
 		return usage("--baseline and --out are one directory: want another --out")
@@ -140,9 +149,11 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
 	}
-	if err := suite.Claim(flags.out); err != nil {
+	var err error
+	if t.out, err = suite.Claim(flags.out); err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
+	defer t.out.Close()
 	if flags.resume {
 		earlier, _ = suite.Read(flags.out) // nil in a new directory
 	}
@@ -154,11 +165,12 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	ended := 0
 	t.identify()
 	results, err := suite.Run(ctx, suite.Options{Cases: t.cases, Jobs: flags.jobs, Repeat: flags.repeat,
-		Out: flags.out, KeepAll: flags.keep, Compare: t.compare, Earlier: earlier,
+		Out: flags.out, KeepAll: flags.keep, Compare: t.compare, Earlier: earlier, Strict: flags.strict,
+		Measured: base != nil, PassedOver: t.over,
 		Do: func(ctx context.Context, c suite.Case, repetition int, out string) (*report.Report, error) {
 			return t.run(ctx, c, repetition, out, &names)
 		},
-		Prune: runner.Prune,
+		Prune: func(dir string, keep ...string) error { return runner.Prune(dir, t.out, keep...) },
 		Progress: func(u suite.Update) {
 			if u.Begins != nil {
 				running[u.Begins.Name] = true
@@ -176,10 +188,8 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	if err != nil {
 		return err
 	}
-	if base != nil {
-		if err := results.Compare(ctx, flags.out, base, flags.baseline, flags.metrics); err != nil {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
-		}
+	if err := t.compareWith(ctx, results, base, flags); err != nil {
+		return err
 	}
 	if a.output == "json" {
 		err = a.printJSON(results)
@@ -192,12 +202,24 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	return err
 }
 
+// compareWith compares the results with the results in --baseline, if it was given.
+func (t *testSuite) compareWith(ctx context.Context, results, base *suite.Results, flags testFlags) error {
+	if base == nil {
+		return nil
+	}
+	return results.Compare(ctx, t.out, flags.out, &suite.Baseline{Results: base, Dir: flags.baseline,
+		Metrics: flags.metrics, Selects: func(c *suite.Case) bool { return t.selects(c, flags) }})
+}
+
 // printCase prints the line of a case.
 func (a *app) printCase(o *suite.Outcome) {
 	text := fmt.Sprintf("%-12s %-44s %8s", o.Verdict, o.Name, report.Took(o.Took()))
 	if o.Verdict != verdict.Pass || o.Flaky {
 		first, _, _ := strings.Cut(o.Reason, "\n")
 		text += "  " + first
+	}
+	if o.Note != "" {
+		text += "  " + o.Note
 	}
 	a.show("%s", text)
 }
@@ -222,7 +244,13 @@ func (a *app) printSuite(r *suite.Results, dir string) {
 	for _, text := range r.Worse {
 		a.show("worse: %s", text)
 	}
+	for _, text := range r.NotCompared {
+		a.show("not compared: %s", text)
+	}
 	fmt.Fprintln(a.stdout)
+	if len(r.PassedOver) > 0 {
+		words = append(words, plural.Text("%d files passed over", len(r.PassedOver)))
+	}
 	a.show("%s: %s in %s", r.Verdict, strings.Join(words, ", "), report.Took(r.Finished.Sub(r.Started)))
 	a.show("results: %s", filepath.Join(dir, suite.IndexFile))
 }

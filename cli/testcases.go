@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -17,6 +14,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/plan/spec"
+	"railbed/scenarios/outdir"
 	"railbed/scenarios/runner"
 	"railbed/scenarios/suite"
 )
@@ -29,6 +27,31 @@ type testSuite struct {
 	cells   map[string]*spec.Cell
 	compare map[string][]spec.Compare
 	set     []spec.Setting
+	// over are the files that are passed over, and args the arguments of the command.
+	over []suite.PassedOver
+	args []string
+	// out is the directory of the results.
+	out *outdir.Dir
+}
+
+// selects reports whether a case of an earlier suite should be in this one: whether the arguments, --filter
+// and --set select it. With --shard another part may have it.
+func (t *testSuite) selects(c *suite.Case, flags testFlags) bool {
+	if flags.shard != "" || flags.filter != "" && !named(flags.filter, c.Name) {
+		return false
+	}
+	for _, value := range c.Cell {
+		if slices.ContainsFunc(t.set, func(s spec.Setting) bool {
+			return s.Name == value.Name && s.Value != value.Value
+		}) {
+			return false
+		}
+	}
+	return slices.ContainsFunc(t.args, func(arg string) bool {
+		below := caseName(arg)
+		return below == "." || below == "" || strings.HasPrefix(c.Name+"/", below+"/") ||
+			strings.HasPrefix(c.Name+"/", strings.TrimSuffix(below, filepath.Ext(below))+"/")
+	})
 }
 
 // cases returns the scenarios of the arguments, in the order of their names and cells. repeated is set if the
@@ -45,7 +68,7 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 	case (flags.baseline == "") != (len(flags.metrics) == 0):
 		return nil, usage("--baseline and --metric go together: want both, or neither")
 	}
-	files, err := allCases(args)
+	files, over, err := allCases(args)
 	if err != nil {
 		return nil, usage("%w", err)
 	}
@@ -53,6 +76,7 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 	if err != nil {
 		return nil, err
 	}
+	t.over, t.args = over, args
 	if repeated {
 		for i := range t.cases {
 			t.cases[i].Repeat = flags.repeat
@@ -73,6 +97,7 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 		t.cases = own
 	}
 	if len(t.cases) == 0 {
+		a.printPassedOver(t.over)
 		return nil, usage("no scenarios: want files that describe a fabric, and a --filter and a --shard " +
 			"that select some of them")
 	}
@@ -143,37 +168,45 @@ var cellName = strings.NewReplacer(", ", ",", "/", "%2F")
 // runDir matches an element of a case's name that is the name of a run's directory.
 var runDir = regexp.MustCompile(`(^|/)run-[0-9]+(/|$)`)
 
-// allCases returns the scenarios of the arguments. A file that several arguments name is one case.
-func allCases(args []string) (cases []suite.Case, err error) {
+// allCases returns the scenarios of the arguments, and the files below directories that it passes over. A
+// file that several arguments name is one case.
+func allCases(args []string) (cases []suite.Case, over []suite.PassedOver, err error) {
 	of := map[string]string{} // path by name
 	seen := map[string]bool{}
 	for _, arg := range args {
-		files, err := scenarioFiles(arg)
+		found, err := scenarioFiles(arg)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for _, file := range files {
+		over = append(over, found.over...)
+		for _, file := range found.files {
 			path, err := filepath.Abs(file)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
-			name := strings.TrimSuffix(filepath.ToSlash(filepath.Clean(file)), filepath.Ext(file))
-			name = strings.TrimLeft(strings.ReplaceAll(name, "../", ""), "/")
+			name := caseName(strings.TrimSuffix(file, filepath.Ext(file)))
 			switch {
 			case seen[path]:
 				continue
 			case of[name] != "":
-				return nil, fmt.Errorf("%s and %s are both called %s; rename one", of[name], file, name)
+				return nil, nil, fmt.Errorf("%s and %s are both called %s; rename one", of[name], file, name)
 			case !filepath.IsLocal(name) || name == "." || strings.HasSuffix(name, "/") ||
 				runDir.MatchString(name):
-				return nil, fmt.Errorf("%s: %q cannot be the name of a scenario; rename the file", file, name)
+				return nil, nil, fmt.Errorf("%s: %q cannot be the name of a scenario; rename the file",
+					file, name)
 			}
 			seen[path], of[name] = true, file
 			cases = append(cases, suite.Case{Name: name, Path: file})
 		}
 	}
 	slices.SortFunc(cases, func(x, y suite.Case) int { return strings.Compare(x.Name, y.Name) })
-	return cases, nil
+	slices.SortFunc(over, func(x, y suite.PassedOver) int { return strings.Compare(x.Path, y.Path) })
+	return cases, slices.Compact(over), nil
+}
+
+// caseName returns the name of the scenario with a path.
+func caseName(path string) string {
+	return strings.TrimLeft(strings.ReplaceAll(filepath.ToSlash(filepath.Clean(path)), "../", ""), "/")
 }
 
 // named reports whether a pattern is a part of a name, or a glob that matches the name or its last elements.
@@ -201,53 +234,6 @@ func parseShard(text string) (part, of int, err error) {
 		return 0, 0, usage("--shard %q: want a part and a number of parts, such as 1/4", text)
 	}
 	return part, of, nil
-}
-
-// scenarioFiles returns a file, or the files below a directory that describe a fabric.
-func scenarioFiles(arg string) (files []string, err error) {
-	info, err := os.Stat(arg)
-	if err != nil {
-		if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
-			err = failed.Err
-		}
-		return nil, fmt.Errorf("%s cannot be read: %w; name a file or a directory that you can read", arg,
-			err)
-	}
-	if !info.IsDir() {
-		return []string{arg}, nil
-	}
-	if arg, err = filepath.EvalSymlinks(arg); err != nil { // WalkDir follows no link
-		return nil, err
-	}
-	err = filepath.WalkDir(arg, func(name string, entry fs.DirEntry, err error) error {
-		switch base := entry.Name(); {
-		case err != nil:
-			return err
-		case entry.IsDir() && name != arg && (strings.HasPrefix(base, ".") || base == "testdata"):
-			return fs.SkipDir
-		case entry.IsDir() || filepath.Ext(base) != ".yaml" && filepath.Ext(base) != ".yml":
-			return nil
-		}
-		text, err := os.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) { // a link that leads nowhere, as editors make
-			return nil
-		}
-		if err == nil && describesFabric(text) {
-			files = append(files, name)
-		}
-		return err
-	})
-	return files, err
-}
-
-// describesFabric reports whether a file has the top-level key fabric, which every testbed needs.
-func describesFabric(text []byte) bool {
-	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "fabric:") {
-			return true
-		}
-	}
-	return false
 }
 
 // options reads the testbed of a case's repetition.
@@ -295,6 +281,7 @@ func (t *testSuite) run(ctx context.Context, c suite.Case, repetition int, out s
 	}
 	// A testbed's name decides about its addresses and paths, so it stays: files of one name take turns.
 	defer names.take(o.Plan.Name)()
+	o.Below = t.out
 	made, err := runner.Run(ctx, o)
 	if made != nil && made.Finished.IsZero() {
 		made = nil

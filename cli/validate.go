@@ -12,6 +12,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/scenarios/runner"
+	"railbed/scenarios/suite"
 )
 
 // stdinName is the name of standard input in errors.
@@ -74,7 +75,8 @@ is a problem. A check that will probably not pass is a warning, printed in the s
 way. So is a missing archive or folder of a container, and a ring that crosses rails
 where another order or algorithm would not. Warnings leave the exit code 0.
 Of a file with a matrix, each cell is validated. A problem names its cells, unless all
-cells have it. Of a directory, the files below it that describe a fabric are validated.
+cells have it. Of a directory, the files below it that describe a fabric are validated,
+and the other YAML and JSON files are named with the reason.
 Validate changes nothing. FILE may be - for standard input; names are then relative
 to the current directory. The exit code is 2 if any file has a problem.`,
 		Example: `  railbed validate scenarios
@@ -109,7 +111,8 @@ type validation struct {
 }
 
 func (a *app) validate(args []string) error {
-	files, err := filesBelow(args)
+	files, over, err := filesBelow(args)
+	a.printPassedOver(over)
 	if err != nil {
 		return usage("%w", err)
 	}
@@ -137,24 +140,25 @@ func (a *app) validate(args []string) error {
 	return nil
 }
 
-// filesBelow replaces directories by the files below them that describe a fabric.
-func filesBelow(args []string) (files []string, err error) {
+// filesBelow replaces directories by the files below them that describe a fabric. over are the others.
+func filesBelow(args []string) (files []string, over []suite.PassedOver, err error) {
 	for _, arg := range args {
 		if info, err := os.Stat(arg); err != nil || !info.IsDir() {
 			files = append(files, arg) // a file that does not exist is a problem like others
 			continue
 		}
 		below, err := scenarioFiles(arg)
-		if err == nil && len(below) == 0 {
-			err = fmt.Errorf("%s: no file below this directory describes a fabric; want .yaml files "+
-				"with the key fabric", arg)
-		}
 		if err != nil {
-			return nil, err
+			return nil, over, err
 		}
-		files = append(files, below...)
+		files, over = append(files, below.files...), append(over, below.over...)
+		if len(below.files) == 0 {
+			return nil, over,
+				fmt.Errorf("%s: no file below this directory describes a fabric; want .yaml files "+
+					"with the key fabric", arg)
+		}
 	}
-	return files, nil
+	return files, over, nil
 }
 
 func (a *app) validateFile(file string) (validation, error) {

@@ -120,7 +120,8 @@ func TestValidateDirectory(t *testing.T) {
 	code, out, errs := railbed("", "validate", dir)
 	if code != verdict.ExitUsage || !strings.HasPrefix(out, dir+"/v.yaml: ok, ") ||
 		strings.Count(out, "\n") != 1 ||
-		!strings.Contains(errs, dir+"/sub/w.yaml:") || strings.Contains(errs, "other.yml") {
+		!strings.Contains(errs, dir+"/sub/w.yaml:") || !strings.Contains(errs,
+		"passed over "+dir+"/sub/other.yml: it has no key fabric\n") {
 		t.Errorf("exit %d: %s%s", code, out, errs)
 	}
 	if code, _, errs := railbed("", "validate", t.TempDir()); code != verdict.ExitUsage ||

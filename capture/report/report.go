@@ -144,6 +144,8 @@ type Step struct {
 	State State  `json:"state"` // passed, failed, cancelled or skipped
 	// Error is why a step failed.
 	Error string `json:"error,omitempty"`
+	// Late is set if the step failed because it did not end within its limit.
+	Late bool `json:"late,omitempty"`
 	// Start and End are seconds from the start of the first step. End is the end of the step's own
 	// work, also for a background step. A link change ends when it is undone, or, without "for",
 	// when it is made.
@@ -230,6 +232,9 @@ type Check struct {
 	Summary string          `json:"summary"` // one sentence
 	// Details are further lines for people: the ranks, ports or packets that violate the check.
 	Details []string `json:"details,omitempty"`
+	// Timed is set if the verdict is FAIL and rests on measured times only, so that a less busy machine may
+	// give another one.
+	Timed bool `json:"timed,omitempty"`
 	// Near are the numbers, with their bounds, that satisfy a bound but are at most 10 % away from it.
 	Near []string `json:"near,omitempty"`
 	// Values are the numbers on which the verdict is based.

@@ -25,6 +25,26 @@ func timed(check *spec.Check) bool {
 	})
 }
 
+// markTimed marks the failed checks that rest on times only. A workload check does if it does not fail when
+// its bounds on times prove nothing.
+func (e *evidence) markTimed(checks []report.Check, file []spec.Check) {
+	for i := range min(len(checks), len(file)) {
+		c, check := &checks[i], &file[i]
+		switch {
+		case c.Verdict != verdict.Fail || e.aborted != nil:
+		case check.Packets != nil:
+			c.Timed = verify.Timed(check.Packets)
+		case check.Workload != nil:
+			again, late := report.Check{}, &report.Fidelity{Verdict: report.Overloaded}
+			judgeWorkload(&again, check.Workload, e.workload, late)
+			if check.Workload.Beside != nil {
+				judgeBeside(&again, check.Workload, e.workload, late)
+			}
+			c.Timed = again.Verdict != verdict.Fail
+		}
+	}
+}
+
 // overload adjusts the checks of an overloaded run, and returns how many had failed. A check that
 // depends on time proves nothing in such a run. A failure of any other check proves nothing either,
 // because lateness may be its cause. A pass of any other check remains valid.

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"syscall"
 
-	"railbed/testbed"
+	"railbed/scenarios/outdir"
 )
 
 // ErrResults is the error of a results directory that cannot be used.
@@ -41,30 +41,30 @@ type results struct {
 	listed map[string]bool
 }
 
-// openResults makes the directory, or takes over an empty directory or a directory of an earlier
-// run.
-func openResults(dir string) (*results, error) {
+// openResults makes the directory, or takes over an empty directory or a directory of an earlier run. If
+// below is set, the directory is below it, and no link leads out of it.
+func openResults(dir string, below *outdir.Dir) (*results, error) {
 	r := &results{dir: dir, listed: map[string]bool{}}
-	r.uid, r.gid = testbed.InvokingUser()
-	made, err := makeDirs(dir)
+	opened, err := openDir(dir, below)
 	if err != nil {
 		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
 	}
-	for _, path := range made {
-		if err := os.Lchown(path, r.uid, r.gid); err != nil {
-			return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
-		}
-	}
-	if err := checkOwner(dir, os.Geteuid(), r.uid); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
-	}
-	if r.root, err = os.OpenRoot(dir); err != nil {
-		return nil, fmt.Errorf("%w %s: %w", ErrResults, dir, err)
-	}
+	r.root, r.uid, r.gid = opened.Root, opened.UID, opened.GID
 	if err := r.claim(); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w %s: %w", ErrResults, dir, err), r.close())
 	}
 	return r, nil
+}
+
+func openDir(dir string, below *outdir.Dir) (*outdir.Dir, error) {
+	if below == nil {
+		return outdir.Open(dir)
+	}
+	at, err := filepath.Rel(below.Name(), dir)
+	if err != nil {
+		return nil, err
+	}
+	return below.Below(filepath.ToSlash(at))
 }
 
 // claim marks the directory and removes the files of an earlier run.
@@ -100,12 +100,13 @@ func (r *results) claim() error {
 }
 
 // Prune removes the files of a run that is over, except those of the given names. It leaves files that the
-// run did not write.
-func Prune(dir string, keep ...string) error {
-	root, err := os.OpenRoot(dir)
+// run did not write. below is as in Options.
+func Prune(dir string, below *outdir.Dir, keep ...string) error {
+	opened, err := openDir(dir, below)
 	if err != nil {
 		return err
 	}
+	root := opened.Root
 	r := &results{dir: dir, root: root}
 	if r.marker, err = root.OpenFile(markerFile, os.O_RDWR, 0); err != nil {
 		return errors.Join(err, r.close())
@@ -115,6 +116,12 @@ func Prune(dir string, keep ...string) error {
 		err = r.relist(kept)
 	}
 	return errors.Join(err, r.close())
+}
+
+// IsResults reports whether a run wrote its results into a directory.
+func IsResults(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, markerFile))
+	return err == nil
 }
 
 // relist writes the list of files anew.

@@ -21,7 +21,7 @@ func mustWrite(t *testing.T, path, text string) {
 
 func openAndFill(t *testing.T, dir string) *results {
 	t.Helper()
-	r, err := openResults(dir)
+	r, err := openResults(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestResultsReplaceTheirOwnAndNothingElse(t *testing.T) {
 	}
 	mustWrite(t, filepath.Join(dir, "notes.txt"), "mine")
 	mustWrite(t, filepath.Join(dir, "logs/h0/notes.txt"), "mine")
-	again, err := openResults(dir)
+	again, err := openResults(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestResultsRefuseWhatIsNotTheirs(t *testing.T) {
 	mustWrite(t, filepath.Join(marked, markerFile), "thesis.tex\nthesis.tex\n")
 	mustWrite(t, filepath.Join(marked, "thesis.tex"), "years of work")
 	for _, dir := range []string{foreign, marked, filepath.Join(foreign, "thesis.tex")} {
-		if _, err := openResults(dir); !errors.Is(err, ErrResults) {
+		if _, err := openResults(dir, nil); !errors.Is(err, ErrResults) {
 			t.Errorf("open %s: error %v, want ErrResults", dir, err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestResultsMeetTheUsersFiles(t *testing.T) {
 	mustWrite(t, filepath.Join(dir, "mine.pcapng"), "mine")
 	mustWrite(t, filepath.Join(dir, "junit.xml"), "mine")
 	for range 2 {
-		r, err := openResults(dir)
+		r, err := openResults(dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,14 +159,14 @@ func TestResultsStayInTheirDirectory(t *testing.T) {
 	}
 	// A marker and a symbolic link that point outside change nothing there.
 	mustWrite(t, filepath.Join(dir, markerFile), markerLine+"\n../victim\n")
-	if _, err := openResults(dir); err == nil {
+	if _, err := openResults(dir, nil); err == nil {
 		t.Error("a marker that points outside was accepted")
 	}
 	if err := os.Symlink(base, filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
 	mustWrite(t, filepath.Join(dir, markerFile), markerLine+"\nlink/victim\n")
-	if _, err := openResults(dir); err == nil {
+	if _, err := openResults(dir, nil); err == nil {
 		t.Error("a marker that leads through a symbolic link was accepted")
 	}
 	if !exists(victim) {
@@ -178,7 +178,7 @@ func TestResultsOfTwoRunsAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	r := openAndFill(t, dir)
 	defer r.close()
-	if _, err := openResults(dir); !errors.Is(err, ErrResults) {
+	if _, err := openResults(dir, nil); !errors.Is(err, ErrResults) {
 		t.Errorf("second run: error %v, want ErrResults", err)
 	}
 	if !exists(filepath.Join(dir, "report.json")) {

@@ -25,7 +25,7 @@ func TestResultsRefuseAnotherUsersDirectory(t *testing.T) {
 	}
 	const likeTmp = 0o777 | os.ModeSticky
 	dir := make(likeTmp, attacker)
-	if _, err := openResults(dir); !errors.Is(err, ErrResults) ||
+	if _, err := openResults(dir, nil); !errors.Is(err, ErrResults) ||
 		!strings.Contains(err.Error(), "belongs to user 61002") {
 		t.Errorf("another user's: %v", err)
 	}
@@ -36,7 +36,7 @@ func TestResultsRefuseAnotherUsersDirectory(t *testing.T) {
 		"the own": make(likeTmp, 0), "another user's where not everybody can make one": make(0o755, attacker),
 		"a new one": make(likeTmp, 0) + "2",
 	} {
-		r, err := openResults(dir)
+		r, err := openResults(dir, nil)
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 			continue
@@ -44,23 +44,5 @@ func TestResultsRefuseAnotherUsersDirectory(t *testing.T) {
 		if err := r.close(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// Directories that were there are not among those that were made.
-func TestMakeDirs(t *testing.T) {
-	base := t.TempDir()
-	want := []string{filepath.Join(base, "a"), filepath.Join(base, "a/b")}
-	for _, want := range [][]string{want, nil} {
-		made, err := makeDirs(filepath.Join(base, "a/b"))
-		if err != nil || strings.Join(made, " ") != strings.Join(want, " ") {
-			t.Errorf("made %v, error %v; want %v", made, err, want)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := makeDirs(filepath.Join(base, "file/c")); err == nil {
-		t.Error("made a directory in a file")
 	}
 }

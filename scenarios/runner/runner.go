@@ -30,6 +30,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/scenarios/outdir"
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/transports/rd/privacy"
@@ -43,6 +44,8 @@ type Options struct {
 	Path string
 	// Out is the directory for results: new, empty, or from an earlier run.
 	Out string
+	// Below is a directory above Out, or nil. No link leads out of it.
+	Below *outdir.Dir
 	// Repeat is the command line that repeats the run.
 	Repeat []string
 	// Version is the version of Railbed.
@@ -112,7 +115,7 @@ func Run(ctx context.Context, o Options) (*report.Report, error) {
 	if r.prepared, err = prepare(&o); err != nil {
 		return nil, err
 	}
-	if r.results, err = openResults(o.Out); err != nil {
+	if r.results, err = openResults(o.Out, o.Below); err != nil {
 		return nil, err
 	}
 	err = r.do(ctx)
@@ -212,6 +215,9 @@ func (r *run) require(ctx context.Context) error {
 	}
 	answers := map[string]error{}
 	for _, need := range needs {
+		if need.Inside {
+			continue
+		}
 		answer, known := answers[need.Feature]
 		if !known {
 			answer = doctor.Has(ctx, need.Feature)
@@ -374,6 +380,7 @@ func (r *run) conclude(ctx context.Context, err error) {
 	if r.steps != nil {
 		err = r.steps // the steps failed first
 	}
+	r.evidence.markTimed(rep.Checks, r.File.Checks)
 	failed := 0
 	overloaded := rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded
 	if overloaded {

@@ -268,7 +268,8 @@ func (t *timeline) bounded(ctx context.Context, limit time.Duration, do func(con
 // end records how a step ended, and ends the run if the step failed.
 func (t *timeline) end(ctx context.Context, i int, err error) bool {
 	state, text := report.Passed, ""
-	failed := err != nil && !errors.Is(err, errLate) && !errors.Is(err, verdict.ErrUnsupported)
+	failed := err != nil && !errors.Is(err, errLate) && !errors.Is(err, verdict.ErrUnsupported) &&
+		!errors.As(err, new(*missingError))
 	switch fails := t.file.Steps[i].Fails; {
 	case err == nil && fails:
 		err = errors.New("it passed; with fails: true it has to fail")
@@ -281,7 +282,10 @@ func (t *timeline) end(ctx context.Context, i int, err error) bool {
 	default:
 		state, text = report.Failed, err.Error()
 	}
-	t.update(i, func(s *report.Step) { s.State, s.Error, s.End = state, text, t.now() })
+	t.update(i, func(s *report.Step) {
+		s.State, s.Error, s.End = state, text, t.now()
+		s.Late = state == report.Failed && errors.Is(err, errLate)
+	})
 	if state == report.Failed {
 		t.fail(&stepError{index: i, err: err})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/compare"
 	"railbed/internal/verdict"
+	"railbed/scenarios/outdir"
 )
 
 // alpha bounds the probability that any number is called worse although no number changed.
@@ -21,75 +22,128 @@ type chosen struct {
 	of string // the case
 }
 
-// Compare compares the runs of each case in a directory with the runs of an earlier suite. If numbers are
-// significantly worse, Compare describes them in Worse, sets the verdict to at least FAIL, and writes the
-// results again. The limit for p of each number's Mann-Whitney U test is alpha divided by the number of tests
-// (Bonferroni). A metric is the beginning of a number's name, such as busbw. The error names a metric that no
-// case has on both sides, or a number with too few runs for a significant result.
-func (r *Results) Compare(ctx context.Context, dir string, base *Results, baseDir string,
-	metrics []string) error {
-	worse, err := r.worse(ctx, dir, base, baseDir, metrics)
-	if err != nil || len(worse) == 0 {
-		return err
-	}
-	r.Worse, r.Verdict = worse, verdict.Worst(r.Verdict, verdict.Fail)
-	return r.write(dir)
+// Baseline is an earlier suite, and what to compare with it.
+type Baseline struct {
+	*Results
+	// Dir is the directory of the earlier results.
+	Dir string
+	// Metrics are beginnings of the names of numbers, such as busbw.
+	Metrics []string
+	// Selects reports whether a case of the earlier suite should be in this one. nil stands for all.
+	Selects func(*Case) bool
 }
 
-func (r *Results) worse(ctx context.Context, dir string, base *Results, baseDir string,
-	metrics []string) (worse []string, err error) {
-	var all []chosen
-	var known []string
-	for i := range r.Cases {
-		o := &r.Cases[i]
-		at := slices.IndexFunc(base.Cases, func(b Outcome) bool { return b.Name == o.Name })
-		if at < 0 {
-			continue
-		}
-		before, now := base.Cases[at].reports(baseDir), o.reports(dir)
-		if len(before) == 0 || len(now) == 0 {
-			continue
-		}
-		c, err := compare.Runs(ctx, before, now, compare.Options{NoRecordings: true})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.Name, err)
-		}
-		for _, n := range c.Numbers {
-			if n.Better == compare.Neither || len(n.Base.Values) == 0 || len(n.New.Values) == 0 {
-				continue
-			}
-			if !slices.Contains(known, n.What) {
-				known = append(known, n.What)
-			}
-			if slices.ContainsFunc(metrics, func(m string) bool { return strings.HasPrefix(n.What, m) }) {
-				all = append(all, chosen{n, o.Name})
-			}
-		}
+// Compare compares the runs of each case in a directory with the runs of an earlier suite. If numbers are
+// significantly worse, Compare describes them in Worse, and the verdict is at least FAIL. What cannot be
+// compared is described in NotCompared, and the verdict is at least INCONCLUSIVE. That is a case or a number
+// that one side lacks, too few runs for a significant result, or a metric that no case has. Compare then
+// writes the results again. The limit for p of each number's Mann-Whitney U test is alpha divided by the
+// number of tests (Bonferroni). An error means that the results cannot be written, or that ctx ended.
+func (r *Results) Compare(ctx context.Context, out *outdir.Dir, dir string, base *Baseline) error {
+	all, known, err := r.choose(ctx, dir, base)
+	if err != nil {
+		return err
 	}
-	for _, m := range metrics {
+	for _, m := range base.Metrics {
 		if !slices.ContainsFunc(all, func(n chosen) bool { return strings.HasPrefix(n.What, m) }) {
 			want := "no scenario has comparable runs on both sides"
 			if len(known) > 0 {
 				want = fmt.Sprintf("want the beginning of one of %q", known)
 			}
-			return nil, fmt.Errorf("no scenario has a number %s both here and in %s; %s", m, baseDir, want)
+			r.lacks("no scenario has a number %s both here and in %s; %s", m, base.Dir, want)
 		}
 	}
-	limit := alpha / float64(len(all))
+	limit := alpha / float64(max(len(all), 1))
 	for _, n := range all {
 		runs, before := len(n.New.Values), len(n.Base.Values)
 		if leastP(runs, before) > limit {
-			return nil, fmt.Errorf("%s of %s: %d and %d runs are too few for a significant result among %d "+
-				"tests; make more runs with --repeat", n.What, n.of, runs, before, len(all))
+			r.lacks("%s: %s %s: %d and %d runs are too few for a significant result among %d tests; "+
+				"make more "+
+				"runs with --repeat", n.of, n.Of, n.What, runs, before, len(all))
+			continue
 		}
 		down, up := n.New.Median < n.Base.Median, n.New.Median > n.Base.Median
 		wrong := down && n.Better == compare.More || up && n.Better == compare.Less
 		if wrong && n.P != nil && *n.P <= limit {
-			worse = append(worse, fmt.Sprintf("%s: %s %s: %s, was %s (%s)", n.of, n.Of, n.What,
+			r.Worse = append(r.Worse, fmt.Sprintf("%s: %s %s: %s, was %s (%s)", n.of, n.Of, n.What,
 				n.Texts(n.New), n.Texts(n.Base), n.Test()))
 		}
 	}
-	return worse, nil
+	if len(r.Worse) > 0 {
+		r.Verdict = verdict.Worst(r.Verdict, verdict.Fail)
+	}
+	if len(r.NotCompared) > 0 {
+		r.Verdict = verdict.Worst(r.Verdict, verdict.Inconclusive)
+	}
+	if len(r.Worse)+len(r.NotCompared) == 0 {
+		return nil
+	}
+	return r.write(out)
+}
+
+// lacks adds a line to NotCompared.
+func (r *Results) lacks(format string, values ...any) {
+	r.NotCompared = append(r.NotCompared, fmt.Sprintf(format, values...))
+}
+
+// choose returns the numbers of the metrics that both sides have, and the names of all numbers that could be
+// chosen. It notes the cases and the numbers of metrics that only one side has.
+func (r *Results) choose(ctx context.Context, dir string, base *Baseline) (all []chosen, known []string,
+	err error) {
+	for i := range base.Cases {
+		b := &base.Cases[i]
+		here := slices.ContainsFunc(r.Cases, func(o Outcome) bool { return o.Name == b.Name })
+		if !here && (base.Selects == nil || base.Selects(&b.Case)) {
+			r.lacks("%s: only in %s", b.Name, base.Dir)
+		}
+	}
+	for i := range r.Cases {
+		o := &r.Cases[i]
+		at := slices.IndexFunc(base.Cases, func(b Outcome) bool { return b.Name == o.Name })
+		if at < 0 {
+			r.lacks("%s: not in %s", o.Name, base.Dir)
+			continue
+		}
+		before, now := base.Cases[at].reports(base.Dir), o.reports(dir)
+		switch {
+		case o.Verdict == verdict.Unsupported: // skipped, as the verdict says
+			continue
+		case len(now) == 0:
+			r.lacks("%s: no run has numbers that count: %s", o.Name, cmp.Or(o.notCounted(), "none was made"))
+			continue
+		case len(before) == 0:
+			r.lacks("%s: no run in %s has numbers that count: %s", o.Name, base.Dir,
+				cmp.Or(base.Cases[at].notCounted(), "none was made"))
+			continue
+		}
+		c, err := compare.Runs(ctx, before, now, compare.Options{NoRecordings: true})
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		} else if err != nil {
+			r.lacks("%s: %v", o.Name, err)
+			continue
+		}
+		for _, n := range c.Numbers {
+			if n.Better == compare.Neither {
+				continue
+			}
+			both := len(n.Base.Values) > 0 && len(n.New.Values) > 0
+			if both && !slices.Contains(known, n.What) {
+				known = append(known, n.What)
+			}
+			switch wanted := slices.ContainsFunc(base.Metrics, func(m string) bool {
+				return strings.HasPrefix(n.What, m)
+			}); {
+			case wanted && both:
+				all = append(all, chosen{n, o.Name})
+			case wanted && len(n.New.Values) == 0:
+				r.lacks("%s: %s %s: only in %s", o.Name, n.Of, n.What, base.Dir)
+			case wanted:
+				r.lacks("%s: %s %s: not in %s", o.Name, n.Of, n.What, base.Dir)
+			}
+		}
+	}
+	return all, known, nil
 }
 
 // EnoughRuns reports a case that can have no significant result, because its runs are too few beside those of
@@ -130,10 +184,10 @@ func leastP(a, b int) float64 {
 	return 2 / ways
 }
 
-// reports returns the directories of the runs that count and had a testbed.
+// reports returns the directories of the runs whose numbers count.
 func (o *Outcome) reports(dir string) (all []string) {
 	for _, a := range o.Runs {
-		if !a.Replaced && a.Reported {
+		if a.notMeasured() == "" {
 			all = append(all, filepath.Join(dir, filepath.FromSlash(a.Dir)))
 		}
 	}

@@ -3,8 +3,8 @@ package suite
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -12,6 +12,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/scenarios/outdir"
 )
 
 // Matrix has the numbers of the cells of a scenario's matrix.
@@ -35,10 +36,11 @@ type Cell struct {
 	Values []spec.Setting `json:"values"`
 	// Verdict is the verdict of the case.
 	Verdict verdict.Verdict `json:"verdict"`
-	// Runs is the number of runs whose numbers count. Runs that were interrupted or overloaded do not count.
-	// Seeds are the seeds of these runs.
+	// Runs is the number of runs whose numbers count. Seeds are the seeds of these runs.
 	Runs  int      `json:"runs"`
 	Seeds []uint64 `json:"seeds"`
+	// NotCounted describes the runs whose numbers do not count, such as "2 overloaded".
+	NotCounted string `json:"not_counted,omitempty"`
 }
 
 // Number is a number of the reports of a matrix.
@@ -89,8 +91,8 @@ func (n *Number) Varies() bool {
 	})
 }
 
-// measure reads the reports in a directory, and sets the numbers and the checks of the matrices.
-func (r *Results) measure(dir string, checks map[string][]spec.Compare) error {
+// measure reads the reports in the directory, and sets the numbers and the checks of the matrices.
+func (r *Results) measure(out *outdir.Dir, checks map[string][]spec.Compare) error {
 	var failures []error
 	for i := range r.Cases {
 		o := &r.Cases[i]
@@ -102,7 +104,7 @@ func (r *Results) measure(dir string, checks map[string][]spec.Compare) error {
 			at = len(r.Matrices)
 			r.Matrices = append(r.Matrices, Matrix{Name: o.Matrix, Numbers: []Number{}})
 		}
-		reports, err := o.readReports(dir)
+		reports, err := o.readReports(out)
 		failures = append(failures, err)
 		r.Matrices[at].add(o, reports)
 	}
@@ -112,14 +114,43 @@ func (r *Results) measure(dir string, checks map[string][]spec.Compare) error {
 	return errors.Join(failures...)
 }
 
+// notMeasured returns why the numbers of a run do not count, or "".
+func (a *Attempt) notMeasured() string {
+	switch {
+	case a.Replaced:
+		return "made again"
+	case !a.Reported:
+		return "without a report"
+	case a.overloaded():
+		return "overloaded"
+	case a.Verdict == verdict.Aborted || a.Verdict == verdict.Unsupported:
+		return string(a.Verdict)
+	}
+	return ""
+}
+
+// notCounted describes the runs whose numbers do not count.
+func (o *Outcome) notCounted() string {
+	counts := map[string]int{}
+	for i := range o.Runs {
+		if why := o.Runs[i].notMeasured(); why != "" {
+			counts[why]++
+		}
+	}
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[why], why))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // readReports returns the reports of the runs whose numbers count.
-func (o *Outcome) readReports(dir string) (all []*report.Report, err error) {
+func (o *Outcome) readReports(out *outdir.Dir) (all []*report.Report, err error) {
 	for _, a := range o.Runs {
-		if a.Replaced || !a.Reported || a.Verdict == verdict.Aborted || a.Verdict == verdict.Overloaded ||
-			a.Verdict == verdict.Unsupported {
+		if a.notMeasured() != "" {
 			continue
 		}
-		file, err := os.Open(filepath.Join(dir, filepath.FromSlash(a.Dir), report.JSONFile))
+		file, err := out.Open(path.Join(a.Dir, report.JSONFile))
 		if err != nil {
 			return all, err
 		}
@@ -135,7 +166,7 @@ func (o *Outcome) readReports(dir string) (all []*report.Report, err error) {
 // add adds a cell with its numbers.
 func (m *Matrix) add(o *Outcome, reports []*report.Report) {
 	cell := Cell{Name: spec.Cell{Values: o.Cell}.String(), Case: o.Name, Values: o.Cell, Verdict: o.Verdict,
-		Runs: len(reports), Seeds: []uint64{}}
+		Runs: len(reports), Seeds: []uint64{}, NotCounted: o.notCounted()}
 	for _, r := range reports {
 		cell.Seeds = append(cell.Seeds, r.Seed)
 	}
@@ -217,6 +248,9 @@ func (m *Matrix) comparison(check *spec.Compare, own, other int) Comparison {
 			return c
 		} else if m.Cells[of].Runs == 0 {
 			c.Reason = fmt.Sprintf("%s is %s and has no numbers", m.Cells[of].Name, m.Cells[of].Verdict)
+			if why := m.Cells[of].NotCounted; why != "" {
+				c.Reason += " that count: runs " + why
+			}
 			return c
 		}
 	}

@@ -41,6 +41,9 @@ type lab struct {
 	// busbw and verdict of a run. A verdict of "" is PASS.
 	busbw   func(cell string, repetition int) float64
 	verdict func(cell string, repetition int) verdict.Verdict
+	// overloaded reports whether the emulation of the n-th run of a cell is overloaded although it passes.
+	overloaded func(cell string, n int) bool
+	times      map[string]int // runs of each cell
 
 	mu      sync.Mutex
 	made    []string // the runs
@@ -79,6 +82,17 @@ func (l *lab) do(_ context.Context, c Case, repetition int, out string) (*report
 		if v := l.verdict(cell, repetition); v != "" {
 			r.Verdict = v
 		}
+	}
+	l.mu.Lock()
+	if l.times == nil {
+		l.times = map[string]int{}
+	}
+	l.times[cell]++
+	n := l.times[cell]
+	l.mu.Unlock()
+	r.Fidelity = &report.Fidelity{Verdict: report.Faithful}
+	if l.overloaded != nil && l.overloaded(cell, n) {
+		r.Fidelity.Verdict = report.Overloaded
 	}
 	r.Workloads = []report.Workload{{Name: "ar", BusBW: l.busbw(cell, repetition)},
 		{Name: "other", BusBW: 1}}
@@ -410,5 +424,47 @@ func TestBootstrap(t *testing.T) {
 			t.Errorf("%d values: shares %.4f and %.4f around the high bound %v, want 0.975", n, below, above,
 				high)
 		}
+	}
+}
+
+// TestOverloadedCells: numbers of a run with an overloaded emulation do not count, although its verdict is
+// PASS. The run is made again alone, and all pages say what does not count.
+func TestOverloadedCells(t *testing.T) {
+	const once, always = "transport=rd, loss=0", "transport=tcp, loss=0"
+	l := &lab{t: t, file: matrixFile(t, "  - {metric: busbw, of: ar, cells: {transport: rd, loss: 0}, "+
+		"beside: {transport: tcp}, ratio: \">= 100%\"}\n"), busbw: byCell, overloaded: func(cell string,
+		n int) bool {
+		return cell == always || cell == once && n == 1
+	}}
+	out := t.TempDir()
+	r := l.run(l.options(out))
+	m := r.Matrices[0]
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		runs, not := 2, ""
+		switch c.Name {
+		case once:
+			not = "1 made again"
+		case always:
+			runs, not = 0, "4 made again, 2 overloaded"
+		}
+		if c.Runs != runs || c.NotCounted != not || len(c.Seeds) != runs ||
+			m.Numbers[0].Cells[i].Runs != runs {
+			t.Errorf("%s: %d runs count, not %q; want %d and %q", c.Name, c.Runs, c.NotCounted, runs, not)
+		}
+	}
+	if c := m.Compare[0]; c.Verdict != verdict.Inconclusive || !strings.Contains(c.Reason, "2 overloaded") {
+		t.Errorf("%s: %s", c.Verdict, c.Reason)
+	}
+	for _, name := range []string{ResultsFile, filepath.Join("a", MatrixFile)} {
+		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil ||
+			!bytes.Contains(text, []byte("4 made again, 2 overloaded")) {
+			t.Errorf("%s does not say which runs do not count: %v", name, err)
+		}
+	}
+	if note := r.Cases[slices.IndexFunc(r.Cases, func(o Outcome) bool {
+		return strings.HasSuffix(o.Name, once)
+	})].Note; !strings.Contains(note, "run-1, made alone, was PASS") {
+		t.Errorf("note %q", note)
 	}
 }

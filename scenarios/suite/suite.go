@@ -2,8 +2,10 @@
 //
 // Each scenario is a case, and so is each cell of a scenario's matrix. With repetitions a case has several
 // runs. Cases can run at the same time. A run is repeated alone at most twice if the host did not keep up,
-// and once if it did not pass while other runs may have disturbed it. The last run counts. The verdict of a
-// case is the worst verdict of its repetitions. A case whose repetitions have different verdicts is flaky.
+// and once if it did not pass while other runs may have disturbed it. The last run counts. A FAIL that rests
+// on no time counts as well, because other runs cannot have caused it. The verdict of a case is the worst
+// verdict that counts. A case whose repetitions have different verdicts is flaky. An outcome states each
+// verdict that does not count.
 //
 // The results are a directory for each run (package runner), results.json, junit.xml and index.html. If a run
 // passed or was UNSUPPORTED, only its report and its plan are kept. A scenario with a matrix also has a
@@ -15,7 +17,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +29,7 @@ import (
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/scenarios/outdir"
 )
 
 // Format is the version of results.json, by the rules of report.Format.
@@ -43,6 +46,13 @@ type Options struct {
 	Out string
 	// KeepAll keeps all files of all runs.
 	KeepAll bool
+	// Strict makes cases that this host cannot run FAIL.
+	Strict bool
+	// Measured is set if numbers of all cases count, and not only numbers of matrices: a run with an
+	// overloaded emulation is repeated although it passed.
+	Measured bool
+	// PassedOver are the files that no case was made of.
+	PassedOver []PassedOver
 	// Compare has the checks between the cells of each matrix.
 	Compare map[string][]spec.Compare
 	// Earlier are the results in Out, or nil. Run does not repeat runs of theirs that came to an end, of
@@ -72,6 +82,12 @@ type Case struct {
 	Content string `json:"content,omitempty"`
 }
 
+// PassedOver is a file or a folder of a directory that the suite does not run, and why.
+type PassedOver struct {
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+}
+
 // Update reports that a case begins or has ended.
 type Update struct {
 	// Begins is the case that begins.
@@ -89,8 +105,14 @@ type Results struct {
 	Finished time.Time       `json:"finished"`
 	Jobs     int             `json:"jobs"`
 	Cases    []Outcome       `json:"cases"`
+	// Strict is set if cases that this host cannot run are FAIL.
+	Strict bool `json:"strict,omitempty"`
+	// PassedOver are files below directories that the suite did not run.
+	PassedOver []PassedOver `json:"passed_over,omitempty"`
 	// Worse describes the numbers that are significantly worse than in an earlier suite.
 	Worse []string `json:"worse,omitempty"`
+	// NotCompared describes what could not be compared with the earlier suite.
+	NotCompared []string `json:"not_compared,omitempty"`
 	// Matrices has the numbers of the cells of each matrix.
 	Matrices []Matrix `json:"matrices,omitempty"`
 }
@@ -102,6 +124,8 @@ type Outcome struct {
 	Reason  string          `json:"reason,omitempty"`
 	// Flaky is set if repetitions with one seed had different verdicts.
 	Flaky bool `json:"flaky,omitempty"`
+	// Note describes the runs that were repeated alone and had another verdict than the case.
+	Note string `json:"note,omitempty"`
 	// NotRun is set if the suite was interrupted before the case began.
 	NotRun bool `json:"not_run,omitempty"`
 	// Runs are the runs in the order in which they were made.
@@ -125,6 +149,8 @@ type Attempt struct {
 	// Alone is set if no other run could disturb it. Replaced is set if the run was repeated alone.
 	Alone    bool `json:"alone"`
 	Replaced bool `json:"replaced,omitempty"`
+	// Timed is set for a FAIL that rests on times only. A replaced FAIL counts unless it is set.
+	Timed bool `json:"timed,omitempty"`
 	// Dir is the directory of the run's results, relative to the directory of the suite.
 	Dir string `json:"dir"`
 	// Kept is set if all files of the run were kept.
@@ -150,13 +176,19 @@ type suite struct {
 	mu      sync.Mutex // guards done, results and Progress
 	done    int
 	results *Results
+	out     *outdir.Dir
 }
 
 // Run runs the cases. An error means that files of the results could not be written or removed. If ctx ends,
 // the running cases end as ABORTED, and the cases that wait are not run.
 func Run(ctx context.Context, o Options) (*Results, error) {
 	s := &suite{Options: o, results: &Results{Format: Format, Verdict: verdict.Aborted, Started: time.Now(),
-		Jobs: max(o.Jobs, 1)}}
+		Jobs: max(o.Jobs, 1), Strict: o.Strict, PassedOver: o.PassedOver}}
+	var err error
+	if s.out, err = outdir.Open(o.Out); err != nil {
+		return nil, fmt.Errorf("results directory %s: %w", o.Out, err)
+	}
+	defer s.out.Close()
 	if s.Progress == nil {
 		s.Progress = func(Update) {}
 	}
@@ -174,13 +206,13 @@ func Run(ctx context.Context, o Options) (*Results, error) {
 	var failures []error
 	for i := range s.results.Cases {
 		o := &s.results.Cases[i]
-		o.conclude()
+		o.conclude(s.Strict)
 		failures = append(failures, s.tidy(o))
 	}
-	failures = append(failures, s.results.measure(s.Out, s.Compare))
+	failures = append(failures, s.results.measure(s.out, s.Compare))
 	s.results.conclude()
 	s.results.Finished = time.Now()
-	return s.results, errors.Join(append(failures, s.results.write(s.Out))...)
+	return s.results, errors.Join(append(failures, s.results.write(s.out))...)
 }
 
 // sideBySide makes the first runs, several at a time.
@@ -206,32 +238,48 @@ func (s *suite) first(ctx context.Context, o *Outcome) {
 			s.attempt(ctx, o, repetition, s.results.Jobs == 1)
 		}
 	}
-	if !slices.ContainsFunc(o.Runs, s.wantsAgain) {
+	if !slices.ContainsFunc(o.Runs, s.wantsAgain(o)) {
 		s.end(o)
 	}
 }
 
-// wantsAgain reports whether a run is to be repeated alone.
-func (s *suite) wantsAgain(a Attempt) bool {
-	disturbed := !a.Alone && a.Reported // a mistake in the file stays one
-	return a.Verdict == verdict.Overloaded || disturbed && a.Verdict != verdict.Pass &&
-		a.Verdict != verdict.Unsupported && a.Verdict != verdict.Aborted
+// wantsAgain returns a function that reports whether a run of a case is to be repeated alone.
+func (s *suite) wantsAgain(o *Outcome) func(Attempt) bool {
+	return func(a Attempt) bool {
+		disturbed := !a.Alone && a.Reported // a mistake in the file stays one
+		return !a.Replaced && (s.lacksTime(o, a) || disturbed && a.Verdict != verdict.Pass &&
+			a.Verdict != verdict.Unsupported && a.Verdict != verdict.Aborted)
+	}
+}
+
+// lacksTime reports whether a run is worth nothing because the host did not keep up: it proves nothing, or
+// its numbers are needed.
+func (s *suite) lacksTime(o *Outcome, a Attempt) bool {
+	return a.Verdict == verdict.Overloaded || a.overloaded() && a.Verdict == verdict.Pass &&
+		(s.Measured || o.Matrix != "")
+}
+
+// overloaded reports whether the emulation of a run was overloaded, so that its numbers are worth nothing.
+// The verdict of such a run may be PASS.
+func (a *Attempt) overloaded() bool {
+	return a.Verdict == verdict.Overloaded || a.Fidelity == report.Overloaded
 }
 
 // again repeats runs alone that other runs may have disturbed, or for which the host was too busy.
 func (s *suite) again(ctx context.Context) {
 	for i := range s.results.Cases {
 		o := &s.results.Cases[i]
-		if !slices.ContainsFunc(o.Runs, s.wantsAgain) {
+		wantsAgain := s.wantsAgain(o)
+		if !slices.ContainsFunc(o.Runs, wantsAgain) {
 			continue
 		}
 		for first := range o.Runs {
 			tries := triesBeside
-			if o.Runs[first].Verdict == verdict.Overloaded {
+			if s.lacksTime(o, o.Runs[first]) {
 				tries = triesOverloaded
 			}
 			at := first
-			for try := 0; try < tries && ctx.Err() == nil && s.wantsAgain(o.Runs[at]); try++ {
+			for try := 0; try < tries && ctx.Err() == nil && wantsAgain(o.Runs[at]); try++ {
 				o.Runs[at].Replaced = true
 				s.attempt(ctx, o, o.Runs[at].Repetition, true)
 				at = len(o.Runs) - 1
@@ -248,6 +296,7 @@ func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone b
 	r, err := s.Do(ctx, o.Case, repetition, filepath.Join(s.Out, filepath.FromSlash(a.Dir)))
 	if r != nil {
 		a.Reported, a.Verdict, a.Reason, a.Seed = true, r.Verdict, r.Reason, r.Seed
+		a.Timed = r.RestsOnTime()
 		if r.Fidelity != nil {
 			a.Fidelity = r.Fidelity.Verdict
 		}
@@ -262,7 +311,7 @@ func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone b
 	o.Runs = append(o.Runs, a)
 	// Written after each run, so that --resume goes on after a crash too. Run reports errors of the last
 	// writing.
-	_ = writeFile(filepath.Join(s.Out, ResultsFile), s.results.WriteJSON)
+	_ = s.results.writeJSON(s.out)
 }
 
 // end reports a case that has ended.
@@ -272,7 +321,7 @@ func (s *suite) end(o *Outcome) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o.conclude()
+	o.conclude(s.Strict)
 	s.done++
 	s.Progress(Update{Ended: o, Done: s.done, Total: len(s.Cases)})
 }
@@ -283,29 +332,40 @@ func (s *suite) tell(u Update) {
 	s.Progress(u)
 }
 
+// counts reports whether the verdict of a run counts. A run that was repeated does not count, except for a
+// FAIL that rests on no time.
+func (a *Attempt) counts() bool {
+	return !a.Replaced || a.Verdict == verdict.Fail && !a.Timed
+}
+
 // conclude sets the verdict of a case from the runs that count.
-func (o *Outcome) conclude() {
+func (o *Outcome) conclude(strict bool) {
 	var counted []Attempt
+	finished := 0
 	for _, a := range o.Runs {
-		if !a.Replaced {
+		if a.counts() {
 			counted = append(counted, a)
+		}
+		if !a.Replaced {
+			finished++
 		}
 	}
 	if len(counted) == 0 {
 		o.Verdict, o.Reason = verdict.Aborted, "not run: the suite was interrupted"
 		return
 	}
-	if len(counted) < o.Repeat {
+	if finished < o.Repeat {
 		counted = append(counted, Attempt{Verdict: verdict.Aborted,
-			Reason: plural.Text("%d of %d runs: the suite was interrupted", len(counted), o.Repeat)})
+			Reason: plural.Text("%d of %d runs: the suite was interrupted", finished, o.Repeat)})
 	}
 	var verdicts []verdict.Verdict
-	differ := false
+	differ, disturbed := false, false
 	for _, a := range counted {
 		verdicts = append(verdicts, a.Verdict)
 		differ = differ || a.Verdict != counted[0].Verdict
+		disturbed = disturbed || a.Replaced
 	}
-	o.Flaky = differ && o.Matrix == ""
+	o.Flaky = differ && (o.Matrix == "" || disturbed)
 	o.Verdict = verdict.Worst(verdicts...)
 	worst := slices.IndexFunc(counted, func(a Attempt) bool { return a.Verdict == o.Verdict })
 	o.Reason = counted[worst].Reason
@@ -314,7 +374,36 @@ func (o *Outcome) conclude() {
 		o.Reason = fmt.Sprintf("flaky: %s: %s", countVerdicts(verdicts), o.Reason)
 	case differ:
 		o.Reason = fmt.Sprintf("%s: seed %d: %s", countVerdicts(verdicts), counted[worst].Seed, o.Reason)
+	case strict && o.Verdict == verdict.Unsupported:
+		o.Verdict, o.Reason = verdict.Fail, "UNSUPPORTED, and --strict allows no skips: "+o.Reason
 	}
+	o.Note = o.note()
+}
+
+// note describes the runs that were repeated and that do not count.
+func (o *Outcome) note() string {
+	var parts []string
+	for _, a := range o.Runs {
+		if a.counts() || a.Verdict == o.Verdict && (a.Verdict == verdict.Overloaded || !a.overloaded()) {
+			continue
+		}
+		was := string(a.Verdict)
+		if a.Reason != "" {
+			first, _, _ := strings.Cut(a.Reason, "\n")
+			was += " (" + first + ")"
+		} else if a.overloaded() {
+			was += " with an overloaded emulation"
+		}
+		how := "beside other runs"
+		if a.Alone {
+			how = "alone"
+		}
+		parts = append(parts, fmt.Sprintf("%s, made %s, was %s", path.Base(a.Dir), how, was))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "made again alone: " + strings.Join(parts, "; ")
 }
 
 // countVerdicts formats the number of each verdict: "8 PASS, 2 FAIL".
@@ -382,7 +471,7 @@ func (s *suite) tidy(o *Outcome) error {
 		a.Kept = a.Reported &&
 			(s.KeepAll || a.Verdict != verdict.Pass && a.Verdict != verdict.Unsupported)
 		if a.Earlier && a.Kept { // unless the earlier suite removed them
-			_, err := os.Stat(filepath.Join(s.Out, filepath.FromSlash(a.Dir), report.HTMLFile))
+			_, err := s.out.Stat(path.Join(a.Dir, report.HTMLFile))
 			a.Kept = err == nil
 		}
 		if a.Reported && !a.Kept {

@@ -12,10 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
+	"railbed/scenarios/outdir"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
@@ -62,8 +65,12 @@ func (h *host) do(_ context.Context, c Case, _ int, out string) (*report.Report,
 			h.t.Error(err)
 		}
 	}
-	return &report.Report{Verdict: next, Reason: "because of " + string(next),
-		Fidelity: &report.Fidelity{Verdict: report.Faithful}}, nil
+	r := &report.Report{Verdict: next, Reason: "because of " + string(next),
+		Fidelity: &report.Fidelity{Verdict: report.Faithful}}
+	if next == late {
+		r.Verdict, r.Checks = fail, []report.Check{{Verdict: fail, Timed: true}}
+	}
+	return r, nil
 }
 
 // run runs cases with the given verdicts, in the order of their names.
@@ -109,6 +116,8 @@ const (
 	fail        = verdict.Fail
 	overloaded  = verdict.Overloaded
 	unsupported = verdict.Unsupported
+	// late stands for a FAIL that rests on times only.
+	late verdict.Verdict = "late"
 )
 
 // TestVerdicts has the verdicts of a host's runs in turn, and those that count.
@@ -123,7 +132,9 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{"passes", 1, 1, []verdict.Verdict{pass}, pass, 1, false},
 		{"fails alone", 1, 1, []verdict.Verdict{fail, pass}, fail, 1, false},
-		{"fails beside others", 2, 1, []verdict.Verdict{fail, pass}, pass, 2, false},
+		{"is late beside others", 2, 1, []verdict.Verdict{late, pass}, pass, 2, false},
+		{"is late again alone", 2, 1, []verdict.Verdict{late, fail}, fail, 2, false},
+		{"fails beside others", 2, 1, []verdict.Verdict{fail, pass}, fail, 2, true},
 		{"fails again alone", 2, 1, []verdict.Verdict{fail, fail}, fail, 2, false},
 		{"is overloaded once", 1, 1, []verdict.Verdict{overloaded, pass}, pass, 2, false},
 		{"is overloaded twice", 2, 1, []verdict.Verdict{overloaded, overloaded, pass}, pass, 3, false},
@@ -140,11 +151,17 @@ func TestVerdicts(t *testing.T) {
 				r.Verdict != test.want || o.NotRun {
 				t.Errorf("%+v, want %s after %d runs", o, test.want, test.runs)
 			}
-			if want := "flaky: 2 PASS, 1 FAIL: because of FAIL"; test.flaky && o.Reason != want {
-				t.Errorf("reason %q, want %q", o.Reason, want)
+			if test.flaky && (!strings.HasPrefix(o.Reason, "flaky: ") ||
+				!strings.HasSuffix(o.Reason, "1 FAIL: because of FAIL") &&
+					!strings.HasSuffix(o.Reason, "1 PASS: because of FAIL")) {
+				t.Errorf("reason %q", o.Reason)
+			}
+			if replaced := o.Verdict == pass && len(o.Runs) > test.repeat; replaced !=
+				strings.HasPrefix(o.Note, "made again alone: run-1, made ") {
+				t.Errorf("note %q of %s after %d runs", o.Note, o.Verdict, len(o.Runs))
 			}
 			for i, a := range o.Runs {
-				if want := i < len(o.Runs)-1 && !test.flaky && test.repeat == 1; a.Replaced != want ||
+				if want := i < len(o.Runs)-1 && test.repeat == 1; a.Replaced != want ||
 					i > 0 && test.repeat == 1 && !a.Alone {
 					t.Errorf("run %d: %+v", i+1, a)
 				}
@@ -235,7 +252,7 @@ func TestInterrupted(t *testing.T) {
 
 // TestEachRepetitionAgain: each run that failed beside others is made again.
 func TestEachRepetitionAgain(t *testing.T) {
-	r, _, _ := run(t, 2, 2, map[string][]verdict.Verdict{"a": {fail, fail, pass, pass}})
+	r, _, _ := run(t, 2, 2, map[string][]verdict.Verdict{"a": {late, late, pass, pass}})
 	if o := r.Cases[0]; o.Verdict != pass || len(o.Runs) != 4 || o.Flaky || !o.Runs[0].Replaced ||
 		!o.Runs[1].Replaced {
 		t.Errorf("%+v", o)
@@ -245,18 +262,127 @@ func TestEachRepetitionAgain(t *testing.T) {
 // TestClaim: a directory with other files is refused, and one of an earlier suite is not.
 func TestClaim(t *testing.T) {
 	dir := t.TempDir()
-	if err := Claim(filepath.Join(dir, "new")); err != nil {
+	claim := func(dir string) error {
+		out, err := Claim(dir)
+		if err == nil {
+			err = out.Close()
+		}
+		return err
+	}
+	if err := claim(filepath.Join(dir, "new")); err != nil {
 		t.Error(err)
 	}
 	_, _, earlier := run(t, 1, 1, map[string][]verdict.Verdict{"a": {pass}})
-	if err := Claim(earlier); err != nil {
+	if err := claim(earlier); err != nil {
 		t.Error(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, IndexFile), []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := Claim(dir); err == nil || !strings.Contains(err.Error(), "--out") {
+	if err := claim(dir); err == nil || !strings.Contains(err.Error(), "--out") {
 		t.Errorf("a directory with another file: %v", err)
+	}
+}
+
+// TestStrict: with --strict a scenario that this host cannot run is a failure, also for CI systems.
+func TestStrict(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		h := &host{t: t, verdicts: map[string][]verdict.Verdict{"a": {pass}, "b": {unsupported}}}
+		out := t.TempDir()
+		r, err := Run(t.Context(), Options{Out: out, Strict: strict, Do: h.do, Prune: prune,
+			Cases: []Case{{Name: "a", Path: "a"}, {Name: "b", Path: "b"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		junit, err := os.ReadFile(filepath.Join(out, JUnitFile))
+		if err != nil || bytes.Contains(junit, []byte("<skipped")) == strict ||
+			bytes.Contains(junit, []byte("<failure")) != strict {
+			t.Errorf("strict %t: %v: %s", strict, err, junit)
+		}
+		if want := map[bool]verdict.Verdict{false: pass, true: fail}[strict]; r.Verdict != want ||
+			strict && !strings.Contains(r.Cases[1].Reason, "--strict allows no skips: because of") {
+			t.Errorf("strict %t: %s, %q", strict, r.Verdict, r.Cases[1].Reason)
+		}
+	}
+}
+
+// TestHostileTexts: texts of files, cells and reports reach no file of a suite as control characters.
+func TestHostileTexts(t *testing.T) {
+	const hostile = "\x1b[2J\u009b31m\u202e<b>\x07"
+	r := &Results{Format: Format, Verdict: fail, Worse: []string{hostile}, NotCompared: []string{hostile},
+		PassedOver: []PassedOver{{Path: hostile, Reason: hostile}},
+		Cases: []Outcome{{Case: Case{Name: hostile, Path: hostile}, Verdict: fail, Reason: hostile,
+			Note: hostile,
+			Runs: []Attempt{{Verdict: fail, Reason: hostile, Fidelity: hostile, Dir: "d"}}}},
+		Matrices: []Matrix{{Name: "m", Cells: []Cell{{Name: hostile, Verdict: pass, NotCounted: hostile,
+			Values: []spec.Setting{{Name: hostile, Value: hostile}}}},
+			Numbers: []Number{{Section: hostile, Of: hostile, What: hostile, Unit: hostile,
+				Cells: []Summary{summarise([]float64{1, 2})}}},
+			Compare: []Comparison{{Metric: hostile, Of: hostile, Cell: hostile, Beside: hostile,
+				Reason: hostile,
+				Where:  hostile, Verdict: fail}}}}}
+	out, err := outdir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := r.write(out); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{ResultsFile, JUnitFile, IndexFile, "m/" + CSVFile, "m/" + MatrixFile} {
+		text, err := out.ReadFile(name)
+		if err != nil || len(text) == 0 {
+			t.Fatalf("%s: %d bytes, %v", name, len(text), err)
+		}
+		if at := bytes.IndexFunc(text, func(r rune) bool {
+			return r != '\n' && r != '\t' && !unicode.IsPrint(r)
+		}); at >= 0 {
+			t.Errorf("%s has the character %q", name, text[at:min(at+4, len(text))])
+		}
+		if strings.HasSuffix(name, ".html") && bytes.Contains(text, []byte("<b>")) {
+			t.Errorf("%s has markup of a text", name)
+		}
+	}
+	if again, err := Read(out.Name()); err != nil || again.Cases[0].Reason != hostile {
+		t.Errorf("read again: %v", err)
+	}
+}
+
+// TestPlantedLinks: links in a directory of results that another user planted lead nowhere.
+func TestPlantedLinks(t *testing.T) {
+	outside := t.TempDir()
+	victim := filepath.Join(outside, "victim")
+	for _, link := range []struct{ name, to string }{{IndexFile, victim}, {JUnitFile, victim},
+		{ResultsFile + ".new", victim}, {"a", outside}} {
+		out := t.TempDir()
+		if err := errors.Join(os.WriteFile(victim, []byte("keep"), 0o600),
+			os.Symlink(link.to, filepath.Join(out, link.name))); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Run(t.Context(), Options{Out: out, Prune: prune, Cases: []Case{{Name: "a", Path: "a.yaml"}},
+			Do: func(ctx context.Context, c Case, repetition int, dir string) (*report.Report, error) {
+				at, err := filepath.Rel(out, dir)
+				if err != nil {
+					return nil, err
+				}
+				d, err := outdir.Open(out)
+				if err != nil {
+					return nil, err
+				}
+				defer d.Close()
+				below, err := d.Below(at) // as package runner does
+				if err != nil {
+					return nil, err
+				}
+				return &report.Report{Verdict: fail}, below.Close()
+			}})
+		if err != nil {
+			t.Errorf("%s: %v", link.name, err)
+		}
+		text, err := os.ReadFile(victim)
+		if names, _ := os.ReadDir(outside); err != nil || string(text) != "keep" || len(names) != 1 {
+			t.Errorf("%s: the file outside has %q, %v; beside it are %v", link.name, text, err, names)
+		}
 	}
 }
 

@@ -7,14 +7,18 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"railbed/capture/report"
+	"railbed/internal/printable"
 	"railbed/internal/verdict"
+	"railbed/scenarios/outdir"
 )
 
 // Files that a suite writes, besides the directories of its runs.
@@ -28,33 +32,23 @@ const (
 )
 
 // write writes the files of the results.
-func (r *Results) write(dir string) error {
-	failures := []error{
-		writeFile(filepath.Join(dir, ResultsFile), r.WriteJSON),
-		writeFile(filepath.Join(dir, JUnitFile), r.WriteJUnit),
-		writeFile(filepath.Join(dir, IndexFile), r.WriteHTML)}
+func (r *Results) write(out *outdir.Dir) error {
+	failures := []error{r.writeJSON(out), replace(out, JUnitFile, r.WriteJUnit),
+		replace(out, IndexFile, r.WriteHTML)}
 	for i := range r.Matrices {
 		m := &r.Matrices[i]
-		own := filepath.Join(dir, filepath.FromSlash(m.Name))
-		if err := os.MkdirAll(own, 0o755); err != nil {
-			return err
-		}
-		failures = append(failures, writeFile(filepath.Join(own, CSVFile), m.WriteCSV),
-			writeFile(filepath.Join(own, MatrixFile), m.WriteHTML))
+		failures = append(failures, replace(out, path.Join(m.Name, CSVFile), m.WriteCSV),
+			replace(out, path.Join(m.Name, MatrixFile), m.WriteHTML))
 	}
 	return errors.Join(failures...)
 }
 
-// writeFile replaces a file, which has its old content until the new one is complete.
-func writeFile(path string, write func(io.Writer) error) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".railbed-*")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(write(file), file.Chmod(0o644), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return os.Rename(file.Name(), path)
+func (r *Results) writeJSON(out *outdir.Dir) error { return replace(out, ResultsFile, r.WriteJSON) }
+
+// replace replaces a file. Names, values and reasons are other people's texts, and people print the files to
+// terminals.
+func replace(out *outdir.Dir, at string, write func(io.Writer) error) error {
+	return out.Replace(at, func(w io.Writer) error { return write(printable.NewWriter(w)) })
 }
 
 // WriteJSON writes the results as JSON.
@@ -64,39 +58,65 @@ func (r *Results) WriteJSON(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// Claim makes the directory for the results. It refuses a directory with files that no suite wrote.
-func Claim(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
+// Claim makes and opens the directory for the results. It refuses a directory with files that no suite wrote,
+// and a directory that another user made where everybody can make one.
+func Claim(dir string) (*outdir.Dir, error) {
+	out, err := outdir.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("results directory %s: %w", dir, err)
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) == 0 {
-		return err
+	names, err := fs.ReadDir(out.FS(), ".")
+	if err == nil && len(names) > 0 {
+		if _, err = readIn(out.Root); err != nil {
+			err = fmt.Errorf("%s is not empty and was not made by railbed test; name another with --out", dir)
+		}
 	}
-	if _, err := Read(dir); err != nil {
-		return fmt.Errorf("%s is not empty and was not made by railbed test; name another with --out", dir)
+	if err != nil {
+		return nil, errors.Join(err, out.Close())
 	}
-	return nil
+	return out, nil
 }
+
+// mostResults bounds the size of the results that are read.
+const mostResults = 256 << 20
 
 // Read reads the results in a directory.
 func Read(dir string) (*Results, error) {
-	text, err := os.ReadFile(filepath.Join(dir, ResultsFile))
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; want a directory that railbed test wrote", dir, err)
 	}
+	defer root.Close()
+	return readIn(root)
+}
+
+func readIn(root *os.Root) (*Results, error) {
+	info, err := root.Stat(ResultsFile)
+	if err == nil && !info.Mode().IsRegular() { // a FIFO would block
+		err = errors.New(ResultsFile + " is no regular file")
+	} else if err == nil && info.Size() > mostResults {
+		err = fmt.Errorf("%s has %d bytes, want at most %d", ResultsFile, info.Size(), mostResults)
+	}
+	var text []byte
+	if err == nil {
+		text, err = root.ReadFile(ResultsFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; want a directory that railbed test wrote", root.Name(), err)
+	}
 	r := &Results{}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, ResultsFile), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(root.Name(), ResultsFile), err)
 	}
 	if r.Format != Format {
-		return nil, fmt.Errorf("%s: format %q, want %q", filepath.Join(dir, ResultsFile), r.Format, Format)
+		return nil, fmt.Errorf("%s: format %q, want %q", filepath.Join(root.Name(), ResultsFile), r.Format,
+			Format)
 	}
 	return r, nil
 }
 
-// WriteJUnit writes the results as a JUnit test suite. Each case, each comparison of cells, and each number
-// that is worse than in an earlier suite is a test case.
+// WriteJUnit writes the results as a JUnit test suite. Each case, each comparison of cells, each number that
+// is worse than in an earlier suite, and everything that could not be compared with it is a test case.
 func (r *Results) WriteJUnit(w io.Writer) error {
 	var cases []report.JUnitCase
 	for _, o := range r.Cases {
@@ -106,6 +126,9 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 		}
 		c := report.JUnitCase{Class: class, Name: name, Verdict: o.Verdict, Reason: o.Reason, Took: o.Took(),
 			Output: o.Path}
+		if o.Note != "" {
+			c.Output += "\n" + o.Note
+		}
 		for _, a := range o.Runs {
 			if a.Kept {
 				c.Output += "\n" + a.Dir
@@ -123,6 +146,12 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 		words := strings.SplitN(worse, ": ", 3) // the case, the number, and its values
 		cases = append(cases, report.JUnitCase{Class: "railbed.baseline",
 			Name: strings.Join(words[:min(2, len(words))], ": "), Verdict: verdict.Fail, Reason: worse})
+	}
+	for _, text := range r.NotCompared {
+		of, _, _ := strings.Cut(text, ": ")
+		cases = append(cases, report.JUnitCase{Class: "railbed.baseline", Name: of,
+			Verdict: verdict.Inconclusive,
+			Reason:  text})
 	}
 	return report.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
 }
