@@ -65,6 +65,31 @@ func (p Processes) Others(before Processes, self int) (others []Busy) {
 	if took <= 0 {
 		return nil
 	}
+	byName := map[string]int64{}
+	for pid, ticks := range p.ranSince(before) {
+		if ticks > 0 && !p.descends(pid, self) {
+			byName[p.all[pid].name] += ticks
+		}
+	}
+	for name, ticks := range byName {
+		others = append(others, Busy{name, float64(ticks) * float64(tick) / float64(took)})
+	}
+	slices.SortFunc(others, func(x, y Busy) int {
+		return cmp.Or(cmp.Compare(y.CPUs, x.CPUs), cmp.Compare(x.Name, y.Name))
+	})
+	return others
+}
+
+// Used returns the processor time of all processes between before and p.
+func (p Processes) Used(before Processes) (used time.Duration) {
+	for _, ticks := range p.ranSince(before) {
+		used += time.Duration(max(ticks, 0)) * tick
+	}
+	return used
+}
+
+// ranSince returns the ticks of each process since before.
+func (p Processes) ranSince(before Processes) map[int]int64 {
 	ran := map[int]int64{}
 	for pid, now := range p.all {
 		ran[pid] = now.ticks
@@ -81,19 +106,7 @@ func (p Processes) Others(before Processes, self int) (others []Busy) {
 			ran[then.parent] -= then.ticks
 		}
 	}
-	byName := map[string]int64{}
-	for pid, ticks := range ran {
-		if ticks > 0 && !p.descends(pid, self) {
-			byName[p.all[pid].name] += ticks
-		}
-	}
-	for name, ticks := range byName {
-		others = append(others, Busy{name, float64(ticks) * float64(tick) / float64(took)})
-	}
-	slices.SortFunc(others, func(x, y Busy) int {
-		return cmp.Or(cmp.Compare(y.CPUs, x.CPUs), cmp.Compare(x.Name, y.Name))
-	})
-	return others
+	return ran
 }
 
 // descends reports whether a process is ancestor, or one of its descendants.

@@ -64,6 +64,10 @@ func TestOthers(t *testing.T) {
 	if diff := cmp.Diff(want, after.Others(before, 30), cmpopts.EquateApprox(0, 1e-9)); diff != "" {
 		t.Errorf("others (-want +got):\n%s", diff)
 	}
+	// These 160 ticks, 200 each of railbed and rank, and 60 of helper.
+	if got := after.Used(before); got != 620*tick {
+		t.Errorf("all used %v, want %v", got, 620*tick)
+	}
 	if got := after.Others(after, 30); got != nil {
 		t.Errorf("others within no time: %v, want none", got)
 	}

@@ -80,7 +80,7 @@ func (s *supervisor) createNodes(ctx context.Context) error {
 	nice := 0
 	if s.start.Rootless && p.Soft() { // the switches' threads then have no real-time priority
 		nice = reexec.ProgramNice
-		go reexec.GiveWay(nice)
+		s.sessions.Go(s.giveWay)
 	}
 	create := s.creator(nice)
 	ctx, cancel := context.WithCancel(ctx)
