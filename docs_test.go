@@ -59,6 +59,13 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 		}
 		return fmt.Sprintf("%.0f %%", limit*100)
 	}
+	percentOf := func(file, name string) string {
+		limit, known := numbers(t, file)[name]
+		if !known {
+			t.Errorf("%s has no constant %s", file, name)
+		}
+		return fmt.Sprintf("%.0f %%", limit*100)
+	}
 	for _, row := range []string{
 		"| rate of a busy link, off the asked one | " + percent("RateDegraded") + " | " +
 			percent("RateOverloaded") + " |",
@@ -66,6 +73,9 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 			" |",
 		"| time in which some task waited for a CPU | " + percent("PressureDegraded") +
 			" | never by itself |",
+		"| time that programs of a node waited for a CPU, while no link carried " +
+			percentOf("scenarios/runner/kernels.go", "linkBound") + " of its rate | " +
+			percentOf("scenarios/runner/kernels.go", "starvedDegraded") + " of the run | never by itself |",
 		"| CPU time that the hypervisor gave to others | " + percent("StealDegraded") + " | " +
 			percent("StealOverloaded") + " |",
 		fmt.Sprintf("there must be %.0f.", limits["BusyLeast"]),

@@ -106,7 +106,7 @@ evidence is missing or incomplete is INCONCLUSIVE, exit code 5.`,
 }
 
 func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
-	p, changed, err := a.verifyPlan(flags)
+	p, file, err := a.verifyPlan(flags)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if p == nil {
 		p = of
 	}
-	checks, err := flags.checks(p, changed)
+	checks, err := flags.checks(p, file)
 	if err != nil {
 		return err
 	}
@@ -271,8 +271,8 @@ func readKeys(name, recording string) (*privacy.KeyLog, error) {
 }
 
 // verifyPlan reads the cluster that the flags name. It returns nil if they name none. For a
-// testbed's file it also returns which links' rates its steps change.
-func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link string) bool, err error) {
+// testbed's file it also returns the file.
+func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, file *spec.Testbed, err error) {
 	if flags.testbedFile != "" && flags.plan != "" {
 		return nil, nil, usage("--plan and --testbed-file: give one of them")
 	}
@@ -281,7 +281,7 @@ func (a *app) verifyPlan(flags verifyFlags) (p *plan.Plan, changed func(link str
 		if err != nil {
 			return nil, nil, err
 		}
-		return p, file.ChangesRate, nil
+		return p, file, nil
 	}
 	if flags.plan == "" {
 		return nil, nil, nil
@@ -314,8 +314,8 @@ type titled struct {
 }
 
 // checks returns the checks that the flags name. If they name none, it returns all checks for which
-// the inputs are known. Rates of changed links differ from the plan's.
-func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]titled, error) {
+// the inputs are known. Steps of the file change rates and arrivals.
+func (f verifyFlags) checks(p *plan.Plan, file *spec.Testbed) ([]titled, error) {
 	tolerance, err := units.ParseRatio(f.tolerance)
 	if err != nil {
 		return nil, usage("--tolerance: %w", err)
@@ -339,7 +339,9 @@ func (f verifyFlags) checks(p *plan.Plan, changed func(link string) bool) ([]tit
 	}
 	fidelity := func() titled {
 		check := verify.NewFidelity(f.fidelity, verify.HostLoad{Pressure: -1, Steal: -1})
-		check.Except(changed)
+		if file != nil {
+			check.Except(file, p)
+		}
 		return titled{Check: check}
 	}
 	if len(f.named) > 0 || f.rules != "" {

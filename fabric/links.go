@@ -36,6 +36,8 @@ type EndState struct {
 	Index     int             `json:"index"`
 	Operstate string          `json:"operstate"` // "up", "down", "lowerlayerdown"
 	Counters  kernel.Counters `json:"counters"`
+	// Downs counts how often the interface lost its carrier, whoever took an end of the link down.
+	Downs uint64 `json:"carrier_downs,omitempty"`
 	// Soft is the state of the soft switch's port, or of a node's emulated NIC.
 	Soft *softswitch.PortState `json:"soft,omitempty"`
 }
@@ -116,7 +118,7 @@ func (f *Fabric) readEnds(h *host, states []LinkState) error {
 			end, direction = &states[p.link].A, &states[p.link].AToB
 		}
 		*end = EndState{Node: h.name, Port: p.Name, Index: p.index, Operstate: got.Operstate,
-			Counters: got.Counters}
+			Counters: got.Counters, Downs: got.Downs}
 		shaping := f.shaping(f.links[p.link], p.atA)
 		entry := f.bursts[shape{shaping.Rate, shaping.MTU}]
 		*direction = DirectionState{

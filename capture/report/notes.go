@@ -11,6 +11,9 @@ func (r *Report) notes() (all []string) {
 			}
 		}
 	}
+	if r.Fidelity != nil {
+		all = append(all, r.Fidelity.notes()...)
+	}
 	for i := range r.Workloads {
 		w := &r.Workloads[i]
 		add(w.Name, append(w.Notes(), w.Lost())...)
@@ -49,6 +52,14 @@ func (r *Report) notes() (all []string) {
 	if r.EventsDropped > 0 {
 		all = append(all, plural.Text("%d events of the testbed were not kept; railbed events --follow has "+
 			"all", r.EventsDropped))
+	}
+	return all
+}
+
+// notes names the nodes whose programs had no processor, and the NICs that went down in their nodes.
+func (f *Fidelity) notes() (all []string) {
+	for _, down := range f.Downs {
+		all = append(all, down.String())
 	}
 	return all
 }

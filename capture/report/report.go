@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/usage"
 	"railbed/internal/verdict"
@@ -296,8 +297,27 @@ type Fidelity struct {
 	// Backlog counts the packets of kernel switches' links that the host dropped because too many waited for
 	// a CPU (the second column of /proc/net/softnet_stat, and what the interfaces dropped).
 	Backlog uint64 `json:"backlog_drops,omitempty"`
+	// Downs are the NICs that were down for a time although no step and no fault took their links down.
+	Downs []NICDown `json:"nics_down,omitempty"`
 	// Timing is the timing accuracy of soft switches. It is absent without soft switches.
 	Timing *Timing `json:"timing,omitempty"`
+}
+
+// NICDown is a NIC that something in its node took down.
+type NICDown struct {
+	NIC   string `json:"nic"`   // NODE:PORT
+	Times uint64 `json:"times"` // how often
+	// Lost is the number of packets that a soft switch had for the NIC and that were lost there.
+	Lost uint64 `json:"lost,omitempty"`
+}
+
+// String names the cause for people.
+func (d NICDown) String() string {
+	text := plural.Text(d.NIC+" went down %d times, and no step took its link down", d.Times)
+	if d.Lost > 0 {
+		text += plural.Text(": %d packets to it were lost", d.Lost)
+	}
+	return text
 }
 
 // HeldUp is the share of time in which the host delayed a source of traffic.
@@ -305,6 +325,9 @@ type HeldUp struct {
 	Traffic string  `json:"traffic"` // the step
 	Node    string  `json:"node"`    // the node
 	Share   float64 `json:"share"`   // of the time
+	// Asked is the part of Share for which the file held the node's programs back.
+	Asked float64 `json:"asked,omitempty"`
+	For   float64 `json:"for"` // seconds of real time for which the source should have sent
 }
 
 // Overrun is the number of packets that arrived at a rank of a workload and found no room.
@@ -313,6 +336,8 @@ type Overrun struct {
 	Rank     int    `json:"rank"`     // its number
 	Node     string `json:"node"`     // its node
 	Packets  uint64 `json:"packets"`  // packets that found no room
+	// Asked is set if the file held the node's programs back.
+	Asked bool `json:"asked,omitempty"`
 }
 
 // Undilated is a part that keeps real time in a dilated run.

@@ -8,6 +8,8 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
+	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // Levels of fidelity, best first.
@@ -44,6 +46,8 @@ type Fidelity struct {
 	capture *evidence.Capture
 	meters  [][2]*meter // by tap index: in, out
 	changed func(link string) bool
+	altered func(link string, from, to plan.End) bool
+	faulted map[string]bool // ports at which faults hit packets, by the capture's records
 	level   int
 }
 
@@ -53,15 +57,24 @@ func NewFidelity(accept string, load HostLoad) *Fidelity {
 	return &Fidelity{accept: accept, load: load}
 }
 
-// Except excludes the rates of links whose configured rate changed during the capture. A capture
-// does not record such changes.
-func (k *Fidelity) Except(changed func(link string) bool) { k.changed = changed }
+// Except takes from the rates what the steps of a file asked for. A capture does not record changes of links'
+// settings. Packets that faults delay or copy do not arrive at the rate at which their link sent them.
+func (k *Fidelity) Except(file *spec.Testbed, p *plan.Plan) {
+	k.changed, k.altered = file.ChangesRate, p.AlteredBy(file)
+}
 
 // Level returns the level of fidelity as FIDELITY.md names it. It is valid after Result was called.
 func (k *Fidelity) Level() string { return levels[k.level] }
 
 // Begin implements Check.
-func (k *Fidelity) Begin(c *evidence.Capture) { k.capture = c }
+func (k *Fidelity) Begin(c *evidence.Capture) { k.capture, k.faulted = c, map[string]bool{} }
+
+// Event implements Watcher.
+func (k *Fidelity) Event(p *evidence.Packet) {
+	if p.Fault != "" {
+		k.faulted[p.Tap.Name] = true
+	}
+}
 
 // Packet implements Check.
 func (k *Fidelity) Packet(p *evidence.Packet) {

@@ -202,10 +202,12 @@ func (m *meter) share(bytes float64) float64 {
 	return max(whole, bytes-float64(m.longest)-burst) / whole
 }
 
-// measured is a direction of a link, and the meter with the best evidence for it.
+// measured is a direction of a link, and the meter with the best evidence for it. Altered reports whether the
+// meter counts arrivals that do not show the link's rate, because the file asks for other arrivals.
 type measured struct {
 	Rate
-	meter *meter
+	meter   *meter
+	altered bool
 }
 
 // measure finds the tap with the best evidence for a direction of a link. A soft switch's port
@@ -225,16 +227,18 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 		Asked: link.Direction(atA).Rate / units.Rate(c.Dilation),
 	}}
 	sender, receiver := c.Tap(from.Node, from.Port), c.Tap(to.Node, to.Port)
+	altered := link.Direction(atA).AltersArrivals() || k.faulted[from.Name()] ||
+		k.altered != nil && k.altered(link.Name, from, to)
 	switch {
 	case sender != nil && soft(c.Plan, from.Node):
 		found.meter = k.meter(sender, evidence.Out)
 		found.Known = found.meter != nil && found.meter.known && sender.Whole()
 	case receiver != nil && soft(c.Plan, to.Node):
-		found.meter, found.Known = k.meter(receiver, evidence.In), receiver.Whole()
+		found.meter, found.Known, found.altered = k.meter(receiver, evidence.In), receiver.Whole(), altered
 	case sender != nil:
 		found.meter = k.meter(sender, evidence.Out)
 	case receiver != nil:
-		found.meter = k.meter(receiver, evidence.In)
+		found.meter, found.altered = k.meter(receiver, evidence.In), altered
 	default:
 		return found, true
 	}
@@ -264,7 +268,7 @@ func (k *Fidelity) Rates() (rates []Rate, missing int) {
 			}
 			busiest, shares, busy := m.meter.rate(m.Known)
 			m.Busiest = busiest
-			if k.changed == nil || !k.changed(link.Name) {
+			if !m.altered && (k.changed == nil || !k.changed(link.Name)) {
 				m.Busy, m.Time = len(shares), busy
 				m.Achieved, _ = Achieved(shares)
 			} else {

@@ -10,6 +10,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/plantest"
+	"railbed/plan/spec"
 )
 
 // TestRateLimits sets a link's configured rate so that the carried rate is off by exactly a share.
@@ -133,4 +134,60 @@ func rateScene(t *testing.T, file string, share float64, comment string) (s *ver
 	}
 	s.Now = verifytest.Start + 1_300_000_000
 	return s, tap
+}
+
+// TestRatesBesideFaults: the arrivals of a direction at which a fault copies packets, or whose link copies
+// them, say nothing about the rate at which its port sent. The same arrivals without the fault are too fast.
+func TestRatesBesideFaults(t *testing.T) {
+	soft := strings.Replace(verifytest.ClusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	for name, c := range map[string]struct {
+		record string // of the fault at the sender
+		steps  string // of the file
+		link   bool   // the link duplicates
+		want   verdict.Verdict
+	}{
+		"no fault":            {want: verdict.Overloaded},
+		"records of a fault":  {record: "railbed verdict=duplicate reason=fault name=twice", want: pass},
+		"the fault of a file": {steps: "fault: {where: all, duplicate: {every: 2}}", want: pass},
+		"another port's fault": {steps: "fault: {where: spine1, duplicate: {every: 2}}",
+			want: verdict.Overloaded},
+		"a fault of a node": {steps: "fault: {where: h0, hang: true, for: 1s}",
+			want: verdict.Overloaded},
+		"a change of the link":    {steps: "link: {where: '*', set: {duplicate: 50%}}", want: pass},
+		"the setting of the link": {link: true, want: pass},
+	} {
+		s, out := rateScene(t, soft, 0, "")
+		at, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(out))
+		nic := at.Peer
+		frames := s.Sightings
+		s.Sightings = nil
+		for _, f := range frames {
+			f.Comment = "railbed late=0ns"
+			f.Out = false
+			again := f
+			s.IDs++
+			again.ID, again.Time = s.IDs, f.Time+1
+			s.Sightings = append(s.Sightings, f, again)
+		}
+		first := s.Sightings[0]
+		first.Tap, first.Out, first.Comment, first.Record = nic, true, c.record, true
+		if c.record != "" {
+			s.Sightings = append([]verifytest.Sighting{first}, s.Sightings...)
+		}
+		if c.link {
+			s.Plan.Links[0].AToB.Duplicate = units.Ratio{Num: 1, Den: 2}
+			s.Plan.Links[0].BToA.Duplicate = units.Ratio{Num: 1, Den: 2}
+		}
+		check := NewFidelity(Faithful, HostLoad{-1, -1})
+		if c.steps != "" {
+			file, err := spec.Decode("x.yaml", []byte(soft+"steps:\n- "+c.steps+"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			check.Except(file, s.Plan)
+		}
+		if results, _ := s.Run(check); results[0].Verdict != c.want {
+			t.Errorf("%s: %v, want %s", name, results[0], c.want)
+		}
+	}
 }

@@ -192,7 +192,9 @@ type Link struct {
 	Up          bool   // administratively
 	Carrier     bool   // the other end is up too
 	Operstate   string // "up", "down", "lowerlayerdown", ...
-	Bridge      *BridgeState
+	// Downs counts how often the carrier went away since the interface was made (Linux 4.16 and later).
+	Downs  uint64
+	Bridge *BridgeState
 	// Inet4 and Inet6 are the interface's own sysctls, indexed by their number in
 	// include/uapi/linux/ip.h (counting from 1) and ipv6.h (from 0).
 	Inet4, Inet6 []int32
@@ -270,6 +272,8 @@ func parseLink(body []byte) (Link, error) {
 			if len(value) > 0 && int(value[0]) < len(operstates) {
 				link.Operstate = operstates[value[0]]
 			}
+		case unix.IFLA_CARRIER_DOWN_COUNT:
+			link.Downs = uint64(u32(value))
 		case unix.IFLA_LINKINFO:
 			link.parseInfo(value)
 		case unix.IFLA_AF_SPEC:

@@ -4,23 +4,55 @@ package usage
 
 import "time"
 
-// Reasons for which a node's kernel drops packets. Beside each are the kernel's counters that it sums up
-// (Documentation/networking/snmp_counter.rst of Linux, RFC 4113 for UDP, RFC 4293 for IP).
+// Reasons for which a node's kernel drops packets. Beside each are the counters that it sums up, and the
+// functions of Linux that count (net/ipv4, of the same names with v6 in net/ipv6). Each of these functions
+// frees the packet that it counts.
 const (
-	UDPReceiveBuffer = "udp-receive-buffer" // the socket had no room: RcvbufErrors.
-	UDPSendBuffer    = "udp-send-buffer"    // SndbufErrors.
-	UDPNoSocket      = "udp-no-socket"      // no socket has the port: NoPorts.
-	UDPChecksum      = "udp-checksum"       // InCsumErrors.
-	TCPListenQueue   = "tcp-listen-queue"   // full, or without memory: ListenDrops.
-	TCPReceiveQueue  = "tcp-receive-queue"  // TCPBacklogDrop, TCPRcvQDrop, RcvPruned, TCPOFODrop.
-	IPReceive        = "ip-receive"         // InDiscards, InHdrErrors, InAddrErrors.
-	IPSend           = "ip-send"            // OutDiscards, OutNoRoutes.
-	IPReassembly     = "ip-reassembly"      // ReasmFails.
+	// UDPReceiveBuffer: the socket had no room. RcvbufErrors, by __udp_queue_rcv_skb. A multicast datagram
+	// counts for each socket.
+	UDPReceiveBuffer = "udp-receive-buffer"
+	// UDPNoSocket: no socket has the port. NoPorts, by __udp4_lib_rcv.
+	UDPNoSocket = "udp-no-socket"
+	// UDPChecksum and TCPChecksum: InCsumErrors, by udp_queue_rcv_one_skb, by udp_recvmsg through
+	// __first_packet_length, and by tcp_v4_rcv.
+	UDPChecksum = "udp-checksum"
+	TCPChecksum = "tcp-checksum"
+	// TCPListenQueue: a listener's queue was full or it had no memory. ListenDrops, by tcp_conn_request and
+	// tcp_v4_syn_recv_sock, for each SYN and each last ACK.
+	TCPListenQueue = "tcp-listen-queue"
+	// TCPReceiveQueue: TCPBacklogDrop, by tcp_add_backlog; TCPRcvQDrop, by tcp_data_queue; TCPOFODrop, by
+	// tcp_data_queue_ofo. RcvPruned is left out: tcp_prune_queue counts there the segments that these two
+	// then count.
+	TCPReceiveQueue = "tcp-receive-queue"
+	// IPReceive: the header was damaged, the TTL ended (ip_forward), the address is another host's, or
+	// memory was short. InHdrErrors, InAddrErrors, and InDiscards of IPv4. ip6_rcv_core counts in InDiscards
+	// of IPv6 whatever reaches an interface without IPv6, such as the discovery of neighbours.
+	IPReceive = "ip-receive"
+	// IPNoRoute: OutNoRoutes, by ip_queue_xmit and udp_sendmsg, of packets that the node itself sends;
+	// InNoRoutes, by ip_error, of packets that it forwards.
+	IPNoRoute = "ip-no-route"
+	// IPTooBig: larger than the MTU of the next link, and not to be fragmented. FragFails, by ip_forward and
+	// ip_fragment.
+	IPTooBig = "ip-too-big"
+	// IPReversePath: the way back to the source leads through another interface. IPReversePathFilter, by
+	// ip_rcv_finish_core.
+	IPReversePath = "ip-reverse-path"
+	// IPReassembly counts datagrams of which fragments are missing, not fragments. ReasmFails, by ip_expire
+	// and ip_frag_queue. The drop of the missing fragment counts at its own place.
+	IPReassembly = "ip-reassembly"
 )
 
+// Counters with such names that are no drops: SndbufErrors and OutDiscards. udp_sendmsg, __ip_append_data and
+// raw_send_hdrinc count in them each send that returns EAGAIN, ENOBUFS or EPERM to its program, which still
+// has the datagram. A datagram that a queue dropped is in both, too, but the queue's own counter has it
+// (net_xmit_errno).
+
 // Reasons are all reasons.
-var Reasons = []string{UDPReceiveBuffer, UDPSendBuffer, UDPNoSocket, UDPChecksum, TCPListenQueue,
-	TCPReceiveQueue, IPReceive, IPSend, IPReassembly}
+var Reasons = []string{UDPReceiveBuffer, UDPNoSocket, UDPChecksum, TCPChecksum, TCPListenQueue,
+	TCPReceiveQueue, IPReceive, IPNoRoute, IPTooBig, IPReversePath, IPReassembly}
+
+// Forwarding are the reasons for which a stack drops packets that it would forward.
+var Forwarding = []string{IPReceive, IPNoRoute, IPTooBig, IPReversePath}
 
 // Stack has the counts of a node's network stack.
 type Stack struct {

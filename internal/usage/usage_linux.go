@@ -47,17 +47,18 @@ func ReadStack() (s Stack, err error) {
 	s.Received = sum(four.Ip.InReceives, six.Ip6.InReceives)
 	s.Drops = map[string]uint64{
 		UDPReceiveBuffer: sum(four.Udp.RcvbufErrors, six.Udp6.RcvbufErrors),
-		UDPSendBuffer:    sum(four.Udp.SndbufErrors, six.Udp6.SndbufErrors),
 		UDPNoSocket:      sum(four.Udp.NoPorts, six.Udp6.NoPorts),
 		UDPChecksum:      sum(four.Udp.InCsumErrors, six.Udp6.InCsumErrors),
+		TCPChecksum:      sum(four.Tcp.InCsumErrors),
 		TCPListenQueue:   sum(extended.ListenDrops),
-		TCPReceiveQueue: sum(extended.TCPBacklogDrop, extended.TCPRcvQDrop, extended.RcvPruned,
-			extended.TCPOFODrop),
-		IPReceive: sum(four.Ip.InDiscards, four.Ip.InHdrErrors, four.Ip.InAddrErrors, six.Ip6.InDiscards,
-			six.Ip6.InHdrErrors, six.Ip6.InAddrErrors),
-		IPSend: sum(four.Ip.OutDiscards, four.Ip.OutNoRoutes, six.Ip6.OutDiscards,
-			six.Ip6.OutNoRoutes),
-		IPReassembly: sum(four.Ip.ReasmFails, six.Ip6.ReasmFails),
+		TCPReceiveQueue:  sum(extended.TCPBacklogDrop, extended.TCPRcvQDrop, extended.TCPOFODrop),
+		IPReceive: sum(four.Ip.InDiscards, four.Ip.InHdrErrors, four.Ip.InAddrErrors, six.Ip6.InHdrErrors,
+			six.Ip6.InAddrErrors),
+		IPNoRoute: sum(four.Ip.OutNoRoutes, extended.InNoRoutes, six.Ip6.OutNoRoutes,
+			six.Ip6.InNoRoutes),
+		IPTooBig:      sum(four.Ip.FragFails, six.Ip6.FragFails),
+		IPReversePath: sum(extended.IPReversePathFilter),
+		IPReassembly:  sum(four.Ip.ReasmFails, six.Ip6.ReasmFails),
 	}
 	for reason, count := range s.Drops {
 		if count == 0 {

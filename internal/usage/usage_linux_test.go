@@ -3,10 +3,13 @@ package usage
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
-// inside runs fn in a new network namespace whose loopback is up.
-func inside(t *testing.T, fn func() error) {
+// inside runs fn in a new network namespace whose loopback is up and has the settings.
+func inside(t *testing.T, fn func() error, settings ...func(*kernel.Batch, *kernel.Namespace)) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Netns)
 	space, err := kernel.NewNamespace()
@@ -33,6 +36,9 @@ func inside(t *testing.T, fn func() error) {
 	}
 	batch := kernel.NewBatch("test", nil)
 	batch.SetUp("lo", 1, true)
+	for _, set := range settings {
+		set(batch, space)
+	}
 	err = errors.Join(conn.Do(batch), conn.Close(), space.Do(fn))
 	if err = errors.Join(err, space.Close()); err != nil {
 		t.Fatal(err)
@@ -92,6 +98,162 @@ func TestReadStack(t *testing.T) {
 		}
 		return fullListener(t)
 	})
+}
+
+// A sender that does not block gets EAGAIN while its buffer is full, and sends the datagram again. The kernel
+// counts each EAGAIN in SndbufErrors and in OutDiscards, but no datagram is lost.
+func TestRefusedSendsAreNoDrops(t *testing.T) {
+	inside(t, func() error {
+		reader, err := net.ListenPacket("udp4", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer reader.Close()
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		to := &unix.SockaddrInet4{Port: reader.LocalAddr().(*net.UDPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 4608); err != nil {
+			return err
+		}
+		const sent = 60 // that fit the buffer of the receiver
+		refused := uint64(0)
+		for done := 0; done < sent; {
+			switch err := unix.Sendto(fd, make([]byte, 1000), 0, to); {
+			case errors.Is(err, unix.EAGAIN):
+				refused++
+				poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+				_, _ = unix.Poll(poll, 1000) // a signal may interrupt it
+			case err != nil:
+				return err
+			default:
+				done++
+			}
+		}
+		if got := waiting(t, reader); got != sent || refused == 0 {
+			t.Errorf("%d of %d arrived, %d sends were refused", got, sent, refused)
+		}
+		if got := counter(t, "Udp:", "SndbufErrors"); got < refused {
+			t.Errorf("the kernel counts %d refused sends, want at least %d", got, refused)
+		}
+		after, err := ReadStack()
+		if len(after.Drops) != 0 {
+			t.Errorf("%v, but nothing was lost", after.Drops)
+		}
+		return err
+	}, func(b *kernel.Batch, _ *kernel.Namespace) {
+		b.SetTBF("lo", 1, kernel.Root, kernel.Handle(1, 0),
+			kernel.TBF{Rate: 1e6, Burst: 5000, Limit: 1 << 20})
+	})
+}
+
+// counter returns a counter of /proc/thread-self/net/snmp.
+func counter(t *testing.T, line, name string) (value uint64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for row := range strings.Lines(string(text)) {
+		fields := strings.Fields(row)
+		switch at := slices.Index(names, name); {
+		case len(fields) == 0 || fields[0] != line:
+		case names == nil:
+			names = fields
+		case at > 0:
+			value, err = strconv.ParseUint(fields[at], 10, 64)
+		}
+	}
+	if err != nil || names == nil {
+		t.Fatalf("counter %s %s: %v", line, name, err)
+	}
+	return value
+}
+
+// Packets that a stack would forward are dropped for several reasons. The TTL ended, there is no route, or
+// the packet is larger than the next MTU. Each reason is counted alone.
+func TestForwardingDrops(t *testing.T) {
+	const left, leftPeer, right, rightPeer = 11, 12, 13, 14
+	inside(t, func() error {
+		if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, c := range []struct {
+			reason string
+			ttl    byte
+			to     byte // 10.0.TO.9
+			size   int
+		}{{IPReceive, 1, 2, 100}, {IPNoRoute, 64, 3, 100}, {IPTooBig, 64, 2, 1400}} {
+			before, err := ReadStack()
+			if err != nil {
+				return err
+			}
+			const sent = 3
+			for range sent {
+				frame := datagram(c.ttl, c.to, c.size)
+				if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: leftPeer}); err != nil {
+					return err
+				}
+			}
+			after := before
+			for range 1000 {
+				after, err = ReadStack()
+				if err != nil || after.Drops[c.reason]-before.Drops[c.reason] >= sent {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			for _, reason := range Reasons {
+				want := uint64(0)
+				if reason == c.reason {
+					want = sent
+				}
+				if got := after.Drops[reason] - before.Drops[reason]; got != want {
+					t.Errorf("%s: %d more of %s, want %d", c.reason, got, reason, want)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}, func(b *kernel.Batch, space *kernel.Namespace) {
+		end := func(name string, index, mtu int) kernel.VethEnd {
+			return kernel.VethEnd{Namespace: space, Name: name, Index: index, MTU: mtu,
+				MAC: kernel.MAC{2, 0, 0, 0, 0, byte(index)}}
+		}
+		b.AddVeth(end("left", left, 1500), end("leftpeer", leftPeer, 1500), 0)
+		b.AddVeth(end("right", right, 600), end("rightpeer", rightPeer, 600), 0)
+		for name, index := range map[string]int{"left": left, "leftpeer": leftPeer, "right": right,
+			"rightpeer": rightPeer} {
+			b.SetUp(name, index, true)
+		}
+		b.AddAddress("left", left, netip.MustParsePrefix("10.0.1.1/24"))
+		b.AddAddress("right", right, netip.MustParsePrefix("10.0.2.1/24"))
+	})
+}
+
+// datagram returns the frame of a UDP datagram to 10.0.TO.9 that no router may fragment.
+func datagram(ttl, to byte, size int) []byte {
+	ip := make([]byte, size)
+	copy(ip, []byte{0x45, 0, byte(size >> 8), byte(size), 0, 1, 0x40, 0, ttl, 17, 0, 0, 10, 0, 1, 2,
+		10, 0, to, 9,
+		0x30, 0x39, 0, 9, byte((size - 20) >> 8), byte(size - 20)})
+	sum := uint32(0)
+	for i := 0; i < 20; i += 2 {
+		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
+	}
+	sum = ^(sum&0xffff + sum>>16)
+	ip[10], ip[11] = byte(sum>>8), byte(sum)
+	return append([]byte{2, 0, 0, 0, 0, 11, 2, 0, 0, 0, 0, 12, 8, 0}, ip...)
 }
 
 // waiting returns how many datagrams wait in a socket.

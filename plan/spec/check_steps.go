@@ -281,6 +281,13 @@ func (t *Testbed) ChangesState(link string) bool {
 	})
 }
 
+// MayTakeDown reports whether a step or a fault may take the link down.
+func (t *Testbed) MayTakeDown(link string) bool {
+	return t.ChangesState(link) || slices.ContainsFunc(t.Steps, func(s Step) bool {
+		return s.Fault != nil && (s.Fault.Crash || s.Fault.Reboot)
+	})
+}
+
 // TakesDown reports whether a step takes both directions of a link down.
 func (t *Testbed) TakesDown(link string) bool {
 	return slices.ContainsFunc(t.Steps, func(s Step) bool {

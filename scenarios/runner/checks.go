@@ -45,7 +45,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 			packets, of = append(packets, made), append(of, i)
 		}
 	}
-	rates := ratesOf(file, e)
+	rates := ratesOf(file, p, e)
 	if rates != nil {
 		packets = append(packets, rates)
 	}
@@ -89,13 +89,13 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 
 // ratesOf returns the check that reads rates from the recording, or nil if there is no recording or
 // it is incomplete.
-func ratesOf(file *spec.Testbed, e *evidence) *verify.Fidelity {
+func ratesOf(file *spec.Testbed, p *plan.Plan, e *evidence) *verify.Fidelity {
 	recorded := e.captured(file)
 	if recorded == nil || !recorded.Complete || e.fidelity == nil || e.aborted != nil {
 		return nil
 	}
 	rates := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
-	rates.Except(file.ChangesRate)
+	rates.Except(file, p)
 	return rates
 }
 
@@ -112,8 +112,8 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
 	defer in.Close()
-	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Harm: e.harm,
-		Interrupted: file.ChangesState}
+	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Lost: e.lost, Harm: e.harm,
+		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] }}
 	options.From, options.To = e.span(file, "")
 	follower := e.follower(file, p)
 	if follower != nil {
@@ -470,9 +470,9 @@ func excuseSources(c *report.Check, check *spec.PacketsCheck, f *report.Fidelity
 		return
 	}
 	for _, h := range f.HeldUp {
-		if h.Share > heldUpDegraded {
+		if share := h.Share - h.Asked; share > heldUpDegraded {
 			c.Verdict = verdict.Inconclusive
-			c.Summary += fmt.Sprintf("; the host held up %s for %.0f%% of its time", h.Node, h.Share*100)
+			c.Summary += fmt.Sprintf("; the host held up %s for %.0f%% of its time", h.Node, share*100)
 		}
 	}
 }

@@ -20,8 +20,9 @@ type cpuMeter struct {
 	start cpuState
 	// processes are the host's processes at the start.
 	processes usage.Processes
-	// queued counts samples with more runnable tasks than CPUs, for kernels without pressure stall
-	// information.
+	// queued counts samples with more runnable tasks than CPUs. It is for kernels without pressure stall
+	// information, and for runs in which limits of CPUs hold programs back. The pressure counts these
+	// programs as waiting, because the kernel does not call psi_dequeue for a group that a limit stops.
 	samples, queued int
 }
 
@@ -58,9 +59,6 @@ func (m *cpuMeter) time(seen *observed) cpuTime {
 
 // sample samples the run queue.
 func (m *cpuMeter) sample() {
-	if m.start.pressure {
-		return
-	}
 	m.samples++
 	if readCPUState(m.root).running > runtime.NumCPU() {
 		m.queued++
@@ -74,7 +72,7 @@ func (m *cpuMeter) finish(f *report.Fidelity) {
 		f.Steal, f.Idle = max(0, end.steal-m.start.steal)/total, max(0, end.idle-m.start.idle)/total
 	}
 	f.Others = hostLoad(m.processes).Others
-	if m.start.pressure && end.pressure {
+	if m.start.pressure && end.pressure && !throttled(f.Nodes) {
 		f.Pressure = min(1, float64(end.stalled-m.start.stalled)/float64(max(1, time.Since(m.began))))
 		f.PressureSource = live.CPUPressure
 		return

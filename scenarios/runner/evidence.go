@@ -25,6 +25,10 @@ type evidence struct {
 	fidelity  *report.Fidelity
 	// drops are the packets that the queues of kernel switches counted as dropped, by port.
 	drops map[string]uint64
+	// lost are the packets that kernel links and routers lost outside of queues, by port or switch.
+	lost map[string]uint64
+	// interrupted are the links that lost their carrier for a time.
+	interrupted map[string]bool
 	// harm counts the packets that faults hit, by port.
 	harm map[string]verify.Harm
 	// clock is the timeline's clock, or nil if the timeline did not run.

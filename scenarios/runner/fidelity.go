@@ -14,6 +14,7 @@ import (
 	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 const (
@@ -35,6 +36,7 @@ const (
 // sampler samples the links and the CPUs while the steps run.
 type sampler struct {
 	plan *plan.Plan
+	file *spec.Testbed
 	// undilated lists the parts of the steps that run in real time.
 	undilated []report.Undilated
 	// heldUp are the traffic sources that had no CPU.
@@ -51,6 +53,7 @@ type sampler struct {
 	history history
 	samples int
 	began   time.Time
+	ended   time.Time // the latest sample
 	// first and last are the first and the latest state of the testbed.
 	first, last observed
 }
@@ -82,7 +85,7 @@ func (s *sampler) sample(ctx context.Context, stacks bool) time.Duration {
 	if err == nil {
 		// The counters were read at some moment in between.
 		s.add(began.Add(took/2), took/2, seen.links, s.cpu.time(&seen))
-		s.last = seen
+		s.last, s.ended = seen, began
 		if s.samples == 1 {
 			s.first = seen
 		}
@@ -122,8 +125,10 @@ func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples,
 		Timing: softTiming(s.plan, s.began, s.first.soft, s.last.soft)}
 	lateLinks(f.Links, s.plan, s.last.soft)
-	f.Nodes, f.Backlog = s.kernels(), s.backlog()
+	f.Nodes, f.Backlog, f.Downs = s.kernels(), s.backlog(), s.downs()
 	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
+	s.leaveOut(f)
+	leaveOutDowns(f)
 	s.cpu.finish(f)
 	judgeFidelity(f, captures)
 	return f
@@ -391,15 +396,18 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 		judgeTiming(f.Timing, against)
 	}
 	for _, h := range f.HeldUp {
-		if h.Share > heldUpDegraded {
-			against(level(h.Share, heldUpOverloaded),
+		if share := h.Share - h.Asked; share > heldUpDegraded {
+			against(level(share, heldUpOverloaded),
 				"traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit "+
 					"%.0f%%)",
-				h.Traffic, h.Node, h.Share*100, heldUpDegraded*100)
+				h.Traffic, h.Node, share*100, heldUpDegraded*100)
 		}
 	}
 	judgeKernels(f, against)
 	for _, o := range f.Overruns {
+		if o.Asked {
+			continue
+		}
 		against(overloaded, "workload %s: rank %d at %s had no room for %d packets: the host did not let "+
 			"it read them", o.Workload, o.Rank, o.Node, o.Packets)
 	}

@@ -46,7 +46,8 @@ func linkReader(tb *testbed.Testbed) func(ctx context.Context, stacks bool) (obs
 		if err != nil {
 			return observed{}, err
 		}
-		return observed{links: state.Links, soft: state.Soft, nodes: state.Nodes, backlog: state.Backlog}, nil
+		return observed{links: state.Links, soft: state.Soft, nodes: state.Nodes,
+			switches: state.Switches, backlog: state.Backlog}, nil
 	}
 }
 

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/usage"
 	"railbed/testbed/supervisor"
 )
 
@@ -41,7 +41,8 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 				n.Drops[reason] = grew
 			}
 		}
-		countOnce(&n)
+		n.Asked = s.asked(n.Node, n.Throttled)
+		n.Starved = s.starved(&n)
 		if n.Ran+n.Waited > 0 || n.Dropped() > 0 {
 			nodes = append(nodes, n)
 		}
@@ -50,24 +51,6 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 		return cmp.Or(cmp.Compare(y.Dropped(), x.Dropped()), cmp.Compare(y.Denied(), x.Denied()))
 	})
 	return nodes
-}
-
-// countOnce counts a datagram that the queue of a NIC dropped as the queue's alone. Linux counts it in IP's
-// OutDiscards and UDP's SndbufErrors, too (ip_send_skb and udp_send_skb). A datagram that was dropped
-// elsewhere on its way out is in both as well, and counts as udp-send-buffer.
-func countOnce(n *report.NodeKernel) {
-	both := min(n.Drops[usage.IPSend], n.Drops[usage.UDPSendBuffer])
-	for reason, again := range map[string]uint64{usage.IPSend: both,
-		usage.UDPSendBuffer: min(n.Queues, both)} {
-		if left := n.Drops[reason] - again; left > 0 {
-			n.Drops[reason] = left
-		} else {
-			delete(n.Drops, reason)
-		}
-	}
-	if len(n.Drops) == 0 {
-		n.Drops = nil
-	}
 }
 
 // backlog returns how many packets were dropped on the links of kernel switches because too many waited for a
@@ -91,6 +74,42 @@ func (s *sampler) backlog() (lost uint64) {
 // not read count as the host's.
 const deniedDegraded = 0.03
 
+// starvedDegraded is the share of the run's time for which the programs of a node may wait for a processor
+// while no link is busy. Beyond it the host, and not the emulated network, bounds the programs.
+const starvedDegraded = 0.10
+
+// linkBound is the share of its rate from which on a link bounds what programs do.
+const linkBound = 0.80
+
+// starved returns the share of the run's time for which the programs of a node waited for a processor. It is
+// 0 if a link may have been the bound, or the file.
+func (s *sampler) starved(n *report.NodeKernel) float64 {
+	bound := slices.ContainsFunc(s.meters, func(m linkMeter) bool {
+		return m.rate.Asked > 0 && float64(m.rate.Peak) >= linkBound*float64(m.rate.Asked)
+	})
+	if length := s.length().Seconds(); !bound && !n.HeldBack() && length > 0 {
+		return max(0, n.Waited-n.Asked) / length
+	}
+	return 0
+}
+
+// length is the real time from the first to the last sample.
+func (s *sampler) length() time.Duration { return s.ended.Sub(s.began) }
+
+// judgeStarved names the nodes whose programs the host denied processors while no link was the bound. Their
+// packets crossed the network as they should have, but they were fewer than the programs would have sent.
+func judgeStarved(f *report.Fidelity, against func(level int, format string, args ...any)) {
+	var nodes []report.NodeKernel
+	for _, n := range f.Nodes {
+		if n.Starved > starvedDegraded {
+			nodes = append(nodes, n)
+		}
+	}
+	if len(nodes) > 0 {
+		against(degraded, "%s", report.Denial(nodes))
+	}
+}
+
 // judgeKernels judges the packets that a node's programs did not read, and those that waited for a CPU in
 // vain. What programs that had a processor whenever they wanted one did not read is their own: a server's
 // kernel would have dropped it, too.
@@ -98,9 +117,10 @@ func judgeKernels(f *report.Fidelity, against func(level int, format string, arg
 	lost := func(packets, of uint64) int {
 		return level(float64(packets)/float64(max(1, of)), verify.LostOverloaded)
 	}
+	judgeStarved(f, against)
 	for _, n := range f.Nodes {
 		unread, denied := n.Unread(), n.Denied()
-		if unread == 0 || denied <= deniedDegraded {
+		if unread == 0 || denied <= deniedDegraded || n.HeldBack() {
 			continue
 		}
 		against(lost(unread, n.Received), "%s: its sockets had no room for %d of %d packets, and its "+

@@ -285,7 +285,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	})
 	s.logged = line.logged
 	look := startSampler(ctx, r.Plan, linkReader(tb))
-	look.undilated = undilated(r.File)
+	look.file, look.undilated = r.File, undilated(r.File)
 	err := line.run(ctx)
 	if err != nil {
 		// The testbed's end explains the failure of the step that noticed it first.
@@ -305,7 +305,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		captures:  captures,
 		fidelity:  look.finish(last, captures),
 		drops:     look.drops(),
-		clock:     line.clock,
+		lost:      look.losses(), interrupted: look.interrupted(),
+		clock: line.clock,
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	r.report.Acts = acts(r.Plan, r.prepared, r.report.Steps, line.clock)

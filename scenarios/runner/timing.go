@@ -44,10 +44,11 @@ const (
 // observed is the state of a testbed at one time: its links, and the state of the soft switches, or
 // nil without soft switches.
 type observed struct {
-	links   []fabric.LinkState
-	soft    *live.State
-	nodes   []supervisor.NodeState
-	backlog uint64
+	links    []fabric.LinkState
+	soft     *live.State
+	nodes    []supervisor.NodeState
+	switches []supervisor.SwitchState
+	backlog  uint64
 }
 
 // softTiming computes the report's timing from the state of the soft switches at the run's start

@@ -405,7 +405,8 @@ func (c *crew) noteHeldUp(of time.Duration) {
 		}
 		c.session.mu.Lock()
 		c.session.heldUp = append(c.session.heldUp,
-			report.HeldUp{Traffic: c.name, Node: h.node, Share: min(1, float64(held)/float64(of))})
+			report.HeldUp{Traffic: c.name, Node: h.node,
+				Share: min(1, float64(held)/float64(of)), For: of.Seconds()})
 		c.session.mu.Unlock()
 	}
 }

@@ -164,6 +164,8 @@ type SwitchState struct {
 	Ports         int    `json:"ports"`
 	Namespace     string `json:"namespace,omitempty"`
 	NamespacePath string `json:"namespace_path"`
+	// Stack holds the counts of a router's network stack. A client asks for it with StacksQuery.
+	Stack *usage.Stack `json:"stack,omitempty"`
 }
 
 // Kinds of events that a client adds: a run's step begins, and ends with the state in the detail. A check

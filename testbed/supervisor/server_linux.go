@@ -247,6 +247,9 @@ func (s *supervisor) state(ctx context.Context, stacks bool) (*State, error) {
 		entry.Namespace, entry.NamespacePath = s.published(sw.Name)
 		state.Switches = append(state.Switches, entry)
 	}
+	if stacks {
+		return state, s.countRouters(ctx, p, state.Switches)
+	}
 	return state, nil
 }
 

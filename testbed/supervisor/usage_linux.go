@@ -57,3 +57,24 @@ func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []Node
 		return nil
 	})
 }
+
+// countRouters adds to the switches' states the counts of the routers' stacks. Bridges forward below the
+// stack, and soft switches have none.
+func (s *supervisor) countRouters(ctx context.Context, p *plan.Plan, states []SwitchState) error {
+	var counted []*SwitchState
+	var namespaces []*kernel.Namespace
+	for i := range states {
+		space := s.namespaces[states[i].Name]
+		if space != nil && p.Switch(states[i].Name).Kind == spec.Router {
+			counted, namespaces = append(counted, &states[i]), append(namespaces, space)
+		}
+	}
+	return kernel.Each(ctx, namespaces, 1, func(i int) error {
+		stack, err := usage.ReadStack()
+		if err != nil {
+			return fmt.Errorf("%s: %w", counted[i].Name, err)
+		}
+		counted[i].Stack = &stack
+		return nil
+	})
+}

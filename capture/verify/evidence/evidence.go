@@ -150,6 +150,8 @@ type Capture struct {
 	from, to int64
 	// QueueDrops is Options.Drops.
 	QueueDrops map[string]uint64
+	// Lost is Options.Lost.
+	Lost map[string]uint64
 	// Harm is Options.Harm.
 	Harm map[string]Harm
 	// hits reports whether the packets that faults of kernel links and switches hit are recorded.
@@ -203,6 +205,9 @@ type Options struct {
 	// NICs, counted as dropped in that time. The key is the port as "node:port". Nil means that no
 	// counters were read.
 	Drops map[string]uint64
+	// Lost holds the packets that kernel links and routers lost outside of queues in that time. The key is
+	// the port whose packets did not reach the other end of its link, or the name of a router.
+	Lost map[string]uint64
 	// Harm holds what faults did at ports, by port as "node:port".
 	Harm map[string]Harm
 	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for
@@ -262,6 +267,7 @@ func run(ctx context.Context, reader pcapng.Source, w *window, o Options, checks
 		from:        o.From,
 		to:          o.To,
 		QueueDrops:  o.Drops,
+		Lost:        o.Lost,
 		Harm:        o.Harm,
 		interrupted: o.Interrupted,
 		Railbed:     reader.Section().Application == "railbed", Dilation: 1,

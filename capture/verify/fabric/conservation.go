@@ -277,9 +277,8 @@ func (k *conservation) turn(now int64) {
 // router may do so: the sender chose a wrong first hop.
 func (q passage) forwards(bridge bool) bool { return !bridge || q.flags&samePort == 0 }
 
-// Result implements Check.
-func (k *conservation) Result() evidence.Result {
-	r := evidence.Result{Name: "conservation " + k.pattern, Measured: map[string]float64{}}
+// finish judges the packets that are still remembered, when the capture has been read.
+func (k *conservation) finish() {
 	for _, tap := range k.capture.Taps {
 		k.at(tap) // ports without packets count as captured too
 	}
@@ -288,10 +287,18 @@ func (k *conservation) Result() evidence.Result {
 			k.switches[key.number].judge(q, key.id, k.capture.First, k.capture.End)
 		}
 	}
+	for _, s := range k.switches {
+		s.reconcile()
+	}
+}
+
+// Result implements Check.
+func (k *conservation) Result() evidence.Result {
+	r := evidence.Result{Name: "conservation " + k.pattern, Measured: map[string]float64{}}
+	k.finish()
 	var f evidence.Finding
 	var forwarded, missing, odd, counted, changed, copied uint64
 	for _, s := range k.switches {
-		s.reconcile()
 		missing += s.untrimmed()
 		odd, changed, copied = odd+s.extra+s.bare, changed+s.changed, copied+s.copies
 		counted += s.judgeAll(&f, k.capture)

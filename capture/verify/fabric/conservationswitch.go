@@ -3,6 +3,7 @@ package fabric
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"railbed/capture/verify/evidence"
@@ -32,10 +33,15 @@ type switchState struct {
 	// altered counts records of faults that changed packets, by identity. Of these, changed packets entered
 	// and left as others. copied is the number of records of copies, and copies the number of those that
 	// left.
-	altered              map[uint64]uint64
-	changed              uint64
-	copied, copies       uint64
-	underWay             uint64
+	altered        map[uint64]uint64
+	changed        uint64
+	copied, copies uint64
+	// underWay had not left when the capture ended. before had entered before the capture began.
+	underWay, before uint64
+	// returned left by the port at which they entered. heads left trimmed, without having entered as such.
+	returned, heads uint64
+	// again are packets that faults made: they left too often, or without having entered.
+	again                uint64
 	missing, extra, bare uint64 // bare: left without having entered
 	examples             []string
 }
@@ -100,6 +106,7 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 			return
 		}
 		s.extra++
+		s.returned += uint64(q.in)
 		s.example(q, id, "left by the port at which it entered")
 	case q.in > q.out:
 		s.absent(q, id, end)
@@ -108,8 +115,9 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 		case q.flags&fromSwitch != 0:
 			s.fromItself += uint64(q.out)
 		case q.flags&trimmed != 0: // it entered as another packet
+			s.heads += uint64(q.out)
 		case q.first-start < s.linger:
-			s.underWay += uint64(q.out)
+			s.before += uint64(q.out)
 		default:
 			s.bare += uint64(q.out)
 			s.example(q, id, "left without having entered")
@@ -118,6 +126,7 @@ func (s *switchState) judge(q passage, id uint64, start, end int64) {
 		s.forwarded += uint64(q.in)
 		s.flooded += uint64(q.out - q.in)
 	default:
+		s.forwarded += uint64(q.in)
 		s.extra += uint64(q.out - q.in)
 		s.example(q, id, plural.Text("entered %d times and left %d times", q.in, q.out))
 	}
@@ -160,10 +169,12 @@ func (s *switchState) reconcile() {
 		explained := min(count, s.spare[identity])
 		s.missing, s.dropped = s.missing-explained, s.dropped+explained
 	}
+	made := s.extra + s.bare
 	s.bare -= min(s.bare, s.changed)
 	s.copies = min(s.copied, s.extra+s.bare) // equal packets have ids by their order
 	extra := min(s.extra, s.copies)
 	s.extra, s.bare = s.extra-extra, s.bare-(s.copies-extra)
+	s.again = made - s.extra - s.bare
 }
 
 func (s *switchState) example(q passage, id uint64, what string) {
@@ -228,7 +239,9 @@ func (s *switchState) counted(c *evidence.Capture) (total uint64, known bool) {
 	for _, port := range s.ports() {
 		total += c.QueueDrops[port]
 	}
-	return total, c.QueueDrops != nil
+	// A router counts packets whose TTL ended, and damaged ones, too.
+	stack := c.Lost[s.name]
+	return total + stack - min(stack, s.expired+s.refused), c.QueueDrops != nil
 }
 
 // ports returns the switch's ports as NODE:PORT, if the plan is known.
@@ -239,9 +252,37 @@ func (s *switchState) ports() []string {
 	return s.plan.PortNames()
 }
 
+// line accounts for each packet that entered, and for each that left.
 func (s *switchState) line() string {
-	return plural.Text("%s: %d in, %d out on %d ports: %d forwarded, %d flooded, %d to and %d from itself, "+
-		"%d expired, %d with a wrong header, %d dropped as recorded, %d trimmed, %d under way, %d missing",
-		s.name, s.entered, s.left, len(s.taps), s.forwarded, s.flooded, s.toItself, s.fromItself, s.expired,
-		s.refused, s.dropped, s.trimmed, s.underWay, s.missing)
+	trimmed := s.missing - s.untrimmed()
+	in := account{{s.forwarded, "forwarded"}, {s.returned, "sent back"}, {s.toItself, "to itself"},
+		{s.expired, "expired"}, {s.refused, "with a wrong header"}, {s.dropped, "dropped as recorded"},
+		{trimmed, "trimmed"}, {s.changed, "changed by faults"}, {s.underWay, "under way at the end"},
+		{s.untrimmed(), "missing"}}
+	out := account{{s.forwarded, "forwarded"}, {s.returned, "sent back"}, {s.flooded, "flooded"},
+		{s.fromItself, "from itself"}, {s.heads, "trimmed"}, {s.again, "made by faults"},
+		{s.before, "under way at the start"}, {s.extra - min(s.extra, s.returned), "too often"},
+		{s.bare, "without having entered"}}
+	return plural.Text("%s: %d in on %d ports: %s; %d out: %s", s.name, s.entered, len(s.taps), in, s.left,
+		out)
+}
+
+// account is the parts of a sum.
+type account []struct {
+	count uint64
+	what  string
+}
+
+// String lists the parts that are not 0.
+func (a account) String() string {
+	var parts []string
+	for _, part := range a {
+		if part.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.count, part.what))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
 }

@@ -13,8 +13,8 @@ import (
 
 // drops judges how many packets the selected ports dropped. Ports of soft switches record each drop
 // as a packet, with its reason. Queues of kernel switches only count drops, without reasons or
-// flows (Options.drops). The checks Conservation and Lossless find packets that vanish without a
-// record.
+// flows (Options.Drops), and so do interfaces and the stacks of routers (Options.Lost). What no counter of a
+// kernel switch counts makes the check INCONCLUSIVE (unseen).
 type drops struct {
 	selector
 	reason string
@@ -22,6 +22,7 @@ type drops struct {
 
 	passed, dropped, others uint64
 	where                   map[dropPlace]uint64
+	unseen                  *unseen // nil without kernel switches
 }
 
 // dropPlace is the tap and the reason of a drop.
@@ -41,10 +42,25 @@ func NewDrops(k *spec.DropsCheck) evidence.Check {
 }
 
 // Begin implements Check.
-func (k *drops) Begin(c *evidence.Capture) { k.begin(c) }
+func (k *drops) Begin(c *evidence.Capture) {
+	k.begin(c)
+	if c.Plan != nil && !c.Plan.Soft() {
+		k.unseen = newUnseen(c)
+	}
+}
+
+// Event implements Watcher.
+func (k *drops) Event(p *evidence.Packet) {
+	if k.unseen != nil {
+		k.unseen.crossing.Event(p)
+	}
+}
 
 // Packet implements Check.
 func (k *drops) Packet(p *evidence.Packet) {
+	if k.unseen != nil {
+		k.unseen.packet(p)
+	}
 	if !k.at(p.Tap) || !k.flow(p.Flow) || p.Control() {
 		return
 	}
@@ -95,10 +111,14 @@ func (k *drops) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, plural.Text(what+" dropped another %d packets, whose flow and "+
 			"reason are not known", counted))
 	}
-	if counted > 0 {
-		r.Details = append(r.Details, plural.Text("kernel queues at the chosen ports counted %d drops",
-			counted-min(counted, harmed)))
+	if k.unseen != nil {
+		f.Unclear = append(f.Unclear, k.unseen.lines(k.whole())...)
 	}
+	if others := harmed + k.lost(); counted > others {
+		r.Details = append(r.Details, plural.Text("kernel queues at the chosen ports counted %d drops",
+			counted-others))
+	}
+	r.Details = append(r.Details, k.losses()...)
 	if harmed > 0 {
 		r.Details = append(r.Details, fmt.Sprintf("faults at chosen ports without a tap dropped %d", harmed))
 	}
@@ -144,5 +164,45 @@ func (k *drops) counted() (total uint64) {
 	for _, port := range k.ports() {
 		total += k.capture.QueueDrops[port]
 	}
+	return total + k.lost()
+}
+
+// whole returns the kernel switches of which a port is selected.
+func (k *drops) whole() (names []string) {
+	if k.capture.Plan == nil || k.capture.Plan.Soft() {
+		return nil
+	}
+	for _, port := range k.ports() {
+		node, _ := evidence.SplitPort(port)
+		if k.capture.Plan.Switch(node) != nil && !slices.Contains(names, node) {
+			names = append(names, node)
+		}
+	}
+	return names
+}
+
+// lost returns the packets that selected ports, and the stacks of routers with such a port, lost outside of
+// queues.
+func (k *drops) lost() (total uint64) {
+	for _, at := range slices.Concat(k.ports(), k.whole()) {
+		total += k.capture.Lost[at]
+	}
 	return total
+}
+
+// losses names them.
+func (k *drops) losses() (lines []string) {
+	for _, at := range slices.Concat(k.ports(), k.whole()) {
+		lost := k.capture.Lost[at]
+		if _, port := evidence.SplitPort(at); lost == 0 {
+			continue
+		} else if port == "" {
+			lines = append(lines, plural.Text("the stack of "+at+" dropped %d packets, for their TTL, "+
+				"for lack of a route, for their size or for damage", lost))
+			continue
+		}
+		lines = append(lines, plural.Text(at+" lost %d packets: the other end of its link was down or "+
+			"took no packets of that size", lost))
+	}
+	return lines
 }

@@ -87,6 +87,7 @@ type Scene struct {
 	// Drops are the counts of the taps; Write leaves these packets out.
 	Drops       map[string]uint64
 	Queues      map[string]uint64        // packets that the kernel's queues dropped, by port
+	Lost        map[string]uint64        // outside of queues
 	Harm        map[string]evidence.Harm // what faults did at ports of kernel switches
 	Hits        bool                     // the capture has the packets that they hit
 	Interrupted func(link string) bool
@@ -336,7 +337,7 @@ func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 
 // Options returns the options with which the scene's capture is judged.
 func (s *Scene) Options() evidence.Options {
-	return evidence.Options{Plan: s.Plan, Keys: s.Keys, Drops: s.Queues, Harm: s.Harm,
+	return evidence.Options{Plan: s.Plan, Keys: s.Keys, Drops: s.Queues, Lost: s.Lost, Harm: s.Harm,
 		Interrupted: s.Interrupted}
 }
 

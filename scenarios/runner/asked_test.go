@@ -1,0 +1,182 @@
+package runner
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/fabric"
+	"railbed/fabric/softswitch/live"
+	"railbed/internal/usage"
+	"railbed/plan/plantest"
+	"railbed/plan/spec"
+	"railbed/testbed/supervisor"
+)
+
+// askedSampler is a sampler of ten seconds of a file with three hosts. Each host's programs ran for a second
+// and waited for five. Steps are the file's steps, and carried is the share of h0's link's rate in use.
+func askedSampler(t *testing.T, kind, steps string, carried float64) *sampler {
+	t.Helper()
+	text := "name: x\nfabric: {topology: single-switch, params: {hosts: 3}, switch: {kind: " + kind + "}}\n" +
+		"steps:\n- sleep: 1s\n" + steps
+	file, err := spec.Decode("x.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sampler{plan: plantest.Compile(t, text), file: file, began: time.Unix(100, 0),
+		ended: time.Unix(110, 0)}
+	at := func(by time.Duration) (nodes []supervisor.NodeState) {
+		for _, name := range []string{"h0", "h1", "h2"} {
+			nodes = append(nodes, supervisor.NodeState{Name: name, Stack: &usage.Stack{Received: uint64(by)},
+				Programs: &usage.Programs{Ran: by, Waited: 5 * by}})
+		}
+		return nodes
+	}
+	s.first.nodes, s.last.nodes = at(0), at(time.Second)
+	s.meters = []linkMeter{{rate: report.LinkRate{Asked: 1e9, Peak: uint64(carried * 1e9), Bytes: 1000}}}
+	return s
+}
+
+// Programs that waited for processors make a run degraded, unless a link or the file was the bound.
+func TestStarvedProgramsAreNamed(t *testing.T) {
+	const all = "programs of h0, h1, h2 were denied a processor for 83.3% of the time"
+	for name, c := range map[string]struct {
+		steps             string
+		carried           float64
+		throttled, waited time.Duration // of h1
+		want              string        // the nodes that are named
+	}{
+		"no link is busy":     {want: all},
+		"a link is busy":      {carried: 0.81},
+		"a link is not quite": {carried: 0.79, want: all},
+		"the file slows h1": {steps: "- fault: {where: h1, slow: {cpu: 0.1}}\n",
+			want: "programs of h0, h2 were"},
+		"the file hangs all":      {steps: "- fault: {where: '*', hang: true, for: 3s}\n"},
+		"the fault is of packets": {steps: "- fault: {where: nics, drop: {every: 9}}\n", want: all},
+		"a limit of CPUs":         {throttled: 4 * time.Second, want: "programs of h0, h2 were"},
+		"h1 waits little":         {waited: 900 * time.Millisecond, want: "programs of h0, h2 were"},
+	} {
+		s := askedSampler(t, "soft", c.steps, c.carried)
+		h1 := s.last.nodes[1].Programs
+		h1.Throttled = c.throttled
+		if c.waited > 0 {
+			h1.Waited = c.waited
+		}
+		f := &report.Fidelity{Nodes: s.kernels()}
+		judgeFidelity(f, nil)
+		text, verdict := strings.Join(f.Reasons, "\n"), report.Faithful
+		if c.want != "" {
+			verdict = report.Degraded
+		}
+		if f.Verdict != verdict || (c.want == "") != (text == "") || !strings.Contains(text, c.want) {
+			t.Errorf("%s: %s %q, want %s and %q", name, f.Verdict, text, verdict, c.want)
+		}
+	}
+}
+
+// Sources that sent nothing and ranks that read nothing, because of faults of the file, are no sign of a busy
+// host. Neither are packets that found no room in sockets of such nodes.
+func TestFaultsOfNodesAreLeftOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		steps string
+		held  float64 // share of h1's time
+		want  string
+	}{
+		"no fault":            {held: 0.3, want: report.Overloaded},
+		"hang":                {"- fault: {where: h1, hang: true, for: 3s}\n", 0.3, report.Faithful},
+		"hang, for less":      {"- fault: {where: h1, hang: true, for: 500ms}\n", 0.3, report.Overloaded},
+		"slow, to the end":    {"- fault: {where: h1, slow: {cpu: 0.1}}\n", 0.9, report.Faithful},
+		"little memory":       {"- fault: {where: h1, memory: 64MB}\n", 0.9, report.Faithful},
+		"crash":               {"- fault: {where: h1, crash: true, for: 4s}\n", 0.4, report.Faithful},
+		"another node":        {"- fault: {where: h2, hang: true, for: 3s}\n", 0.3, report.Overloaded},
+		"a fault of its disk": {"- fault: {where: h1, disk: full}\n", 0.3, report.Overloaded},
+		"a program hangs": {"- fault: {where: h1, program: x, hang: true, for: 3s}\n", 0.3,
+			report.Faithful},
+	} {
+		s := askedSampler(t, "soft", c.steps, 1)
+		s.last.nodes[1].Stack.Drops = map[string]uint64{usage.UDPReceiveBuffer: 1 << 40}
+		f := &report.Fidelity{Nodes: s.kernels(),
+			HeldUp:   []report.HeldUp{{Traffic: "x", Node: "h1", Share: c.held, For: 10}},
+			Overruns: []report.Overrun{{Workload: "ar", Node: "h1", Packets: 7}}}
+		s.leaveOut(f)
+		judgeFidelity(f, nil)
+		if f.Verdict != c.want {
+			t.Errorf("%s: %s %q, want %s", name, f.Verdict, f.Reasons, c.want)
+		}
+	}
+}
+
+// Packets to a NIC that a program took down are not the emulator's losses, and the report names the NIC.
+func TestNICsThatGoDownAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		downs uint64
+		steps string
+		want  string // verdict
+		note  string
+	}{
+		{0, "", report.Overloaded, ""},
+		{2, "", report.Faithful,
+			"h1:eth0 went down 2 times, and no step took its link down: 117 packets to it were lost"},
+		{1, "- link: {where: h1--*, state: down}\n", report.Overloaded, ""},
+	} {
+		s := askedSampler(t, "soft", c.steps, 1)
+		state := func(failed, downs uint64) observed {
+			nic := live.NICState{Node: "h1", NIC: "eth0"}
+			nic.Port.SendFailed, nic.Port.Received = failed, failed*10
+			link := fabric.LinkState{Name: "h1--leaf1", A: dropping("h1", "eth0", 0),
+				B: dropping("leaf1", "p1", 0)}
+			link.A.Downs = downs
+			return observed{soft: &live.State{NICs: []live.NICState{nic}}, links: []fabric.LinkState{link}}
+		}
+		s.first, s.last = state(3, 5), state(120, 5+c.downs)
+		f := &report.Fidelity{Downs: s.downs(),
+			Timing: softTiming(s.plan, s.began, s.first.soft, s.last.soft)}
+		f.Timing.Unmatched = 117
+		leaveOutDowns(f)
+		judgeFidelity(f, nil)
+		note := ""
+		for _, down := range f.Downs {
+			note += down.String()
+		}
+		if f.Verdict != c.want || note != c.note {
+			t.Errorf("%+v: %s %q %q", c, f.Verdict, f.Reasons, note)
+		}
+		if got := s.interrupted()["h1--leaf1"]; got != (c.downs > 0) {
+			t.Errorf("%+v: interrupted %t", c, got)
+		}
+	}
+}
+
+// Interfaces and routers lose packets that no queue counts. Losses for lack of a CPU count against the
+// fidelity instead.
+func TestLossesOfKernels(t *testing.T) {
+	for _, kind := range []string{"router", "soft"} {
+		s := askedSampler(t, kind, "", 1)
+		state := func(tx, ttl, noPort, backlog uint64) observed {
+			stack := &usage.Stack{Drops: map[string]uint64{usage.IPReceive: ttl, usage.UDPNoSocket: noPort}}
+			return observed{backlog: backlog, links: []fabric.LinkState{{Name: "h1--leaf1",
+				A: dropping("h1", "eth0", 0), B: dropping("leaf1", "p1", tx)}},
+				switches: []supervisor.SwitchState{{Name: "leaf1", Stack: stack}}}
+		}
+		s.first, s.last = state(1, 1, 0, 7), state(5, 3, 9, 7)
+		want := map[string]uint64{"leaf1:p1": 4, "leaf1": 2}
+		if kind == "soft" {
+			want = nil
+		}
+		for _, at := range []string{"leaf1:p1", "leaf1", "h1:eth0"} {
+			if got := s.losses()[at]; got != want[at] {
+				t.Errorf("%s: %d at %s, want %d", kind, got, at, want[at])
+			}
+		}
+		if s.last.backlog = 11; s.losses()["leaf1:p1"] != 0 {
+			t.Errorf("%s: drops of the backlog count as the link's: %v", kind, s.losses())
+		}
+	}
+}
+
+func dropping(node, port string, dropped uint64) fabric.EndState {
+	e := fabric.EndState{Node: node, Port: port}
+	e.Counters.TxDropped = dropped
+	return e
+}
