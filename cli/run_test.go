@@ -197,6 +197,8 @@ func TestKilledRunLeavesATrueReport(t *testing.T) {
 	}
 	if r := readVerdict(t, out); r.Verdict != verdict.Aborted || !r.Finished.IsZero() {
 		t.Errorf("verdict %s, finished %v; want ABORTED and unfinished", r.Verdict, r.Finished)
+	} else if began := r.Steps[0]; began.State == report.Skipped {
+		t.Errorf("a step that had begun is %s: %+v", began.State, began)
 	}
 	if stdout, _, code := railbedCommand(t, "report", out); code != verdict.ExitFail ||
 		!strings.Contains(stdout, "ABORTED") {

@@ -93,7 +93,7 @@ func TestUnits(t *testing.T) {
 	}{
 		{durations, []float64{0.000009, 0.0632, 3.47}, "ms 0.009000 63.20 3470"},
 		{durations, []float64{0, 0.00002}, "us 0 20.00"},
-		{durations, nil, "ns"},
+		{durations, nil, "s"},
 		{durations, []float64{0, 1e-12}, "ns 0 0.001000"},
 		{rates, []float64{100e6, 75.07e6, 12345}, "Mbit/s 100.0 75.07 0.01235"},
 		{rates, []float64{40e9, 39.99996e9}, "Gbit/s 40.00 40.00"},

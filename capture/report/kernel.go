@@ -24,8 +24,8 @@ type NodeKernel struct {
 	// Asked is the time for which the file held programs back, in seconds of real time: by a limit of CPUs,
 	// and by faults that stop, kill or slow programs.
 	Asked float64 `json:"programs_asked,omitempty"`
-	// Starved is the time that programs waited for a processor, as a share of the run's time, in a run in
-	// which no link carried 80 % of its rate. It is 0 if the file held the programs back.
+	// Starved is the time that programs waited for a processor, as a share of the run's time. It is 0 if the
+	// file held the programs back.
 	Starved float64 `json:"starved,omitempty"`
 }
 

@@ -429,8 +429,10 @@ type LinkRate struct {
 	// Achieved is the rate over the time in which the link was busy: it had more to send than it
 	// could carry. It is zero if the link was never busy.
 	Achieved uint64 `json:"achieved_bit_s"`
-	// Peak is the highest rate of one sampling interval.
-	Peak uint64 `json:"peak_bit_s"`
+	// Peak is the highest rate over a time of PeakOver seconds: 10 ms of real time if the link was recorded,
+	// else one sampling interval.
+	Peak     uint64  `json:"peak_bit_s"`
+	PeakOver float64 `json:"peak_over,omitempty"` // seconds
 	// Busy is the time in seconds in which the link was busy.
 	Busy    float64 `json:"busy"`
 	Packets uint64  `json:"packets"` // packets sent

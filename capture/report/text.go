@@ -286,14 +286,36 @@ func (t *textWriter) links(links []LinkRate) {
 			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(links)-i)})
 			break
 		}
-		achieved := "-"
+		achieved, busy := "-", "-"
 		if l.Busy > 0 {
-			achieved = at.text(float64(l.Achieved))
+			achieved, busy = at.text(float64(l.Achieved)), in.text(l.Busy)
 		}
 		rows.AppendRow(table.Row{l.From + " > " + l.To, at.text(float64(l.Asked)), achieved,
-			at.text(float64(l.Peak)), in.text(l.Busy), l.Packets, l.Dropped})
+			at.text(float64(l.Peak)), busy, l.Packets, l.Dropped})
 	}
 	t.table(rows)
+	if over := peaksOver(links); over != "" {
+		t.printf("peak: the highest rate over %s\n\n", over)
+	}
+}
+
+// peaksOver names the times over which the peaks of links were measured.
+func peaksOver(links []LinkRate) string {
+	least, most := 0.0, 0.0
+	for _, l := range links {
+		if l.PeakOver > 0 && (least == 0 || l.PeakOver < least) {
+			least = l.PeakOver
+		}
+		most = max(most, l.PeakOver)
+	}
+	u := durations.of(least, most)
+	switch {
+	case most == 0:
+		return ""
+	case u.rounded(least) == u.rounded(most):
+		return u.rounded(least)
+	}
+	return u.rounded(least) + " (recorded links) to " + u.rounded(most)
 }
 
 // reasons prints the drops, marks and trims of soft switches' ports, if there were any.

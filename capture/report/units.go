@@ -24,11 +24,11 @@ var (
 )
 
 // of returns the unit for the numbers of a table: the largest in which the median of the numbers other than 0
-// is at least 1.
+// is at least 1. Without such numbers it is the unit of the report's fields.
 func (q quantity) of(values ...float64) unit {
 	values = slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return v == 0 })
 	if len(values) == 0 {
-		return q[len(q)-1]
+		return q[slices.IndexFunc(q, func(u unit) bool { return u.scale == 1 })]
 	}
 	slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(math.Abs(a), math.Abs(b)) })
 	for _, u := range q {
@@ -44,6 +44,9 @@ func (u unit) head(name string) string { return name + "\n(" + u.name + ")" }
 
 // text formats a number in the unit.
 func (u unit) text(v float64) string { return digits(v / u.scale) }
+
+// rounded formats a number in the unit, with the unit.
+func (u unit) rounded(v float64) string { return fmt.Sprintf("%.0f %s", v/u.scale, u.name) }
 
 // figures is the number of significant digits in tables. Measurements of an emulation are no better.
 const figures = 4

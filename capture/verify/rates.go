@@ -19,6 +19,9 @@ type Rate struct {
 	Asked units.Rate
 	// Busiest is the highest rate of an interval of RateInterval, in bit/s.
 	Busiest float64
+	// Peak is the highest rate of an interval of PeakInterval, in bit/s, by the times at which packets were
+	// due. It is 0 if the capture does not hold all packets, or if the file asks for other arrivals.
+	Peak float64
 	// Busy is the number of intervals that yield a rate. In some of them packets waited for the link
 	// for a part of the time, as far as the capture records queue lengths. In the others the link
 	// carried more than its configured rate.
@@ -32,6 +35,10 @@ type Rate struct {
 	// the check find a rate that is too low.
 	Known bool
 }
+
+// PeakInterval is the time over which the peak of a link is measured. A rate over such a time is no evidence
+// about the emulator: one frame is up to some percent of the bytes. It shows short operations, though.
+const PeakInterval = 10 * time.Millisecond
 
 // maxIntervals bounds the memory of a meter to the intervals of 3.6 hours of packets. Later packets
 // are not judged.
@@ -55,6 +62,7 @@ const (
 
 // meter counts the packets that pass a tap in one direction, by intervals.
 type meter struct {
+	tap *evidence.Tap
 	// asked is the configured rate of the link's direction in real time. perByte is how long a byte
 	// takes, in nanoseconds. Both are zero without a plan.
 	asked    units.Rate
@@ -67,9 +75,10 @@ type meter struct {
 	interval int64 // number of the current interval
 	bytes    uint64
 	longest  int
-	known    bool // packets record how much waits
-	paused   bool // the far end has paused the link
-	more     bool // more packets wait behind the last packet
+	known    bool                                  // packets record how much waits
+	short    struct{ interval, bytes, most int64 } // of PeakInterval
+	paused   bool                                  // the far end has paused the link
+	more     bool                                  // more packets wait behind the last packet
 	last     struct {
 		time, due int64
 		length    int
@@ -93,7 +102,7 @@ type interval struct {
 }
 
 func newMeter(c *evidence.Capture, tap *evidence.Tap, d evidence.Direction) *meter {
-	m := &meter{arrives: d == evidence.In, dilation: float64(c.Dilation)}
+	m := &meter{tap: tap, arrives: d == evidence.In, dilation: float64(c.Dilation)}
 	if c.Plan == nil {
 		return m
 	}
@@ -119,6 +128,11 @@ func (m *meter) add(p *evidence.Packet) {
 	} else if now > m.interval {
 		m.turn(now)
 	}
+	if now := p.Due / int64(PeakInterval); now > m.short.interval {
+		m.short.interval, m.short.bytes = now, 0
+	}
+	m.short.bytes += int64(length)
+	m.short.most = max(m.short.most, m.short.bytes)
 	m.bytes += uint64(length)
 	m.longest = max(m.longest, length)
 	follows := m.more
@@ -191,6 +205,17 @@ func (m *meter) rate(told bool) (busiest float64, shares []float32, busy time.Du
 	return most * 8 / RateInterval.Seconds(), shares, busy
 }
 
+// peak returns the highest rate of an interval of PeakInterval. The frame at the end of an interval may have
+// begun before it, so that the rate can exceed the configured rate by one frame.
+func (m *meter) peak() float64 {
+	seconds := PeakInterval.Seconds()
+	rate, frame := float64(m.short.most)*8/seconds, float64(m.longest)*8/seconds
+	if asked := float64(m.asked); rate > asked && rate-frame <= asked {
+		return asked
+	}
+	return rate
+}
+
 // share returns the bytes of an interval as a share of the configured rate. The result allows for
 // an error of one frame and for one burst.
 func (m *meter) share(bytes float64) float64 {
@@ -208,6 +233,7 @@ type measured struct {
 	Rate
 	meter   *meter
 	altered bool
+	whole   bool // the capture holds all packets of the tap
 }
 
 // measure finds the tap with the best evidence for a direction of a link. A soft switch's port
@@ -242,6 +268,7 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 	default:
 		return found, true
 	}
+	found.whole = found.meter != nil && found.meter.tap.Whole()
 	return found, false
 }
 
@@ -268,6 +295,9 @@ func (k *Fidelity) Rates() (rates []Rate, missing int) {
 			}
 			busiest, shares, busy := m.meter.rate(m.Known)
 			m.Busiest = busiest
+			if m.whole && !m.altered {
+				m.Peak = m.meter.peak()
+			}
 			if !m.altered && (k.changed == nil || !k.changed(link.Name)) {
 				m.Busy, m.Time = len(shares), busy
 				m.Achieved, _ = Achieved(shares)

@@ -191,3 +191,19 @@ func TestRatesBesideFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestPeakOfShortBursts: a link that carries its rate for 20 ms of a second has its rate as its peak,
+// although it carries little over 200 ms.
+func TestPeakOfShortBursts(t *testing.T) {
+	file := strings.Replace(verifytest.ClusterFile, "  links:", "  switch: {kind: soft}\n  links:", 1)
+	s, _ := rateScene(t, file, 0, "railbed depth=0 late=0ns")
+	s.Sightings = s.Sightings[:100] // of 200 us
+	s.Now = s.Sightings[99].Time + 1_000_000_000
+	check := NewFidelity(Faithful, HostLoad{-1, -1})
+	s.Run(check)
+	rates, _ := check.Rates()
+	if len(rates) != 1 || rates[0].Busiest > 0.2*float64(rates[0].Asked) ||
+		rates[0].Peak < 0.97*float64(rates[0].Asked) || rates[0].Peak > float64(rates[0].Asked) {
+		t.Errorf("%+v, want a peak of the asked rate", rates)
+	}
+}

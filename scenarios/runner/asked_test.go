@@ -63,7 +63,7 @@ func TestStarvedProgramsAreNamed(t *testing.T) {
 		if c.waited > 0 {
 			h1.Waited = c.waited
 		}
-		f := &report.Fidelity{Nodes: s.kernels()}
+		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates()}
 		judgeFidelity(f, nil)
 		text, verdict := strings.Join(f.Reasons, "\n"), report.Faithful
 		if c.want != "" {
@@ -96,7 +96,7 @@ func TestFaultsOfNodesAreLeftOut(t *testing.T) {
 	} {
 		s := askedSampler(t, "soft", c.steps, 1)
 		s.last.nodes[1].Stack.Drops = map[string]uint64{usage.UDPReceiveBuffer: 1 << 40}
-		f := &report.Fidelity{Nodes: s.kernels(),
+		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates(),
 			HeldUp:   []report.HeldUp{{Traffic: "x", Node: "h1", Share: c.held, For: 10}},
 			Overruns: []report.Overrun{{Workload: "ar", Node: "h1", Packets: 7}}}
 		s.leaveOut(f)

@@ -246,7 +246,9 @@ func (m *linkMeter) count(took float64, now fabric.DirectionState, steady bool) 
 	m.rate.Packets += since(m.last.Shaper.Packets, now.Shaper.Packets)
 	m.rate.Dropped += since(m.last.Shaper.Drops, now.Shaper.Drops)
 	if steady && took > 0 {
-		m.rate.Peak = max(m.rate.Peak, uint64(float64(sent)*8/took))
+		if rate := uint64(float64(sent) * 8 / took); rate > m.rate.Peak {
+			m.rate.Peak, m.rate.PeakOver = rate, took
+		}
 	}
 }
 
@@ -334,6 +336,10 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 	for i := range f.Links {
 		l := &f.Links[i]
 		rate := read[l.From]
+		if rate.Peak > 0 && rate.Asked > 0 {
+			l.Peak = max(l.Peak, uint64(rate.Peak/float64(rate.Asked)*float64(l.Asked)))
+			l.PeakOver = by.Passed(verify.PeakInterval).Seconds()
+		}
 		if !rate.Known {
 			continue
 		}

@@ -82,12 +82,9 @@ const starvedDegraded = 0.10
 const linkBound = 0.80
 
 // starved returns the share of the run's time for which the programs of a node waited for a processor. It is
-// 0 if a link may have been the bound, or the file.
+// 0 if the file held them back.
 func (s *sampler) starved(n *report.NodeKernel) float64 {
-	bound := slices.ContainsFunc(s.meters, func(m linkMeter) bool {
-		return m.rate.Asked > 0 && float64(m.rate.Peak) >= linkBound*float64(m.rate.Asked)
-	})
-	if length := s.length().Seconds(); !bound && !n.HeldBack() && length > 0 {
+	if length := s.length().Seconds(); !n.HeldBack() && length > 0 {
 		return max(0, n.Waited-n.Asked) / length
 	}
 	return 0
@@ -99,6 +96,11 @@ func (s *sampler) length() time.Duration { return s.ended.Sub(s.began) }
 // judgeStarved names the nodes whose programs the host denied processors while no link was the bound. Their
 // packets crossed the network as they should have, but they were fewer than the programs would have sent.
 func judgeStarved(f *report.Fidelity, against func(level int, format string, args ...any)) {
+	if slices.ContainsFunc(f.Links, func(l report.LinkRate) bool {
+		return l.Asked > 0 && float64(l.Peak) >= linkBound*float64(l.Asked)
+	}) {
+		return
+	}
 	var nodes []report.NodeKernel
 	for _, n := range f.Nodes {
 		if n.Starved > starvedDegraded {

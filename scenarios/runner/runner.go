@@ -362,6 +362,13 @@ func (r *run) check(ctx context.Context) (err error) {
 }
 
 func (r *run) stepChanged(index int, step report.Step) {
+	if kept := step; kept.Name != "" {
+		if kept.State == running { // if the run is killed now, this is how the step ended
+			kept.State = report.Cancelled
+		}
+		r.report.Steps[index] = kept
+		_ = r.writeReport() // the last one's error counts
+	}
 	prefix := fmt.Sprintf("[%d/%d] %s", index+1, len(r.File.Steps), step.Name)
 	switch step.State {
 	case running:
