@@ -26,7 +26,8 @@ func TestCommandsThatAreNotThere(t *testing.T) {
 		{"", `[sh, -c, /etc/passwd]`, verdict.Fail, "exit code 126"},
 		{"", `[no-such-program], expect: 1`, verdict.Fail, "no-such-program"},
 		{"", `[sh, -c, no-such-program], expect: 127`, verdict.Pass, ""},
-		{"", `[no-such-program], background: true`, verdict.Fail, "no-such-program"},
+		{"", "[no-such-program], background: true}\n  - exec: {nodes: [h1], command: [sleep, \"5\"]",
+			verdict.Fail, "no-such-program"},
 		{requires, `[no-such-program]`, verdict.Unsupported, "no-such-program"},
 		{requires, `[sh, -c, "no-such-program || exit 3"]`, verdict.Unsupported, "no-such-program"},
 		{"requires: [sh]\n", `[./no-such-program]`, verdict.Fail, "no file /no-such-program"},
@@ -37,7 +38,7 @@ func TestCommandsThatAreNotThere(t *testing.T) {
 			t.Errorf("%s%s: reason %q, want %q", test.requires, test.step, r.Reason, test.says)
 		}
 		if r.Verdict == verdict.Unsupported && (r.Unsupported == nil || r.Unsupported.Remedy == "" ||
-			!strings.HasSuffix(r.Unsupported.Where, ":1:12") || r.Testbed.BringUp != 0) {
+			!strings.HasSuffix(r.Unsupported.Where, ":2:12") || r.Testbed.BringUp != 0) {
 			t.Errorf("%s: %+v; up in %v", test.step, r.Unsupported, r.Testbed.BringUp)
 		}
 	}
@@ -46,7 +47,7 @@ func TestCommandsThatAreNotThere(t *testing.T) {
 // A launcher that finds no program of the user makes the step fail, also where the file expects a failure.
 func TestLauncherWithoutAProgram(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.OpenMPI)
-	const missing = "no program /no-such-program"
+	const missing = "/no-such-program: not found"
 	for fails, want := range map[bool]string{false: missing, true: missing} {
 		r := runAll(t, t.Context(), options(t, twoHosts+fmt.Sprintf("nodes: {default: {ranks: 1}}\nsteps:\n"+
 			"  - fails: %t\n    stack: {name: x, kind: openmpi, command: [/no-such-program], timeout: "+
