@@ -45,14 +45,14 @@ func newDecodeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "decode FILE|RUN|TAP",
 		Short: "Print the packets of a capture, one per line",
-		Long: `Decode reads a pcapng or pcap file and prints a line for each packet: its number, the
-seconds since the first packet, the tap, addresses and ports, protocol, length, type
-and numbers of the innermost header, and what a switch recorded. FILE may be - for
-standard input, the results directory of a run, or a bundle of a run. Several recordings
-of a run are printed as one, in the order of time, and a packet that two of them recorded
-at the same tap is printed once. A name without a
-file is a tap of a running testbed, as in railbed capture: its packets are printed as
-they arrive, until Ctrl-C.
+		Long: `Decode reads a pcapng or pcap file, also compressed by gzip, and prints a line for each
+packet: its number, the seconds since the first packet, the tap, addresses and ports,
+protocol, length, type and numbers of the innermost header, and the record of a switch.
+FILE may be - for standard input, the results directory of a run, or a bundle of a run.
+Several recordings of a run are printed as one, in the order of time, and a packet that
+two of them recorded at the same tap is printed once. A name without a file is a tap of
+a running testbed, as in railbed capture: its packets are printed as they arrive, until
+Ctrl-C.
 
 With -Y only packets are printed that match a filter in the language of Wireshark's
 display filters. Fields have Wireshark's names; reliable datagrams have names that

@@ -60,8 +60,9 @@ func newVerifyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify FILE",
 		Short: "Judge the packets of a capture at switches, links and NICs",
-		Long: `Verify reads a pcapng or pcap file once and judges it. FILE may be any tool's
-capture, - for standard input, or the directory of a run, which also has the plan.
+		Long: `Verify reads a pcapng or pcap file, also compressed by gzip, once and judges it. FILE may
+be any tool's capture, - for standard input, or the directory of a run, which also has
+the plan.
 Railbed names interfaces NODE:PORT. --tap gives the port of another interface, by its
 name or, if it has none, by its number from 0 on.
 

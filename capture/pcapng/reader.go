@@ -53,10 +53,14 @@ type scale struct {
 	offset    int64 // seconds to add
 }
 
-// NewReader reads the beginning of a capture: the section header, or the header of a pcap file.
+// NewReader reads the beginning of a capture: the section header, or the header of a pcap file. Either may be
+// compressed by gzip.
 func NewReader(src io.Reader) (*Reader, error) {
 	r := &Reader{src: src, buf: make([]byte, readSize), statisticsAt: make(map[int]int)}
 	r.parts.source, _ = src.(Parted)
+	if err := r.decompress(); err != nil {
+		return nil, err
+	}
 	head, err := r.peek(4)
 	if err == io.EOF {
 		return nil, fmt.Errorf("read capture: file is empty: %w", ErrTruncated)
