@@ -22,7 +22,8 @@ func (r *Reader) decompress() error {
 		return nil // the caller reports it
 	}
 	if bytes.Equal(head, []byte{0x1F, 0x8B, 8}) {
-		packed, err := gzip.NewReader(io.MultiReader(bytes.NewReader(bytes.Clone(r.buf[r.start:r.end])), r.src))
+		read := bytes.Clone(r.buf[r.start:r.end])
+		packed, err := gzip.NewReader(io.MultiReader(bytes.NewReader(read), r.src))
 		if err != nil {
 			return r.bad("gzip header: %v", err)
 		}
