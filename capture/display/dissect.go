@@ -100,11 +100,7 @@ func (p *Packet) dissect() {
 			p.note, p.annotated = note, true
 		}
 	}
-	if p.Interface.LinkType == pcapng.LinkEthernet {
-		p.ethernet(0, p.Raw.Length)
-	} else {
-		p.opaque("link type %d", int(p.Interface.LinkType))
-	}
+	p.link(p.Raw.Length)
 }
 
 // has reports whether the capture has a header: n bytes from at on, before end. If the capture cut it off, so

@@ -140,15 +140,17 @@ func (p *Packet) Summary() Summary {
 		s.SinceMessage = &since
 	}
 	s.Direction = [...]string{"", "in", "out", ""}[p.Raw.Flags&3]
-	quoting := false
+	quoting, tags := false, ""
 	for _, l := range p.layers {
 		if name, has := names[l.protocol]; has && !quoting {
 			s.Protocol = name
 		}
 		switch l.protocol {
 		case EthernetHeader:
-			s.Source, s.Destination = net.HardwareAddr(p.Raw.Data[6:12]).String(),
-				net.HardwareAddr(p.Raw.Data[:6]).String()
+			s.Source, s.Destination = net.HardwareAddr(p.Raw.Data[l.at+6:l.at+12]).String(),
+				net.HardwareAddr(p.Raw.Data[l.at:l.at+6]).String()
+		case VLANHeader:
+			tags += fmt.Sprintf("vlan %d ", p.u16(l.at)&0xFFF)
 		case IPv4Header:
 			if !quoting {
 				s.Source, s.Destination = p.addresses(l.at+12, 4)
@@ -166,7 +168,10 @@ func (p *Packet) Summary() Summary {
 			quoting = true
 		}
 	}
-	s.Info = p.info()
+	if s.Protocol == "" { // no header is known
+		s.Protocol = p.Carrier()
+	}
+	s.Info = strings.TrimSuffix(tags+p.info(), " ")
 	return s
 }
 

@@ -1,6 +1,6 @@
 // Package tcpanalysis finds retransmissions, duplicate acknowledgements, zero windows and more in the
-// segments of TCP connections, as they passed one tap. It follows the definitions of the section "TCP Analysis"
-// in Wireshark's User's Guide, and tests compare the results with tshark.
+// segments of TCP connections, as they passed one tap. It follows the definitions of the section "TCP
+// Analysis" in Wireshark's User's Guide, and tests compare the results with tshark.
 //
 // Wireshark keeps one state per connection. In a capture with several taps it takes a segment at the second
 // tap for a retransmission. An Analyzer is for one tap.
