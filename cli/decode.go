@@ -122,6 +122,7 @@ func (a *app) decode(ctx context.Context, name string, flags decodeFlags) error 
 	defer closeSource()
 	packets := display.NewDecoder(source)
 	packets.Context = contexts
+	packets.Analyse()
 	if packets.Keys, err = readKeys("", name); err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}

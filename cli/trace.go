@@ -140,6 +140,7 @@ func matching(run *bundle.Run, r *follow.Recording, filter *display.Filter) (map
 	matches := map[int]bool{}
 	packets := display.NewDecoder(source)
 	packets.Context = r.Context
+	packets.Analyse()
 	if packets.Keys, err = run.Keys(); err != nil {
 		return nil, err
 	}

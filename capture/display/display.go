@@ -84,7 +84,8 @@ func CompileBytes(text string) (*Filter, error) {
 	for _, field := range f.fields {
 		group, _, _ := strings.Cut(field.Name, ".")
 		own := []string{"frame", "frame.len", "railbed.message"}
-		if slices.Contains([]string{"frame", "railbed", "run"}, group) && !slices.Contains(own, field.Name) {
+		if field.Analyses() ||
+			slices.Contains([]string{"frame", "railbed", "run"}, group) && !slices.Contains(own, field.Name) {
 			return nil, &Error{Filter: text, Column: strings.Index(text, field.Name) + 1,
 				What: fmt.Sprintf("%s is known of recorded packets only", field.Name),
 				Want: "a field of the packet's own bytes, such as ip.src or rd.psn"}
@@ -148,6 +149,9 @@ type Decoder struct {
 
 // NewDecoder makes a decoder of the packets of a source.
 func NewDecoder(source pcapng.Source) *Decoder { return &Decoder{source: source} }
+
+// Analyse makes the fields below tcp.analysis known. Call it before Next.
+func (d *Decoder) Analyse() { d.packet.Analyse() }
 
 // Next reads a packet, which is valid until the following Next. Its errors are the source's.
 func (d *Decoder) Next() (*Packet, error) {

@@ -67,7 +67,8 @@ type Packet struct {
 	Keys *privacy.KeyLog
 
 	context     Context
-	first       int64 // time of the capture's first packet
+	analysis    *analysis // nil without Analyse
+	first       int64     // time of the capture's first packet
 	layers      []layer
 	note        pcapng.Annotation
 	annotated   bool
@@ -101,6 +102,9 @@ func (p *Packet) dissect() {
 		}
 	}
 	p.link(p.Raw.Length)
+	if p.analysis != nil {
+		p.analyse()
+	}
 }
 
 // has reports whether the capture has a header: n bytes from at on, before end. If the capture cut it off, so

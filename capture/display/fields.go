@@ -252,13 +252,7 @@ var unions = []struct {
 }
 
 // computed are the fields that are not at a fixed place of a header.
-var computed = []struct {
-	name  string
-	kind  Kind
-	layer Header
-	// of returns the value, and whether the packet has it.
-	of func(p *Packet, l layer) (value, bool)
-}{
+var computed = []computedField{
 	{"eth.type", Unsigned, EthernetHeader, func(p *Packet, l layer) (value, bool) {
 		kind := p.u16(l.at + 12)
 		return number(kind), kind >= 1536 // smaller numbers are lengths (IEEE 802.3, 3.2.6)
@@ -339,6 +333,15 @@ var computed = []struct {
 	}},
 }
 
+// computedField is a field that is computed from a header.
+type computedField struct {
+	name  string
+	kind  Kind
+	layer Header
+	// of returns the value, and whether the packet has it.
+	of func(p *Packet, l layer) (value, bool)
+}
+
 func number(n int) value { return value{n: int64(n)} }
 
 // rank returns the rank that sent the packet. A recording shows it where a packet leaves the NIC of one rank.
@@ -385,7 +388,7 @@ func makeFields() (all []Field) {
 			return place.of(p, l, o.kind)
 		})
 	}
-	for _, o := range computed {
+	for _, o := range append(slices.Clone(computed), analysed()...) {
 		add(o.name, o.kind, Place{Header: o.layer}, 64, o.of)
 	}
 	byName := map[string]Field{}

@@ -141,6 +141,9 @@ func (k *keeper) copy() error {
 		k.phase = keeping
 	}
 	packets := display.NewDecoder(k.source)
+	if k.Start.analyses() || k.Stop.analyses() {
+		packets.Analyse()
+	}
 	for {
 		p, err := packets.Next()
 		if errors.Is(err, io.EOF) || errors.Is(err, pcapng.ErrTruncated) {

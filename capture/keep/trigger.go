@@ -195,6 +195,11 @@ func (all Triggers) saw(p *display.Packet, tap string, awaited bool) (event bool
 	return event
 }
 
+// analyses reports whether a trigger has a field below tcp.analysis.
+func (all Triggers) analyses() bool {
+	return slices.ContainsFunc(all, func(t *Trigger) bool { return t.filter != nil && t.filter.Analyses() })
+}
+
 // counts reports whether a counter is awaited.
 func (all Triggers) counts() bool {
 	return slices.ContainsFunc(all, func(t *Trigger) bool { return t.series != "" })

@@ -34,6 +34,11 @@ const (
 	ReusedPorts
 )
 
+// Names are Wireshark's names of the findings below tcp.analysis, in the order of the flags.
+var Names = []string{"retransmission", "fast_retransmission", "spurious_retransmission", "out_of_order",
+	"duplicate_ack", "lost_segment", "keep_alive", "keep_alive_ack", "window_update", "window_full",
+	"zero_window", "zero_window_probe", "zero_window_probe_ack", "reused_ports"}
+
 const (
 	// fastWithin is the time after an acknowledgement within which a segment is a fast retransmission.
 	fastWithin = 20 * time.Millisecond

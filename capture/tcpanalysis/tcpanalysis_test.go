@@ -22,14 +22,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
-// names are Wireshark's names of the findings, in the order of the flags.
-var names = []string{"retransmission", "fast_retransmission", "spurious_retransmission", "out_of_order",
-	"duplicate_ack", "lost_segment", "keep_alive", "keep_alive_ack", "window_update",
-	"window_full", "zero_window", "zero_window_probe", "zero_window_probe_ack", "reused_ports"}
-
 func (f Flags) String() string {
 	var all []string
-	for i, n := range names {
+	for i, n := range Names {
 		if f&(1<<i) != 0 {
 			all = append(all, n)
 		}
@@ -157,7 +152,7 @@ func TestAnalysisAgreesWithTshark(t *testing.T) {
 	for seed := range uint64(2) {
 		segments := writeWalk(t, name, seed, 4000)
 		args := []string{"-r", name, "-o", "tcp.check_checksum:FALSE", "-T", "fields"}
-		for _, n := range names {
+		for _, n := range Names {
 			args = append(args, "-e", "tcp.analysis."+n)
 		}
 		args = append(args, "-e", "tcp.analysis.duplicate_ack_num")
@@ -175,7 +170,7 @@ func TestAnalysisAgreesWithTshark(t *testing.T) {
 			for k, text := range strings.Split(line, "\t") {
 				switch {
 				case text == "":
-				case k < len(names):
+				case k < len(Names):
 					want.Flags |= 1 << k
 				default:
 					_, _ = fmt.Sscan(text, &want.Duplicate)

@@ -98,6 +98,7 @@ func pass(in io.Reader, out io.Writer, n *narrowing) error {
 		return err
 	}
 	packets := display.NewDecoder(p.from)
+	packets.Analyse()
 	for {
 		packet, err := packets.Next()
 		if errors.Is(err, io.EOF) {

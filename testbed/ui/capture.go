@@ -160,7 +160,11 @@ func (l *list) read(recording io.Reader, filter *display.Filter) error {
 	if err != nil {
 		return err
 	}
-	for decoder := display.NewDecoder(source); ; {
+	decoder := display.NewDecoder(source)
+	if filter.Analyses() {
+		decoder.Analyse()
+	}
+	for {
 		p, err := decoder.Next()
 		if err != nil {
 			return err

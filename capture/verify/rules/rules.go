@@ -248,6 +248,9 @@ func problemWithin(source *spec.Source, path string, offset int, what, want stri
 // Begin implements evidence.Check.
 func (k *rule) Begin(c *evidence.Capture) {
 	k.capture, k.offenders = c, c.NewOffenders()
+	if slices.ContainsFunc(k.filters, (*display.Filter).Analyses) {
+		c.Analyse()
+	}
 	k.keyer.begin(c)
 }
 
