@@ -15,15 +15,15 @@ const analysisPrefix = "tcp.analysis."
 // analysis has the state of TCP connections, by the number of the interface of the tap.
 type analysis struct {
 	taps map[int]*tcpanalysis.Analyzer
-	// finding is that of the packet's outermost segment, which is at a place in the packet. known is false if the
-	// packet has none, or its connection was left out.
+	// finding is about the packet's segment, which is at a place in the packet. known is false if the packet
+	// has none, or its connection was left out.
 	finding tcpanalysis.Finding
 	at      int
 	known   bool
 }
 
-// Analyse makes p keep the state of TCP connections, for the fields below tcp.analysis. It must see each record
-// of a capture once, in order. Without Analyse these fields are not known.
+// Analyse makes p keep the state of TCP connections, for the fields below tcp.analysis. It must see each
+// record of a capture once, in order. Without Analyse these fields are not known.
 func (p *Packet) Analyse() {
 	if p.analysis == nil {
 		p.analysis = &analysis{taps: map[int]*tcpanalysis.Analyzer{}}
@@ -68,8 +68,8 @@ func (p *Packet) analyse() {
 			h := wire.TCP(p.captured(l.at, l.end))
 			h = h[:min(len(h), max(wire.TCPMinLen, h.HeaderLength()))]
 			full := tap.Full()
-			a.finding = tap.Add(tcpanalysis.Segment{Time: p.Raw.Time, Source: source, Destination: destination,
-				Header: h, Payload: max(l.end-l.at-h.HeaderLength(), 0)})
+			a.finding = tap.Add(tcpanalysis.Segment{Time: p.Raw.Time, Source: source,
+				Destination: destination, Header: h, Payload: max(l.end-l.at-h.HeaderLength(), 0)})
 			a.at, a.known = l.at, !full && !tap.Full()
 			return
 		}

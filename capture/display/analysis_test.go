@@ -28,8 +28,9 @@ func TestAnalysis(t *testing.T) {
 	const ack = wire.TCPACK
 	frames := [][]byte{
 		tcpFrame(false, 0, 0, wire.TCPSYN, 0), tcpFrame(true, 100, 1, wire.TCPSYN|ack, 0),
-		tcpFrame(false, 1, 101, ack, 0), tcpFrame(false, 1, 101, ack, 500), tcpFrame(false, 501, 101, ack, 500),
-		tcpFrame(true, 101, 501, ack, 0), tcpFrame(true, 101, 501, ack, 0), tcpFrame(true, 101, 501, ack, 0),
+		tcpFrame(false, 1, 101, ack, 0), tcpFrame(false, 1, 101, ack, 500),
+		tcpFrame(false, 501, 101, ack, 500), tcpFrame(true, 101, 501, ack, 0),
+		tcpFrame(true, 101, 501, ack, 0), tcpFrame(true, 101, 501, ack, 0),
 		tcpFrame(false, 501, 101, ack, 500), tcpFrame(true, 101, 1001, ack, 0),
 	}
 	judge := func(p *Packet, filter string) (found []int) {

@@ -131,8 +131,8 @@ func (p *Packet) Display() *display.Packet {
 	return &p.capture.dissected
 }
 
-// Analyse makes the packets that checks display have the fields below tcp.analysis. A check that reads such
-// fields calls it before the first packet, and displays each packet of a tap or none.
+// Analyse gives the packets for display filters the fields below tcp.analysis. A check that reads such fields
+// calls Analyse before the first packet. Of each tap, the check displays all packets or none.
 func (c *Capture) Analyse() { c.dissected.Analyse() }
 
 // Spoiled reports whether the packet is a record of a fault that changed it, so that switches or its receiver
