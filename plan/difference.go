@@ -194,7 +194,9 @@ func withoutHeadroom(switches []Switch) []Switch {
 		for p := range sw.Ports {
 			port := &sw.Ports[p]
 			if port.PFC != nil {
-				given := Hop{}.PFC(*port.PFC) // the same for every link
+				given := *port.PFC
+				given.Marks = 0          // what the buffer allows beside the headroom
+				given = Hop{}.PFC(given) // the same for every link
 				port.PFC = &given
 			}
 			if port.GFC != nil {

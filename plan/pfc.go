@@ -79,9 +79,9 @@ func inTime(rate units.Rate, t time.Duration) units.Bytes {
 	return units.Bytes(bits.Div(bits, per).Uint64())
 }
 
-// portPFC returns the thresholds of PFC at one port.
-func portPFC(h Hop, settings *spec.PFC) *PortPFC {
-	p := PortPFC{Given: PFCGiven{XOff: settings.XOff != nil, XOn: settings.XOn != nil,
+// portPFC returns the thresholds of PFC at one port at which ECN marks queues up to a length, or 0.
+func portPFC(h Hop, settings *spec.PFC, marks units.Bytes) *PortPFC {
+	p := PortPFC{Marks: marks, Given: PFCGiven{XOff: settings.XOff != nil, XOn: settings.XOn != nil,
 		Headroom: settings.Headroom != nil}}
 	if p.Given.XOff {
 		p.XOff = *settings.XOff
@@ -100,7 +100,11 @@ func portPFC(h Hop, settings *spec.PFC) *PortPFC {
 //
 //	headroom = reaction + frame
 //	xon      = reaction
-//	xoff     = xon + 2 * frame
+//	xoff     = xon + 2 * frame, or marks + frame if that is more
+//
+// In the second case xon is 2 frames below xoff. marks is a length above which ECN marks every packet.
+// A sender alone then fills a queue with marked packets before the port pauses it, as Zhu et al. demand
+// (section 4, "ECN before PFC").
 //
 // The headroom is one frame more than the reaction, because the frame that exceeds xoff was
 // accepted as a whole. At xon the queue still holds as many bytes as leave until packets of the
@@ -115,6 +119,12 @@ func (h Hop) PFC(p PortPFC) PortPFC {
 	}
 	if !p.Given.XOff {
 		p.XOff = p.XOn + 2*h.frame()
+		if marked := p.Marks + h.frame(); p.Marks > 0 && marked > p.XOff {
+			p.XOff = marked
+			if !p.Given.XOn {
+				p.XOn = marked - 2*h.frame()
+			}
+		}
 	}
 	if !p.Given.Headroom {
 		p.Headroom = h.reaction() + h.frame()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"railbed/internal/units"
 	"railbed/plan/spec"
@@ -141,6 +142,15 @@ type ECN struct {
 	Priorities       []int          `json:"priorities"`
 }
 
+// Lengths returns the lengths of a queue with the given rate at which marking begins, and above which
+// every packet is marked. Of ECN# they are the bytes that take the times of its targets.
+func (e *ECN) Lengths(rate units.Rate) (first, every units.Bytes) {
+	if e.Kind == spec.ECNSharp {
+		return inTime(rate, time.Duration(e.PersistentTarget)), inTime(rate, time.Duration(e.Target))
+	}
+	return e.KMin, e.KMax
+}
+
 // Trim configures the trimming of packets of Priorities for which a queue has no room. The first
 // Size bytes of such a packet go into Queue, with DSCP.
 type Trim struct {
@@ -166,6 +176,9 @@ type PortPFC struct {
 	XOn units.Bytes `json:"xon"`
 	// Headroom is the number of bytes that the port accepts above XOff.
 	Headroom units.Bytes `json:"headroom"`
+	// Marks is the length of a queue that ECN marks before the port pauses its peer: a computed XOff
+	// is above it. 0 leaves XOff to the link.
+	Marks units.Bytes `json:"marks,omitempty"`
 	// Given marks the values that the file gives. These stay when the link changes, and the others
 	// follow the link.
 	Given PFCGiven `json:"given,omitzero"`

@@ -154,7 +154,7 @@ func TestPFCThresholds(t *testing.T) {
 		}
 		h := Hop{MTU: c.mtu, In: Direction{Rate: c.in, Delay: units.Duration(delayIn)},
 			Out: Direction{Rate: c.out, Delay: units.Duration(c.delayOut)}}
-		p := portPFC(h, &spec.PFC{})
+		p := portPFC(h, &spec.PFC{}, 0)
 		// The queue holds xoff. The frame that exceeds it ends at 0. Then frames arrive that were
 		// sent from -delayIn on, up to the last frame that began when, or before, the pause
 		// arrived.
@@ -374,5 +374,37 @@ func TestDirectionWith(t *testing.T) {
 	if off := got.With(spec.Direction{GilbertElliott: &spec.GilbertElliott{Off: true},
 		Zero: spec.ZeroDropList}); len(off.DropList) != 0 || off.GilbertElliott != (GilbertElliott{}) {
 		t.Errorf("got %+v", off)
+	}
+}
+
+// TestECNBeforePFC: a sender alone fills a queue with marked packets before a port pauses it (Zhu et al.,
+// SIGCOMM 2015, section 4), as far as the buffer allows.
+func TestECNBeforePFC(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings string
+		hosts    int
+		xoff     [2]units.Bytes // from, to
+	}{
+		"the defaults":      {"pfc: true, ecn: true", 4, [2]units.Bytes{160e3, 170e3}},
+		"a later kmax":      {"pfc: true, ecn: {kmax: 200KB}", 4, [2]units.Bytes{200e3, 210e3}},
+		"without ECN":       {"pfc: true", 4, [2]units.Bytes{6e3, 8e3}},
+		"ECN elsewhere":     {"pfc: true, ecn: {priorities: [0]}", 4, [2]units.Bytes{6e3, 8e3}},
+		"a given threshold": {"pfc: {xoff: 30KB}, ecn: true", 4, [2]units.Bytes{30e3, 30e3}},
+		// Half of 2 MB for 32 ports.
+		"many ports":     {"pfc: true, ecn: true", 32, [2]units.Bytes{30e3, 36e3}},
+		"a small buffer": {"pfc: true, ecn: true, buffer: 128KB", 4, [2]units.Bytes{15e3, 22e3}},
+		"no buffer":      {"pfc: true, ecn: true, buffer: 50KB", 4, [2]units.Bytes{6e3, 8e3}},
+	} {
+		p := mustCompileText(t, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: %d}, switch: "+
+			"{%s}, links: {default: {rate: 100mbit, delay: 5us}}}\n", c.hosts, c.settings))
+		sw := &p.Switches[0]
+		for i := range sw.Ports {
+			if at := sw.Ports[i].PFC; at.XOff < c.xoff[0] || at.XOff > c.xoff[1] || at.XOn > at.XOff {
+				t.Errorf("%s: port %d has %+v, want xoff in %v", name, i, at, c.xoff)
+			}
+		}
+		if sw.Soft.Shared < sw.Soft.Scheduler.Quantum || sw.Soft.Reserved+sw.Soft.Shared != sw.Soft.Buffer {
+			t.Errorf("%s: %s reserved and %s shared", name, sw.Soft.Reserved, sw.Soft.Shared)
+		}
 	}
 }

@@ -8,17 +8,17 @@ import (
 	"railbed/plan/spec"
 )
 
-// part returns the path of a setting within a block of a switch's settings, in the most specific
-// entry that has it. Without such an entry it returns the path of the block.
-func (c *compiler) part(sw *Switch, block, key string, has func(spec.Switch) bool) string {
+// SwitchSetting returns the path of a setting within a block of a switch's settings, in the most
+// specific entry of the file that has it. Without such an entry it returns the path of the block.
+func SwitchSetting(t *spec.Testbed, sw, block, key string, has func(spec.Switch) bool) string {
 	found := ""
-	c.switchEntries(sw, func(path string, s spec.Switch) {
+	switchEntries(t, sw, func(path string, s spec.Switch) {
 		path += "." + block
 		switch {
 		case has(s):
 			found = path + "." + key
 		case found == "" || found == path:
-			if c.t.Source.Has(path) {
+			if t.Source.Has(path) {
 				found = path
 			}
 		}
@@ -26,19 +26,24 @@ func (c *compiler) part(sw *Switch, block, key string, has func(spec.Switch) boo
 	return cmp.Or(found, "fabric.switch")
 }
 
+// part is SwitchSetting of the compiler's file.
+func (c *compiler) part(sw *Switch, block, key string, has func(spec.Switch) bool) string {
+	return SwitchSetting(c.t, sw.Name, block, key, has)
+}
+
 // says reports whether any entry of a switch has a setting.
 func (c *compiler) says(sw *Switch, has func(spec.Switch) bool) bool {
 	any := false
-	c.switchEntries(sw, func(_ string, s spec.Switch) { any = any || has(s) })
+	switchEntries(c.t, sw.Name, func(_ string, s spec.Switch) { any = any || has(s) })
 	return any
 }
 
 // switchEntries calls visit with the entries of the file for a switch, from the least to the most
 // specific.
-func (c *compiler) switchEntries(sw *Switch, visit func(path string, s spec.Switch)) {
-	visit("fabric.switch", c.t.Fabric.Switch)
-	for _, key := range precedence(c.t.Fabric.Switches, sw.Name, "") {
-		entry, _ := c.t.Fabric.Switches.Get(key)
+func switchEntries(t *spec.Testbed, sw string, visit func(path string, s spec.Switch)) {
+	visit("fabric.switch", t.Fabric.Switch)
+	for _, key := range precedence(t.Fabric.Switches, sw, "") {
+		entry, _ := t.Fabric.Switches.Get(key)
 		visit(fmt.Sprintf("fabric.switches[%q]", key), entry)
 	}
 }

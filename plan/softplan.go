@@ -129,10 +129,11 @@ func (c *compiler) divideBuffer(i int) {
 	if s.GFC != nil {
 		gfc = sw.Soft.GFC.Ports(slices.Repeat([]PortGFC{givenGFC(s.GFC)}, len(links)), links)
 	}
+	marks := marksBeforePauses(sw.Soft, s, links, gfc)
 	for p := range sw.Ports {
 		port := &sw.Ports[p]
 		if s.PFC != nil {
-			port.PFC = portPFC(links[p], s.PFC)
+			port.PFC = portPFC(links[p], s.PFC, marks[p])
 			sw.Soft.Reserved += units.Bytes(len(sw.Soft.PFC.Priorities)) * (port.PFC.XOff + port.PFC.Headroom)
 			c.checkPFC(sw, port)
 		}
@@ -153,6 +154,39 @@ func (c *compiler) divideBuffer(i int) {
 		return
 	}
 	sw.Soft.Shared = sw.Soft.Buffer - sw.Soft.Reserved
+}
+
+// marksBeforePauses returns for each port the length of a queue that ECN marks before PFC pauses the
+// port's peer. It is the length above which ECN marks every packet, or less where the buffer is small.
+// The smallest thresholds leave a part of the buffer. Larger thresholds take at most half of it, in equal
+// parts. The length is 0 if no priority has both, or the file gives xoff.
+func marksBeforePauses(soft *SoftSwitch, s *spec.Switch, links []Hop, gfc []PortGFC) []units.Bytes {
+	marks := make([]units.Bytes, len(links))
+	both := func(q int) bool { return soft.ECN != nil && slices.Contains(soft.ECN.Priorities, q) }
+	if s.PFC == nil || s.PFC.XOff != nil || !slices.ContainsFunc(soft.PFC.Priorities, both) {
+		return marks
+	}
+	priorities := units.Bytes(len(soft.PFC.Priorities))
+	least := make([]units.Bytes, len(links))
+	needed, wanted := soft.Scheduler.Quantum, units.Bytes(0)
+	for p, link := range links {
+		at := portPFC(link, s.PFC, 0)
+		least[p] = at.XOff
+		needed += priorities * (at.XOff + at.Headroom)
+		_, every := soft.ECN.Lengths(link.Out.Rate)
+		wanted = max(wanted, every)
+	}
+	for _, port := range gfc {
+		needed += units.Bytes(len(soft.GFC.Priorities)) * port.Limit
+	}
+	if needed >= soft.Buffer {
+		return marks
+	}
+	part := (soft.Buffer - needed) / 2 / (priorities * units.Bytes(len(links)))
+	for p, link := range links {
+		marks[p] = min(wanted, least[p]+part-link.frame())
+	}
+	return marks
 }
 
 // hopOf returns the link at a switch's port as seen by the port.

@@ -175,7 +175,8 @@ type Trim struct {
 type PFC struct {
 	// Priorities lists the lossless priorities. Default [3].
 	Priorities []int `yaml:"priorities,omitempty" json:"priorities,omitempty" unit:"none"`
-	// XOff is the length above which the sender is paused. Default: computed for each port.
+	// XOff is the length above which the sender is paused. Default: computed for each port, and above
+	// the length at which ecn marks every packet of the priority, as far as half of the buffer allows.
 	XOff *units.Bytes `yaml:"xoff,omitempty" json:"xoff,omitempty"`
 	// XOn is the length at or below which the sender continues. Default: computed for each port.
 	XOn *units.Bytes `yaml:"xon,omitempty" json:"xon,omitempty"`

@@ -142,7 +142,8 @@ func (m *Memory) Thresholds(port int) (at Thresholds) {
 	in, planned := &m.ingress[port], &m.sw.Ports[port]
 	if m.pfc != 0 {
 		at.PFC = plan.PortPFC{XOff: units.Bytes(in.xoff), XOn: units.Bytes(in.xon),
-			Headroom: units.Bytes(in.limit - in.xoff), Given: planned.PFC.Given}
+			Headroom: units.Bytes(in.limit - in.xoff), Marks: planned.PFC.Marks,
+			Given: planned.PFC.Given}
 	}
 	if m.gfc != 0 {
 		at.GFC = plan.PortGFC{
