@@ -41,6 +41,7 @@ func (r *Report) notes() (all []string) {
 			add(s.Name, s.Slow.String())
 		}
 	}
+	all = append(all, r.Signals.Notes()...)
 	for _, event := range r.Containers {
 		all = append(all, "container "+event)
 	}

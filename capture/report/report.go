@@ -77,6 +77,8 @@ type Report struct {
 	EventsDropped int `json:"events_dropped,omitempty"`
 	// Routing describes the reactions of the routing daemons. It is absent without routing daemons.
 	Routing *Routing `json:"routing,omitempty"`
+	// Signals counts the pauses and marks of soft switches. It is absent if no switch has PFC or ECN.
+	Signals *Signals `json:"signals,omitempty"`
 	// Faults are those that steps added, and how many packets they hit.
 	Faults []Fault `json:"faults,omitempty"`
 	// Acts are the changes of links and nodes that steps made.

@@ -46,12 +46,14 @@ type prover struct {
 }
 
 // Look returns problems for checks that can never pass. It returns warnings for checks that will
-// probably not pass, and for rings that are slow because they leave the rails of their ranks.
+// probably not pass, for settings of switches without effect, and for rings that are slow because they
+// leave the rails of their ranks.
 func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l := &prover{file: file, plan: p}
 	l.faults = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Fault != nil })
 	l.programs = slices.ContainsFunc(file.Steps, func(s spec.Step) bool { return s.Traits().Programs })
 	l.congestion()
+	l.silent()
 	l.rails()
 	l.step = slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
 	checked := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Packets != nil })

@@ -25,6 +25,7 @@ const (
 	whole   = "capture: {at: [all], file: a.pcapng, snaplen: 1600B}"
 	onlyUDP = "capture: {at: [all], file: a.pcapng, filter: udp}"
 	sends   = "traffic: {name: x, from: [h0], to: [h1], for: 1s}"
+	urgent  = "traffic: {name: x, from: [h0], to: [h1], for: 1s, dscp: 24}" // priority 3
 	overTCP = "workload: {name: w, kind: all-reduce, size: 64KiB}"
 	overRD  = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: rd}"
 	roce    = "workload: {name: w, kind: all-reduce, size: 64KiB, transport: roce}"
@@ -99,7 +100,7 @@ func TestLook(t *testing.T) {
 		"no marks": {file(soft, "marks: {count: '== 0'}", all, sends), "", ""},
 		"trims without trimming": {file(soft, "trims: {}", all, sends),
 			"f:7:13: no selected port can trim a packet; want fabric: {switch: {trim: true}}", ""},
-		"trims with trimming": {file(soft+", trim: true", "trims: {}", all, sends), "", ""},
+		"trims with trimming": {file(soft+", trim: true", "trims: {}", all, overRD), "", ""},
 		"pauses without pfc": {file(soft, "pauses: {at: leaf1, count: '>= 1'}", all, sends),
 			"f:7:13: no selected port can request a pause; want fabric: {switch: {pfc: true}}", ""},
 		"pauses for a time": {file("kind: soft", "pauses: {paused: '>= 1ms'}", all, sends),
@@ -107,15 +108,15 @@ func TestLook(t *testing.T) {
 		"pauses of a host": {file(soft, "pauses: {at: h0, count: '>= 1'}", all,
 			"traffic: {name: x, from: [h0], pause: {priorities: [3]}, for: 1s}"), "", ""},
 		"an order of what cannot": {file(soft+", pfc: true", "pauses: {order: [leaf1, h1]}", all,
-			sends), "f:7:37: h1 cannot request a pause", ""},
+			urgent), "f:7:37: h1 cannot request a pause", ""},
 		"no pauses": {file(soft, "pauses: {count: '== 0'}", all, sends), "", ""},
 		"pauses behind a filter": {file(soft+", pfc: true", "pauses: {count: '== 0'}", onlyUDP,
-			sends), "f:7:13: pauses needs PFC frames, and the filter at f:4:48 accepts none", ""},
+			urgent), "f:7:13: pauses needs PFC frames, and the filter at f:4:48 accepts none", ""},
 		"pauses behind a port": {file(soft+", pfc: true", "deadlock: none",
-			"capture: {at: [all], file: a.pcapng, filter: udp port 7}", sends),
+			"capture: {at: [all], file: a.pcapng, filter: udp port 7}", urgent),
 			"f:7:23: deadlock needs PFC frames", ""},
 		"pauses in a filter": {file(soft+", pfc: true", "deadlock: none",
-			"capture: {at: [all], file: a.pcapng, filter: 'udp or ether[12:2] = 0x8808'}", sends), "",
+			"capture: {at: [all], file: a.pcapng, filter: 'udp or ether[12:2] = 0x8808'}", urgent), "",
 			"f:7:23: deadlock needs more packets than the filter at f:4:48 accepts"},
 		"no pauses of bridges": {file("kind: bridge", "pauses: {count: '== 0'}", all, sends),
 			"f:7:13: pauses needs soft switches, and the testbed has none", ""},

@@ -103,22 +103,23 @@ func (l *prover) widest() (mtu int) {
 	return mtu
 }
 
-// dscpRoCE is the DSCP of packets from roce endpoints.
-const dscpRoCE = 26
+// dscpRoCE is the default DSCP of packets from roce endpoints, and dscpCNP the DSCP of their CNPs.
+const dscpRoCE, dscpCNP = 26, 48
 
 // congestion checks that senders with ECN-based congestion control can receive marks.
 func (l *prover) congestion() {
 	for _, c := range l.over("roce") {
-		if c.RoCE == nil || c.RoCE.Congestion != spec.RoCEDCQCN {
+		if !reactsToMarks(c) {
 			continue
 		}
+		dscp := dscpsOf(c)[0]
 		if !slices.ContainsFunc(l.plan.Switches, func(s plan.Switch) bool {
 			return s.Soft != nil && s.Soft.ECN != nil &&
-				slices.Contains(s.Soft.ECN.Priorities, int(s.Soft.Priorities[dscpRoCE]))
+				slices.Contains(s.Soft.ECN.Priorities, int(s.Soft.Priorities[dscp]))
 		}) {
 			l.neverUnlessPrograms(c.path+".roce.congestion",
 				"want fabric: {switch: {ecn: true}} of soft switches, or congestion: none",
-				"dcqcn needs marks, and no switch marks RoCEv2 packets (DSCP %d)", dscpRoCE)
+				"dcqcn needs marks, and no switch marks RoCEv2 packets (DSCP %d)", dscp)
 		}
 	}
 }
@@ -139,9 +140,7 @@ func (l *prover) roce(path string, k *spec.RoCECheck) {
 	steps := l.over("roce")
 	switch k.Rule {
 	case spec.RoCERuleCNP, spec.RoCERuleRate:
-		if len(steps) > 0 && !slices.ContainsFunc(steps, func(c carried) bool {
-			return c.RoCE != nil && c.RoCE.Congestion == spec.RoCEDCQCN
-		}) {
+		if len(steps) > 0 && !slices.ContainsFunc(steps, reactsToMarks) {
 			l.neverUnlessPrograms(path+".rule", "want roce: {congestion: dcqcn} in a step",
 				"no step with transport: roce reacts to marks")
 		} else if !l.can(l.ports, func(f softswitch.Foreseen) bool { return len(f.Marks) > 0 }) {
