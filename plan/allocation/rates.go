@@ -141,6 +141,41 @@ func Compute(p *plan.Plan, o Options) (*File, error) {
 	return file, nil
 }
 
+// Bytes returns the bytes of each of Pairs, or nil if all pairs carry the same number.
+func (o Options) Bytes() map[Pair]units.Bytes {
+	if o.Demand == nil {
+		return nil
+	}
+	bytes := make(map[Pair]units.Bytes, len(o.Pairs))
+	for i, pair := range o.Pairs {
+		bytes[pair] = o.Demand[i]
+	}
+	return bytes
+}
+
+// Mean returns the rate in bit/s at which all pairs together send on average. Each pair sends its bytes at
+// its rate, and a phase ends with its slowest pair. Pairs of ranks on one node do not count. Without bytes
+// all pairs send the same number.
+func (f *File) Mean(bytes map[Pair]units.Bytes) float64 {
+	total, took := 0.0, 0.0
+	for _, phase := range f.Phases {
+		slowest := 0.0
+		for _, entry := range phase.Rates {
+			of := 1.0
+			if bytes != nil {
+				of = float64(bytes[Pair{entry.From, entry.To}])
+			}
+			total += of
+			slowest = max(slowest, of/float64(entry.Rate))
+		}
+		took += slowest
+	}
+	if took == 0 {
+		return 0
+	}
+	return total / took
+}
+
 // crossing returns the pairs that use a link. Pairs of ranks on one node use none.
 func (n *network) crossing(pairs []Pair) []Pair {
 	return slices.DeleteFunc(slices.Clone(pairs), func(p Pair) bool { return len(n.uses[p]) == 0 })

@@ -402,3 +402,31 @@ func TestAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestMean: an operation takes as long as its most loaded link, and the other pairs wait for it.
+func TestMean(t *testing.T) {
+	leaves := compile(t, "leaf-spine", "leaves: 2, spines: 1, hosts-per-leaf: 2", ", fabric: {rate: 10mbit}, host: {rate: 10mbit}")
+	single := compile(t, "single-switch", "hosts: 3", ", host: {rate: 10mbit}")
+	pairs, demand := []Pair{{0, 1}, {0, 2}, {1, 2}}, []units.Bytes{2e6, 1e6, 1e6}
+	for name, c := range map[string]struct {
+		p    *plan.Plan
+		o    Options
+		want float64
+	}{
+		// Four of the 12 pairs share each direction of a link between switches.
+		"all-to-all": {leaves, Options{Pattern: AllToAll}, 12 * 2.5e6},
+		"ring":       {leaves, Options{Pattern: Ring}, 4 * 10e6},
+		// Eight pairs cross the spine in two directions, in phases that take at least four transmissions.
+		"phases":  {leaves, Options{Pattern: AllToAll, Method: ConflictFree}, 12 / (4 / 10e6)},
+		"demands": {single, Options{Pairs: pairs, Demand: demand}, 4e6 / (3e6 / 10e6)},
+	} {
+		c.o.Exact = true
+		file, err := Compute(c.p, c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := file.Mean(c.o.Bytes()); math.Abs(got-c.want) > 1000 {
+			t.Errorf("%s: %.0f bit/s, want %.0f", name, got, c.want)
+		}
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
+	"railbed/workloads/worker"
 )
 
 // Trial is the traffic of a collective at the rates of the file's links, beside the traffic that this machine
@@ -80,23 +81,28 @@ func Trials(ctx context.Context, o Options) ([]Trial, error) {
 	return all, nil
 }
 
-// asked returns the rate at which all ranks together send if all pairs that may send to each other do so,
-// with fair shares of the links.
-func asked(c *collectiveStep) (most float64, err error) {
+// asked returns the rate at which all ranks together send with fair shares of the links. If the bytes of each
+// pair are known, it is the mean of an operation, whose phases take as long as their slowest pair. Otherwise
+// it is the rate at which all pairs that may send to each other do so at once.
+func asked(c *collectiveStep) (rate float64, err error) {
 	pattern := c.pattern
 	pattern.Exact = true
 	file, err := allocation.Compute(c.plan, pattern)
 	if err != nil {
 		return 0, fmt.Errorf("rates of %s: %w", c.Name, err)
 	}
+	exchange := c.spec.Algorithm == worker.Direct || c.spec.Algorithm == worker.Pairwise
+	if exchange || pattern.Pattern == allocation.Ring || pattern.Pattern == allocation.Tree {
+		return file.Mean(pattern.Bytes()), nil
+	}
 	for _, phase := range file.Phases {
 		sum := 0.0
 		for _, pair := range phase.Rates {
 			sum += float64(pair.Rate)
 		}
-		most = max(most, sum)
+		rate = max(rate, sum)
 	}
-	return most, nil
+	return rate, nil
 }
 
 // trial runs a collective without limits of links, with as many operations as take about trialTime.
