@@ -426,6 +426,41 @@ func TestWhatTheHostLacksIsFoundBeforeAnythingChanges(t *testing.T) {
 	}
 }
 
+// TestSysctlsOfTheFile: the file's settings replace ours, by any of their names, and stay in force.
+func TestSysctlsOfTheFile(t *testing.T) {
+	hosttest.Need(t, hosttest.Netns)
+	for _, c := range []struct{ sysctl, value, reads, want string }{
+		{"net.ipv4.ip_forward", "1", "net.ipv4.conf.eth0.forwarding", "1"},
+		{"net.ipv4.conf.all.forwarding", "1", "net.ipv4.ip_forward", "1"},
+		{"net.ipv4.conf.default.forwarding", "1", "net.ipv4.conf.eth0.forwarding", "1"},
+		{"net.ipv4.conf.eth0.forwarding", "1", "net.ipv4.ip_forward", "0"},
+		{"net.ipv6.conf.all.forwarding", "1", "net.ipv6.conf.eth0.forwarding", "1"},
+		{"net.ipv4.conf.eth0.rp_filter", "1", "net.ipv4.conf.eth0.rp_filter", "1"},
+		{"net.ipv4.conf.default.rp_filter", "2", "net.ipv4.conf.eth0.rp_filter", "2"},
+		{"net.ipv4.conf.all.rp_filter", "1", "net.ipv4.conf.eth0.rp_filter", "0"},
+		{"net.ipv4.conf.all.arp_ignore", "0", "net.ipv4.conf.all.arp_ignore", "0"},
+		{"net.ipv4.tcp_ecn", "01", "net.ipv4.tcp_ecn", "1"},
+		{"net.ipv4.fib_multipath_hash_policy", "1", "net.ipv4.fib_multipath_hash_policy", "1"},
+	} {
+		p := leafSpine(t, 1, 1, 2)
+		p.Nodes[0].Sysctls = map[string]string{c.sysctl: c.value}
+		f, ns := build(t, p)
+		if err := f.Verify(context.Background()); err != nil {
+			t.Errorf("%s=%s: %v", c.sysctl, c.value, err)
+		}
+		for node, want := range map[string]string{"h0": c.want, "h1": ""} {
+			out, err := in(t, ns[node], "sysctl", "-n", c.reads)
+			if got := strings.TrimSpace(out); err != nil || want != "" && got != want ||
+				want == "" && strings.HasSuffix(c.reads, "forwarding") && got != "0" {
+				t.Errorf("%s=%s: %s of %s is %q, want %s (%v)", c.sysctl, c.value, c.reads, node, got, want, err)
+			}
+		}
+		if out, ok := ping(t, ns["h1"], "-c1", addrs(p, "h0")[0].String()); !ok {
+			t.Errorf("%s=%s: %s", c.sysctl, c.value, out)
+		}
+	}
+}
+
 func TestBridgeTakesItsMostPorts(t *testing.T) {
 	hosttest.Need(t, hosttest.Netns)
 	if testing.Short() {

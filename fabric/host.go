@@ -4,7 +4,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -134,24 +133,6 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 
 func multipath(routes []plan.Route) bool {
 	return slices.ContainsFunc(routes, func(r plan.Route) bool { return len(r.NextHops) > 1 })
-}
-
-// nodeSysctls returns a node's settings: ours, then those of the file.
-func nodeSysctls(n plan.Node) ([]kernel.Sysctl, error) {
-	sysctls := kernelswitch.NodeSysctls()
-	if multipath(n.Routes) {
-		sysctls = append(sysctls, kernelswitch.MultipathSysctls(nodeSeed(n))...)
-	}
-	for _, name := range slices.Sorted(maps.Keys(n.Sysctls)) {
-		path := strings.ReplaceAll(name, ".", "/")
-		// Only settings of a network namespace are allowed: a node must not change its host. Below
-		// net/ a namespace sees only its own.
-		if !strings.HasPrefix(path, "net/") || strings.Contains(path, "//") || strings.HasSuffix(path, "/") {
-			return nil, fmt.Errorf("set sysctl %s of %s: want a setting below net", name, n.Name)
-		}
-		sysctls = append(sysctls, kernel.Sysctl{Path: path, Value: n.Sysctls[name], Asked: true})
-	}
-	return sysctls, nil
 }
 
 // nodeSeed returns the seed of a node's own choice among equal-cost paths, for nodes whose loopback

@@ -15,14 +15,16 @@ const (
 	inet6Disabled   = 26
 )
 
-// compareSettings compares the settings that an interface copied when it was created. The kernel
+// compareSettings compares the settings that an interface copied when it was created, or that the file
+// gives it. The kernel
 // uses the larger of the interface's and the namespace's rp_filter, so the namespace's value alone
 // proves nothing.
 func (f *Fabric) compareSettings(h *host, p port, got kernel.Link, d *differences) {
 	if h.bridge {
 		return
 	}
-	check := func(at pass, version string, values []int32, position int, name string, want int32) {
+	check := func(at pass, version string, values []int32, position int, name string, ours int32) {
+		want := h.interfaceSetting(version, p.Name, name, ours)
 		if position >= len(values) || values[position] == want {
 			return
 		}

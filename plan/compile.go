@@ -65,7 +65,7 @@ func Compile(t *spec.Testbed) (*Plan, error) {
 		{c.shape},
 		{c.addNodes, c.addSwitches, c.addLinks, c.checkOverrides, c.checkSteps},
 		{c.checkKinds, c.checkRouting, c.checkRanks},
-		{c.checkSoftOnly, c.checkCNINodes},
+		{c.checkSoftOnly, c.checkCNINodes, c.checkSysctls},
 		{c.checkMTU, c.checkReach, c.addSoft},
 		{c.address},
 		{c.addRouting, c.nameNICs},

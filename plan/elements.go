@@ -194,9 +194,7 @@ func (c *compiler) placeSysctls(name string, sysctls map[string]string) {
 		if c.plan.Sysctls == nil {
 			c.plan.Sysctls = map[string]string{}
 		}
-		path := c.nodeSetting(name, fmt.Sprintf("sysctls[%q]", key), func(n spec.Node) bool {
-			return n.Sysctls[key] != ""
-		})
+		path := c.sysctlAt(name, key)
 		if _, known := c.plan.Sysctls[at]; !known {
 			c.plan.Sysctls[at] = c.t.Source.Pos(path).String()
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
@@ -315,6 +316,37 @@ func TestDeleteGroupTakesThePeersToo(t *testing.T) {
 	b.DeleteGroup(42)
 	if err := p.conn.Do(b); !errors.Is(err, unix.ENODEV) || IgnoreMissing(err) != nil {
 		t.Errorf("deleting nothing: %v", err)
+	}
+}
+
+// TestRemediesOfSysctls: what helps depends on why the kernel refuses a setting.
+func TestRemediesOfSysctls(t *testing.T) {
+	const algorithm = "net/ipv4/tcp_congestion_control"
+	for _, c := range []struct {
+		path, value string
+		err         error
+		want        string
+	}{
+		{algorithm, "cubic", unix.EPERM,
+			`allow it on the host: sysctl -w net.ipv4.tcp_allowed_congestion_control="reno cubic"`},
+		{algorithm, "bbr", unix.ENOENT,
+			"load its module on the host, modprobe tcp_bbr, and allow it there: sysctl"},
+		{"net/core/rmem_max", "1", unix.EACCES, "the host has one value for all network namespaces"},
+		{"net/ipv4/nonsense", "1", unix.ENOENT, "want a setting below net that this kernel has, with a " +
+			"value as sysctl net.ipv4.nonsense prints it"},
+	} {
+		refused := Sysctl{Path: c.path, Value: c.value, Asked: true}.refused(fmt.Errorf("set it: %w", c.err))
+		if refused == nil || !strings.Contains(refused.Error(), c.want) || !errors.Is(refused, verdict.ErrUnsupported) {
+			t.Errorf("%s to %s: %v, want %q", c.path, c.value, refused, c.want)
+		}
+	}
+	for _, c := range []struct {
+		got, want string
+		same      bool
+	}{{"1", "01", true}, {"16", "0x10", true}, {"1", "2", false}, {"reno", "reno", true}, {"1", "one", false}} {
+		if sameValue(c.got, c.want) != c.same {
+			t.Errorf("%s for %s", c.got, c.want)
+		}
 	}
 }
 

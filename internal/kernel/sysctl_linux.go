@@ -3,6 +3,8 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,9 +42,31 @@ func (s Sysctl) refused(err error) error {
 	return &RefusedSysctlError{s, verdict.UnsupportedError{
 		Feature: "sysctl " + name,
 		Reason:  err.Error(),
-		Remedy: "want a setting below net that this kernel has, with a value as sysctl " + name +
-			" prints it",
+		Remedy:  s.remedy(name, err),
 	}}
+}
+
+// remedy returns what helps against the refusal of a setting.
+func (s Sysctl) remedy(name string, err error) string {
+	denied := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS)
+	switch algorithm := strings.TrimSpace(s.Value); {
+	case s.Path == congestionControl && errors.Is(err, unix.ENOENT):
+		return fmt.Sprintf("load its module on the host, modprobe tcp_%s, and allow it there: %s", algorithm,
+			allowed(algorithm))
+	case s.Path == congestionControl && denied:
+		return "allow it on the host: " + allowed(algorithm)
+	case denied:
+		return "the host has one value for all network namespaces: set it there, and remove it here"
+	}
+	return "want a setting below net that this kernel has, with a value as sysctl " + name + " prints it"
+}
+
+const congestionControl = "net/ipv4/tcp_congestion_control"
+
+// allowed returns the command that lets network namespaces use an algorithm of TCP. The kernel refuses
+// others there, since a namespace must not choose them for the host.
+func allowed(algorithm string) string {
+	return fmt.Sprintf(`sysctl -w net.ipv4.tcp_allowed_congestion_control="reno %s"`, algorithm)
 }
 
 // Line is the equivalent sysctl line.
@@ -158,6 +182,14 @@ func writeSysctl(fd int, value string) error {
 	}
 }
 
+// sameValue compares a word that the kernel prints with one of the file. The kernel reads 01 and 0x1, and
+// prints 1.
+func sameValue(got, want string) bool {
+	a, err := strconv.ParseInt(got, 10, 64)
+	b, other := strconv.ParseInt(want, 0, 64)
+	return got == want || err == nil && other == nil && a == b
+}
+
 // compare reads the setting and compares it. The amount of white space between several numbers does
 // not matter.
 func (s Sysctl) compare(fd int) error {
@@ -170,7 +202,7 @@ func (s Sysctl) compare(fd int) error {
 		return fmt.Errorf("read sysctl %s: %w", s.Path, err)
 	}
 	got, want := strings.Fields(string(buf[:n])), strings.Fields(s.Value)
-	if strings.Join(got, " ") != strings.Join(want, " ") {
+	if !slices.EqualFunc(got, want, sameValue) {
 		return fmt.Errorf("sysctl %s: kernel has %s, want %s", s.Path, strings.Join(got, " "),
 			strings.Join(want, " "))
 	}

@@ -200,7 +200,9 @@ type Node struct {
 	Management *Management `yaml:"management,omitempty" json:"management,omitempty"`
 	// Env is added to the environment of every command in the node. Default none.
 	Env map[string]string `yaml:"env,omitempty" json:"env,omitempty" scalar:"any"`
-	// Sysctls are set in the node's network namespace: net.* only. Default: the kernel's.
+	// Sysctls are set in the node's network namespace: net.* only. They replace Railbed's own settings,
+	// such as net.ipv4.ip_forward: 0. A sysctl that the plan contradicts is refused, such as
+	// net.ipv6.conf.all.disable_ipv6: 1. Default: the kernel's.
 	Sysctls   map[string]string `yaml:"sysctls,omitempty" json:"sysctls,omitempty" scalar:"any"`
 	Container `yaml:",inline"`
 
