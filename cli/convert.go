@@ -117,6 +117,7 @@ func (a *app) importContainerlab(file string, o convert.Options, flags conversio
 	}
 	testbed, left, err := convert.FromContainerlab(name, text, o)
 	if err != nil {
+		a.tellLeft(left) // the notes may explain the error
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	made, err := spec.Marshal(testbed)
@@ -200,6 +201,15 @@ func (a *app) readText(file string) (string, []byte, error) {
 	return file, text, err
 }
 
+// tellLeft prints the notes of a conversion, unless JSON has them.
+func (a *app) tellLeft(left spec.Problems) {
+	if a.output != "json" {
+		for _, p := range left {
+			a.complain("", p)
+		}
+	}
+}
+
 // printConversion prints the converted text and the notes about omissions.
 func (a *app) printConversion(text []byte, left spec.Problems, flags conversionFlags) error {
 	var failed error
@@ -210,11 +220,7 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 	if failed != nil {
 		text = nil
 	}
-	if a.output != "json" {
-		for _, p := range left {
-			a.complain("", p)
-		}
-	}
+	a.tellLeft(left)
 	if flags.out != "" && failed == nil {
 		failed = input.WriteFile(flags.out, text, 0o644)
 		if kind := (*input.KindError)(nil); errors.As(failed, &kind) {

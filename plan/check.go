@@ -127,14 +127,37 @@ func (c *compiler) checkReach() {
 	for i, a := range kinds {
 		for _, b := range kinds[i+1:] {
 			if !slices.ContainsFunc(a, func(part int) bool { return slices.Contains(b, part) }) {
-				c.wrong("fabric.topology", "want links that join all nodes",
-					"no path leads from node %s to node %s",
-					c.plan.Nodes[first[keyOf(a)]].Name, c.plan.Nodes[first[keyOf(b)]].Name)
+				c.unreached(parts, first[keyOf(a)], first[keyOf(b)])
 				return
 			}
 		}
 	}
 	c.checkRings(parts)
+}
+
+// unreached reports two nodes without a path between them, and a node with NICs in the parts of both.
+func (c *compiler) unreached(parts []int, from, to int) {
+	what := fmt.Sprintf("no path leads from node %s to node %s", c.plan.Nodes[from].Name, c.plan.Nodes[to].Name)
+	want := "want links that join all nodes"
+	for middle, attached := range c.attached {
+		near, far := -1, -1
+		for _, sw := range attached {
+			switch parts[sw] {
+			case parts[c.attached[from][0]]:
+				near = sw
+			case parts[c.attached[to][0]]:
+				far = sw
+			}
+		}
+		if near >= 0 && far >= 0 {
+			name := c.plan.Nodes[middle].Name
+			what += fmt.Sprintf(": node %s joins their switches, and nodes do not forward", name)
+			want = fmt.Sprintf("want a link between switches such as %s -- %s, or a switch in place of %s",
+				c.plan.Switches[near].Name, c.plan.Switches[far].Name, name)
+			break
+		}
+	}
+	c.wrong("fabric.topology", want, "%s", what)
 }
 
 // rankPlace is the node of a rank and the number of its NIC.

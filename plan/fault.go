@@ -270,12 +270,12 @@ func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
 		for j, name := range f.Partition[i] {
 			if !slices.ContainsFunc(p.Nodes, func(n Node) bool { return spec.Match(name, n.Name) }) {
 				problems = append(problems, faultProblem{fmt.Sprintf("%s[%d]", key, j),
-					fmt.Sprintf("%q is no node", name), "want names of nodes, such as " + p.Nodes[0].Name})
+					fmt.Sprintf("%q is no node", name), "want names of nodes, such as " + p.anyNode()})
 			}
 		}
 		if len(f.Partition[i]) == 0 {
 			problems = append(problems, faultProblem{key, "no node is in this set",
-				"want names of nodes, such as " + p.Nodes[0].Name})
+				"want names of nodes, such as " + p.anyNode()})
 		}
 		for _, n := range set {
 			if other, twice := of[n.Name]; twice {

@@ -45,7 +45,7 @@ func (p *Plan) NodeOrNIC(name string) (node *Node, nic *Interface, err error) {
 	node = p.Node(of)
 	if node == nil {
 		return nil, nil, fmt.Errorf("no node is named %q; %s", of,
-			suggest(of, names(p.Nodes, Node.named), "want a node such as "+p.Nodes[0].Name))
+			suggest(of, names(p.Nodes, Node.named), "want a node such as "+p.anyNode()))
 	}
 	if !ofNIC {
 		return node, nil, nil
@@ -178,4 +178,12 @@ func (e End) Name() string { return e.Node + ":" + e.Port }
 // Bridged reports whether the switch forwards by hardware address and its nodes share a subnet.
 func (s *Switch) Bridged() bool {
 	return s.Kind == spec.Bridge || s.Kind == spec.Soft && s.Forwarding == spec.L2
+}
+
+// anyNode returns the name of a node, as an example in texts.
+func (p *Plan) anyNode() string {
+	if len(p.Nodes) == 0 {
+		return "h0, of a fabric with hosts"
+	}
+	return p.Nodes[0].Name
 }

@@ -70,7 +70,7 @@ func (p *Plan) noNode(f *spec.Fault) []faultProblem {
 		}
 		return []faultProblem{{"rank", what, fmt.Sprintf("the testbed has %d ranks", len(p.Ranks))}}
 	}
-	return []faultProblem{{"where", what, "want the name of a node, or a glob, such as " + p.Nodes[0].Name}}
+	return []faultProblem{{"where", what, "want the name of a node, or a glob, such as " + p.anyNode()}}
 }
 
 // refusal returns why a node cannot have a fault, or "".

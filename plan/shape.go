@@ -57,10 +57,13 @@ func (c *compiler) explicitShape() {
 			w.Switches = append(w.Switches, entry.Key)
 		}
 	}
-	if len(f.Hosts) == 0 {
+	if len(f.Hosts) == 0 && len(f.Switches) == 0 {
 		c.wrong("fabric", `want hosts: [a, b], switches: {s: {}} and connect: ["a -- s", "b -- s"]`,
-			"topology explicit has no hosts")
+			"topology explicit has no hosts and no switches")
 		return
+	}
+	if len(f.Hosts) == 0 {
+		c.checkStepsWithoutHosts()
 	}
 	graph, err := topology.Explicit(w)
 	for _, e := range joined(err) {
@@ -80,6 +83,18 @@ func (c *compiler) explicitShape() {
 		}
 	}
 	c.graph = graph
+}
+
+// checkStepsWithoutHosts reports steps that need nodes, in a fabric of switches alone.
+func (c *compiler) checkStepsWithoutHosts() {
+	for i := range c.t.Steps {
+		key, action := c.t.Steps[i].Action()
+		switch action.(type) {
+		case *spec.Workload, *spec.Training, *spec.Messages, *spec.Traffic, *spec.Probe, *spec.Stack:
+			c.wrong(fmt.Sprintf("steps[%d].%s", i, key), `want hosts: [a] and connect: ["a -- SWITCH"]`,
+				"a step of %s in a fabric without hosts", key)
+		}
+	}
 }
 
 // joined returns the errors that errors.Join joined.

@@ -180,53 +180,22 @@ func (r *reader) settings(n *yaml.Node, called string) []setting {
 	return all
 }
 
-// variable matches a reference to the environment, which containerlab replaces before it reads a
-// file.
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)(?::?[-=]([^}]*))?\}`)
-
-// withoutVariables replaces variables by their defaults. A testbed file has no variables, and its
-// meaning does not depend on the environment of its reader.
-func (r *reader) withoutVariables(source []byte) []byte {
-	lines := strings.Split(string(source), "\n")
-	for i, line := range lines {
-		if strings.HasPrefix(strings.TrimSpace(line), "#") {
-			continue
-		}
-		for _, found := range variable.FindAllStringSubmatchIndex(line, -1) {
-			at := place{i + 1, found[0] + 1}
-			name := line[found[2]:found[3]]
-			if found[4] < 0 {
-				r.problems = append(r.problems, spec.Problem{File: r.file, Line: at.line, Column: at.column,
-					What: fmt.Sprintf("variable %s has no default here", name),
-					Want: fmt.Sprintf("want ${%s:=VALUE}, or its value", name)})
-				continue
-			}
-			r.add(at, "", "variable %s has its default %q, not its value in the environment", name,
-				line[found[4]:found[5]])
-		}
-		lines[i] = variable.ReplaceAllString(line, "$2")
-	}
-	return []byte(strings.Join(lines, "\n"))
-}
-
 // readLab reads a file of containerlab.
 func readLab(file string, source []byte) (*lab, *notes, error) {
 	r := &reader{notes: notes{file: file}}
 	l := &lab{kinds: map[string]*definition{}, groups: map[string]*definition{}}
 	source = r.withoutVariables(source)
-	if err := r.problems.Err(); err != nil { // without the values of its variables a file may be invalid YAML
-		return nil, nil, err
-	}
 	root, err := spec.ParseTree(file, source)
 	if at := templated.FindIndex(source); err != nil && at != nil {
 		line := 1 + bytes.Count(source[:at[0]], []byte("\n"))
-		return nil, nil, spec.Problems{{File: file, Line: line, Column: 1,
+		return nil, &r.notes, spec.Problems{{File: file, Line: line, Column: 1,
 			What: "the file is a Go template",
 			Want: "want the topology that containerlab makes from it"}}
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, &r.notes, err
 	}
+	r.withoutUnset(root, "the file")
 	r.mapping(root, "the file", func(key string, keyNode, value *yaml.Node) {
 		switch key {
 		case "name":
@@ -245,7 +214,7 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 		r.wrong(root, "want topology: {nodes: {a: {kind: linux}}}", "the topology has no nodes")
 	}
 	if err := r.problems.Err(); err != nil {
-		return nil, nil, err
+		return nil, &r.notes, err
 	}
 	return l, &r.notes, nil
 }

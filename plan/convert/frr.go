@@ -257,5 +257,5 @@ func (i *importer) leaveFRR(name string, d definition) {
 		i.gather(leftCommands, i.problem(command.at), "%s: %s", name, command.value)
 	}
 	d.exec = nil
-	i.leaveOut(d)
+	i.leaveOut(name, d)
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // elsewhere lists kinds of nodes that stand for something outside the lab.
-var elsewhere = []string{"host", "ext-container", "k8s-kind", "border0", "mysocketio", "rare"}
+var elsewhere = []string{"host", "ext-container", "k8s-kind", "border0", "mysocketio"}
 
 // wirePrefix begins the names of switches that replace a link between servers.
 const wirePrefix = "wire"
@@ -37,16 +37,16 @@ const (
 // importer converts a lab to a testbed.
 type importer struct {
 	*notes
-	lab        *lab
-	options    Options
-	runtime    string
-	forwarding bool
-	testbed    *spec.Testbed
-	names      names
-	nodes      map[string]definition // by containerlab's names, with inherited settings
-	roles      map[string]role
-	frr        map[string]*frrConfig // of routers
-	addresses  []labAddress
+	attempt
+	lab       *lab
+	options   Options
+	runtime   string
+	testbed   *spec.Testbed
+	names     names
+	nodes     map[string]definition // by containerlab's names, with inherited settings
+	roles     map[string]role
+	frr       map[string]*frrConfig // of routers
+	addresses []labAddress
 }
 
 // Options of an import.
@@ -66,40 +66,45 @@ type Options struct {
 
 // FromContainerlab converts a topology of containerlab to a testbed. Errors and notes use the given
 // name of the file. The notes list the omissions and changes. The testbed can be compiled to a
-// plan. A topology without a plan is an error.
+// plan. A topology without a plan is an error, with the notes that explain it.
 func FromContainerlab(file string, source []byte, o Options) (*spec.Testbed, spec.Problems, error) {
 	l, found, err := readLab(file, source)
 	if err != nil {
-		return nil, nil, err
+		return nil, found.sorted(), err
 	}
-	made, left, err := l.imported(*found, o, false)
-	if err != nil {
-		// If nodes cannot reach each other, some of them forward for others.
-		if forwarded, left, err := l.imported(*found, o, true); err == nil {
-			return forwarded, left, nil
+	var left spec.Problems
+	// If nodes cannot reach each other, some of them forward for others. If packets are too large for a
+	// link on their way, all links have the smallest MTU.
+	for _, a := range []attempt{{}, {oneMTU: true}, {forwarding: true}, {forwarding: true, oneMTU: true}} {
+		var made *spec.Testbed
+		if made, left, err = l.imported(*found, o, a); err == nil {
+			return made, left, nil
 		}
 	}
-	return made, left, err
+	return nil, left, err
 }
 
-// imported makes the testbed. With forwarding, servers with several links become switches that
-// route.
-func (l *lab) imported(found notes, o Options, forwarding bool) (*spec.Testbed, spec.Problems, error) {
+// attempt is a way to import a lab. With forwarding, servers with several links become switches that route.
+// With oneMTU all links have the smallest MTU of the lab.
+type attempt struct{ forwarding, oneMTU bool }
+
+// imported makes the testbed.
+func (l *lab) imported(found notes, o Options, a attempt) (*spec.Testbed, spec.Problems, error) {
 	found.all, found.classes = slices.Clone(found.all), nil
 	i := &importer{notes: &found, lab: l, options: o, runtime: cmp.Or(o.Runtime, spec.Docker),
-		forwarding: forwarding, nodes: map[string]definition{}, roles: map[string]role{},
+		attempt: a, nodes: map[string]definition{}, roles: map[string]role{},
 		names: names{taken: map[string]bool{}, given: map[string]string{}}, testbed: &spec.Testbed{}}
 	var problems spec.Problems
 	for _, step := range []func() spec.Problems{i.settle, i.addNodes, i.addLinks, i.addSettings} {
 		if problems = append(problems, step()...); len(problems) > 0 {
-			return nil, nil, problems.Err()
+			return nil, i.sorted(), problems.Err()
 		}
 	}
 	i.addManagement()
 	i.addSteps()
 	made, err := i.finished()
 	if err != nil {
-		return nil, nil, err
+		return nil, i.sorted(), err
 	}
 	return made, i.sorted(), nil
 }
@@ -225,7 +230,11 @@ func (i *importer) settle() spec.Problems {
 		}
 	}
 	for _, n := range i.lab.nodes {
-		i.tell(n, servers)
+		i.tell(n)
+	}
+	if servers == 0 && len(problems) == 0 {
+		i.add(i.lab.name.at, "add hosts: and their links to send packets through it",
+			"the lab has no end hosts, and neither has the testbed")
 	}
 	return problems
 }
@@ -245,31 +254,56 @@ func (i *importer) roleOf(n labNode, links int) role {
 		return left
 	case kind == kindBridge || kind == kindOVSBridge:
 		return bridge
-	case kind == kindLinux && !isSwitch && !isFRR(d) && (links < 2 || !i.forwarding):
+	case kind == kindLinux && !isSwitch && !isFRR(d) &&
+		(links < 2 || !i.forwarding && i.forwards(n) == ""):
 		return server
 	}
 	return router
 }
 
-// tell adds a note about the role of a node that is not a server in the lab.
-func (i *importer) tell(n labNode, servers int) {
+// routerImage matches the images of other routing software than FRRouting.
+var routerImage = regexp.MustCompile(`(^|/)(bird[0-9]?|gobgpd?|vyos|quagga|openbgpd|holo|freertr|rare)` +
+	`([-_.][^/]*)?([:@][^/]*)?$`)
+
+// forwards returns what shows that a node of kind linux is a router, or "": an image, or a sysctl of the
+// node, its kind or its group. A sysctl of all nodes of a lab shows nothing.
+func (i *importer) forwards(n labNode) string {
 	d := i.nodes[n.name.value]
+	if _, own := label(d.labels, labelNode); own {
+		return ""
+	}
+	if routerImage.MatchString(d.image.value) {
+		return "image " + d.image.value
+	}
+	for _, s := range d.sysctls[min(len(i.lab.defaults.sysctls), len(d.sysctls)):] {
+		if slices.Contains(forwardingSysctls, s.key) && s.value.value == "1" {
+			return "sysctl " + s.key
+		}
+	}
+	return ""
+}
+
+var forwardingSysctls = []string{"net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding",
+	"net.ipv6.conf.all.forwarding"}
+
+// tell adds a note about the role of a node that is not a server in the lab.
+func (i *importer) tell(n labNode) {
+	d, name := i.nodes[n.name.value], n.name.value
 	_, own := label(d.labels, labelSwitch)
-	switch r := i.roles[n.name.value]; {
+	switch r := i.roles[name]; {
 	case r == left || own:
 	case d.kind.value == kindOVSBridge:
-		i.add(n.name.at, "", "bridge %s becomes a bridge of the kernel instead of Open vSwitch", n.name.value)
-	case r == router && servers > 0 && isFRR(d): // addRouting notes it
-	case r == router && d.kind.value == kindLinux && !isFRR(d):
+		i.add(n.name.at, "", "bridge %s becomes a bridge of the kernel instead of Open vSwitch", name)
+	case r != router || isFRR(d): // addRouting notes routers of FRRouting
+	case d.kind.value != kindLinux:
+		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run", name,
+			d.kind.value)
+	case i.forwards(n) != "":
+		i.add(n.name.at, "", "node %s has %s, and becomes a switch that routes; its software does not run", name,
+			i.forwards(n))
+	default:
 		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software "+
-			"does not run", n.name.value)
-	case r == router && servers == 0:
-		i.roles[n.name.value] = server
-		i.add(n.name.at, "", "node %s of kind %s becomes a server, because the lab has no other "+
-			"node of kind linux; its software does not run", n.name.value, d.kind.value)
-	case r == router:
-		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run",
-			n.name.value, d.kind.value)
+			"does not run", name)
 	}
 }
 

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -55,9 +56,9 @@ func (i *importer) addLinks() spec.Problems {
 		f.Connect = append(f.Connect, left+" -- "+right)
 		all = append(all, wired{a, b, l})
 	}
-	if len(f.Hosts) == 0 && len(problems) == 0 {
+	if len(f.Hosts)+len(f.Switches) == 0 && len(problems) == 0 {
 		problems = append(problems, spec.Problem{File: i.file, Line: 1, Column: 1,
-			What: "no node of the topology becomes a server", Want: "want a node of kind linux with a link"})
+			What: "no node of the topology has a link to another", Want: "want links between nodes"})
 	}
 	if len(problems) > 0 {
 		return problems
@@ -105,15 +106,26 @@ func (i *importer) addLinkSettings(all []wired) spec.Problems {
 	}
 	f.Links = append(f.Links, spec.Entry[spec.Link]{Key: spec.DefaultKey, Value: spec.Link{MTU: least}})
 	for n, w := range all {
-		if _, own := label(w.from.labels, labelLink); !own && mtus[n] != least {
-			i.add(w.from.at, "all links of a fabric have its smallest mtu", "the mtu of link %s--%s is %d",
-				w.a, w.b, least)
+		if _, own := label(w.from.labels, labelLink); own || mtus[n] == least {
+			continue
 		}
+		if !i.oneMTU && i.hasRouters() {
+			f.Links = append(f.Links,
+				spec.Entry[spec.Link]{Key: i.linkName(all, n), Value: spec.Link{MTU: mtus[n]}})
+			continue
+		}
+		i.add(w.from.at, "bridges, and links that the packets of wider links cross, have the smallest mtu",
+			"the mtu of link %s--%s is %d", w.a, w.b, least)
 	}
 	for _, w := range all {
 		i.leaveLabels(definition{labels: w.from.labels})
 	}
 	return nil
+}
+
+// hasRouters reports whether some node routes. All links of bridges have one MTU.
+func (i *importer) hasRouters() bool {
+	return slices.Contains(slices.Collect(maps.Values(i.roles)), router)
 }
 
 // linkName returns the plan's name of a link.

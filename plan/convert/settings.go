@@ -13,6 +13,7 @@ import (
 	"github.com/google/shlex"
 
 	"railbed/internal/units"
+	"railbed/plan"
 	"railbed/plan/spec"
 )
 
@@ -45,7 +46,7 @@ func (i *importer) addSettings() spec.Problems {
 			if isFRR(d) {
 				i.leaveFRR(n.name.value, d)
 			} else {
-				i.leaveOut(d)
+				i.leaveOut(n.name.value, d)
 			}
 		}
 		if startup := d.startup; startup.value != "" && i.frr[n.name.value] == nil {
@@ -73,7 +74,7 @@ func isZero(n spec.Node) bool {
 
 // leaveOut adds notes about settings that a switch cannot have. The settings of an exported switch
 // come from the exporter itself.
-func (i *importer) leaveOut(d definition) {
+func (i *importer) leaveOut(name string, d definition) {
 	if _, own := label(d.labels, labelSwitch); own {
 		return
 	}
@@ -87,6 +88,10 @@ func (i *importer) leaveOut(d definition) {
 		{"restart-policy", []text{d.restart}}, {"image-pull-policy", []text{d.pull}}} {
 		for _, at := range what.at {
 			if at.value != "" {
+				if what.key == "exec" {
+					i.add(at.at, why, "left out: exec %q of switch %s", at.value, name)
+					continue
+				}
 				i.add(at.at, why, "left out: %s of a switch", what.key)
 			}
 		}
@@ -158,6 +163,11 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 				"sysctl %s is left out", s.key)
 			continue
 		}
+		if what, want := plan.RefusedSysctl(i.nicsOf(name), s.key, s.value.value); what != "" {
+			i.add(s.keyAt, want, "sysctl %s is left out: %s", s.key, what)
+			delete(node.Sysctls, s.key)
+			continue
+		}
 		if node.Sysctls == nil {
 			node.Sysctls = map[string]string{}
 		}
@@ -166,6 +176,18 @@ func (i *importer) fill(node *spec.Node, name string, d definition) spec.Problem
 	i.fillContainer(node, d)
 	i.leaveLabels(d)
 	return problems
+}
+
+// nicsOf returns the names of a server's NICs.
+func (i *importer) nicsOf(name string) (nics []string) {
+	for n, link := range i.testbed.Fabric.Connect {
+		for _, end := range strings.Split(link, " -- ") {
+			if node, nic, _ := strings.Cut(end, ":"); node == name {
+				nics = append(nics, cmp.Or(nic, fmt.Sprintf("the NIC of connect[%d]", n)))
+			}
+		}
+	}
+	return nics
 }
 
 // fillContainer converts the container settings of a node.

@@ -121,6 +121,9 @@ func between(p *plan.Plan, from, to string) (flows []Flow, err error) {
 	senders, receivers := ends(p, from), ends(p, to)
 	for pattern, found := range map[string][]end{from: senders, to: receivers} {
 		if len(found) == 0 {
+			if len(p.Nodes) == 0 {
+				return nil, fmt.Errorf("no node or NIC is named %q: the fabric has no hosts", pattern)
+			}
 			return nil, fmt.Errorf("no node or NIC is named %q, want a name such as %s or %s:%s", pattern,
 				p.Nodes[0].Name, p.Nodes[0].Name, p.Nodes[0].NICs[0].Name)
 		}
