@@ -452,7 +452,8 @@ func TestSysctlsOfTheFile(t *testing.T) {
 			out, err := in(t, ns[node], "sysctl", "-n", c.reads)
 			if got := strings.TrimSpace(out); err != nil || want != "" && got != want ||
 				want == "" && strings.HasSuffix(c.reads, "forwarding") && got != "0" {
-				t.Errorf("%s=%s: %s of %s is %q, want %s (%v)", c.sysctl, c.value, c.reads, node, got, want, err)
+				t.Errorf("%s=%s: %s of %s is %q, want %s (%v)", c.sysctl, c.value, c.reads, node, got,
+					want, err)
 			}
 		}
 		if out, ok := ping(t, ns["h1"], "-c1", addrs(p, "h0")[0].String()); !ok {

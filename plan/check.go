@@ -137,7 +137,8 @@ func (c *compiler) checkReach() {
 
 // unreached reports two nodes without a path between them, and a node with NICs in the parts of both.
 func (c *compiler) unreached(parts []int, from, to int) {
-	what := fmt.Sprintf("no path leads from node %s to node %s", c.plan.Nodes[from].Name, c.plan.Nodes[to].Name)
+	what := fmt.Sprintf("no path leads from node %s to node %s", c.plan.Nodes[from].Name,
+		c.plan.Nodes[to].Name)
 	want := "want links that join all nodes"
 	for middle, attached := range c.attached {
 		near, far := -1, -1

@@ -395,7 +395,8 @@ func TestECNBeforePFC(t *testing.T) {
 		"a small buffer": {"pfc: true, ecn: true, buffer: 128KB", 4, [2]units.Bytes{15e3, 22e3}},
 		"no buffer":      {"pfc: true, ecn: true, buffer: 50KB", 4, [2]units.Bytes{6e3, 8e3}},
 	} {
-		p := mustCompileText(t, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: %d}, switch: "+
+		p := mustCompileText(t, fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: "+
+			"%d}, switch: "+
 			"{%s}, links: {default: {rate: 100mbit, delay: 5us}}}\n", c.hosts, c.settings))
 		sw := &p.Switches[0]
 		for i := range sw.Ports {

@@ -70,7 +70,8 @@ func (c *compiler) checkForwarding(node *Node) {
 	const short, long = "net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"
 	a, b := node.Sysctls[short], node.Sysctls[long]
 	if a != "" && b != "" && number(a) != number(b) {
-		c.once(c.sysctlAt(node.Name, long), "want one of them", "%s of %s is %s, and %s, the same setting, is %s",
+		c.once(c.sysctlAt(node.Name, long), "want one of them", "%s of %s is %s, and %s, the same "+
+			"setting, is %s",
 			long, node.Name, b, short, a)
 	}
 }

@@ -22,23 +22,29 @@ func TestSysctlsAgainstThePlan(t *testing.T) {
 		{"net.ipv4.conf.eth7.rp_filter: 1", "f:4:48: net.ipv4.conf.eth7.rp_filter of h0: the node has no " +
 			"interface eth7; want eth0, all, default, lo"},
 		{"net.ipv4.neigh.eth7.gc_stale_time: 1", "f:4:53: net.ipv4.neigh.eth7.gc_stale_time of h0"},
-		{"net.ipv6.conf.default.addr_gen_mode: 0", "f:4:55: net.ipv6.conf.default.addr_gen_mode of h0: with this"},
+		{"net.ipv6.conf.default.addr_gen_mode: 0", "f:4:55: net.ipv6.conf.default.addr_gen_mode of h0: " +
+			"with this"},
 		{"net.ipv4.conf.all.arp_ignore: 0", ""}, // with one NIC
-		{"net.ipv4.ip_forward: 0, net.ipv4.conf.all.forwarding: 1", "f:4:72: net.ipv4.conf.all.forwarding of h0 " +
-			"is 1, and net.ipv4.ip_forward, the same setting, is 0; want one of them"},
+		{"net.ipv4.ip_forward: 0, net.ipv4.conf.all.forwarding: 1",
+			"f:4:72: net.ipv4.conf.all.forwarding of h0 " +
+				"is 1, and net.ipv4.ip_forward, the same setting, is 0; want one of them"},
 		{"net.ipv4.ip_forward: 01, net.ipv4.conf.all.forwarding: 1", ""},
 		{"net.core.somaxconn: 9", ""},
 	} {
-		_, err := compileText(fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: 2}}\nnodes:\n"+
+		_, err := compileText(fmt.Sprintf("name: t\nfabric: {topology: single-switch, params: {hosts: "+
+			"2}}\nnodes:\n"+
 			"  h0: {sysctls: {%s}}\n", c.sysctls))
-		if got := fmt.Sprint(err); c.want == "" && err != nil || !strings.HasPrefix(got, c.want) && c.want != "" ||
+		if got := fmt.Sprint(err); c.want == "" && err != nil || !strings.HasPrefix(got, c.want) &&
+			c.want != "" ||
 			strings.Contains(got, "\n") {
 			t.Errorf("%s:\n%s\nwant\n%s", c.sysctls, got, c.want)
 		}
 	}
-	_, err := compileText("name: t\nfabric: {topology: rail-optimized, params: {servers: 2, rails: 2, spines: 1}}\n" +
+	_, err := compileText("name: t\nfabric: {topology: rail-optimized, params: {servers: 2, rails: 2, " +
+		"spines: 1}}\n" +
 		"nodes: {default: {sysctls: {net.ipv4.conf.all.arp_ignore: 0, net.ipv4.conf.all.arp_announce: 2}}}\n")
-	if err == nil || !strings.Contains(err.Error(), "f:3:59: net.ipv4.conf.all.arp_ignore of h0: with this sysctl "+
+	if err == nil || !strings.Contains(err.Error(), "f:3:59: net.ipv4.conf.all.arp_ignore of h0: with "+
+		"this sysctl "+
 		"each of the node's 2 NICs answers for the addresses of the others") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Error(err)

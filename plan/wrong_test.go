@@ -101,14 +101,17 @@ var wrongFiles = []wrongFile{
 		`f:4:14: name "localhost" is reserved; want another name than all, default, fabric, host, localhost, nics, switches`}},
 	{"name that splits link names", strings.Replace(explicitFile("a -- s"), "t: {}", "t--u: {}", 1), []string{
 		`f:5:21: name "t--u" cannot be a host name; want at most 24 characters of a-z, 0-9 and single "-", the first a letter and the last not "-"`}},
-	{"a workload without hosts", "name: t\nfabric:\n  topology: explicit\n  switches: {s: {}, u: {}}\n  connect: [s -- u]\n" +
-		"steps:\n- capture: {at: [all], file: a.pcapng}\n- workload: {name: w, kind: all-reduce, size: 1KiB}\n" +
+	{"a workload without hosts", "name: t\nfabric:\n  topology: explicit\n  switches: {s: {}, u: {}}\n  " +
+		"connect: [s -- u]\n" +
+		"steps:\n- capture: {at: [all], file: a.pcapng}\n- workload: {name: w, kind: all-reduce, size: " +
+		"1KiB}\n" +
 		"- traffic: {name: x, from: ['*'], shift: 1, for: 1s}\n", []string{
 		`f:8:3: a step of workload in a fabric without hosts; want hosts: [a] and connect: ["a -- SWITCH"]`,
 		`f:9:3: a step of traffic in a fabric without hosts; want hosts: [a] and connect: ["a -- SWITCH"]`}},
 	{"a fabric of two networks", "name: t\nfabric:\n  topology: explicit\n  hosts: [client, nat, server]\n" +
-		"  switches: {in: {}, out: {}}\n  connect: [client -- in, nat -- in, nat -- out, server -- out]\n", []string{
-		`f:3:13: no path leads from node client to node server: node nat joins their switches, and nodes do not forward; want a link between switches such as in -- out, or a switch in place of nat`}},
+		"  switches: {in: {}, out: {}}\n  connect: [client -- in, nat -- in, nat -- out, server -- out]\n",
+		[]string{
+			`f:3:13: no path leads from node client to node server: node nat joins their switches, and nodes do not forward; want a link between switches such as in -- out, or a switch in place of nat`}},
 	{"no hosts", "name: t\nfabric:\n  topology: explicit\n", []string{
 		`f:2:1: topology explicit has no hosts and no switches; want hosts: [a, b], switches: {s: {}} and connect: ["a -- s", "b -- s"]`}},
 	{"unknown node", leafSpineFile("nodes:", "  h11: {ranks: 2}"), []string{

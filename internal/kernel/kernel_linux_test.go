@@ -336,14 +336,16 @@ func TestRemediesOfSysctls(t *testing.T) {
 			"value as sysctl net.ipv4.nonsense prints it"},
 	} {
 		refused := Sysctl{Path: c.path, Value: c.value, Asked: true}.refused(fmt.Errorf("set it: %w", c.err))
-		if refused == nil || !strings.Contains(refused.Error(), c.want) || !errors.Is(refused, verdict.ErrUnsupported) {
+		if refused == nil || !strings.Contains(refused.Error(), c.want) || !errors.Is(refused,
+			verdict.ErrUnsupported) {
 			t.Errorf("%s to %s: %v, want %q", c.path, c.value, refused, c.want)
 		}
 	}
 	for _, c := range []struct {
 		got, want string
 		same      bool
-	}{{"1", "01", true}, {"16", "0x10", true}, {"1", "2", false}, {"reno", "reno", true}, {"1", "one", false}} {
+	}{{"1", "01", true}, {"16", "0x10", true}, {"1", "2", false}, {"reno", "reno", true}, {"1", "one",
+		false}} {
 		if sameValue(c.got, c.want) != c.same {
 			t.Errorf("%s for %s", c.got, c.want)
 		}

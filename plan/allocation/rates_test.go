@@ -405,7 +405,8 @@ func TestAlone(t *testing.T) {
 
 // TestMean: an operation takes as long as its most loaded link, and the other pairs wait for it.
 func TestMean(t *testing.T) {
-	leaves := compile(t, "leaf-spine", "leaves: 2, spines: 1, hosts-per-leaf: 2", ", fabric: {rate: 10mbit}, host: {rate: 10mbit}")
+	leaves := compile(t, "leaf-spine", "leaves: 2, spines: 1, hosts-per-leaf: 2",
+		", fabric: {rate: 10mbit}, host: {rate: 10mbit}")
 	single := compile(t, "single-switch", "hosts: 3", ", host: {rate: 10mbit}")
 	pairs, demand := []Pair{{0, 1}, {0, 2}, {1, 2}}, []units.Bytes{2e6, 1e6, 1e6}
 	for name, c := range map[string]struct {

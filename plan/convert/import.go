@@ -296,10 +296,11 @@ func (i *importer) tell(n labNode) {
 		i.add(n.name.at, "", "bridge %s becomes a bridge of the kernel instead of Open vSwitch", name)
 	case r != router || isFRR(d): // addRouting notes routers of FRRouting
 	case d.kind.value != kindLinux:
-		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run", name,
-			d.kind.value)
+		i.add(n.name.at, "", "node %s of kind %s becomes a switch that routes; its software does not run",
+			name, d.kind.value)
 	case i.forwards(n) != "":
-		i.add(n.name.at, "", "node %s has %s, and becomes a switch that routes; its software does not run", name,
+		i.add(n.name.at, "",
+			"node %s has %s, and becomes a switch that routes; its software does not run", name,
 			i.forwards(n))
 	default:
 		i.add(n.name.at, "", "node %s forwards for others, and becomes a switch that routes; its software "+

@@ -130,15 +130,15 @@ func (m *mute) pausesBeforeMarks() {
 		if worst.by == "" || worst.at > first {
 			continue
 		}
-		what := fmt.Sprintf("queues that packets of one port fill are never marked: %s of %s holds the sender "+
-			"back at %s, and ecn marks from %s on", worst.by, m.sw.Name, worst.at, first)
+		what := fmt.Sprintf("queues that packets of one port fill are never marked: %s of %s holds the "+
+			"sender back at %s, and ecn marks from %s on", worst.by, m.sw.Name, worst.at, first)
 		if all-worst.all <= first {
-			what = fmt.Sprintf("ecn of %s marks nothing at priority %d: %s holds every sender back at %s, and "+
-				"ecn marks from %s on", m.sw.Name, priority, worst.by, worst.at, first)
+			what = fmt.Sprintf("ecn of %s marks nothing at priority %d: %s holds every sender back at "+
+				"%s, and ecn marks from %s on", m.sw.Name, priority, worst.by, worst.at, first)
 		}
 		key, has := m.holdKey(worst.by)
-		m.note(worst.by, key, has, fmt.Sprintf("want %s above %s, in a buffer with room for it, or ecn that marks "+
-			"below %s", key, first, worst.at), "%s", what)
+		m.note(worst.by, key, has, fmt.Sprintf("want %s above %s, in a buffer with room for it, or ecn "+
+			"that marks below %s", key, first, worst.at), "%s", what)
 		return
 	}
 }
@@ -180,9 +180,10 @@ func (m *mute) shortQueues() {
 			continue
 		}
 		m.note("ecn", "kmin", func(s spec.Switch) bool { return s.ECN != nil && s.ECN.KMin != 0 },
-			fmt.Sprintf("want ecn that marks below %s, a larger buffer, or a larger queue of the links", longest),
-			"ecn of %s marks nothing at priority %d: it marks from %s on, and a queue holds at most %s", m.sw.Name,
-			priority, first, longest)
+			fmt.Sprintf("want ecn that marks below %s, a larger buffer, or a larger queue of the links",
+				longest),
+			"ecn of %s marks nothing at priority %d: it marks from %s on, and a queue holds at most %s",
+			m.sw.Name, priority, first, longest)
 		return
 	}
 }
@@ -228,8 +229,8 @@ func (m *mute) emptyPriorities() {
 		for _, q := range b.priorities {
 			if !slices.Contains(m.sw.Soft.Priorities[:], uint8(q)) {
 				m.note(b.name, "priorities", b.has, "want a DSCP for it in priorities:, or remove it",
-					"no DSCP of %s has priority %d, so %s %s only frames with a priority tag", m.sw.Name, q, b.name,
-					b.does)
+					"no DSCP of %s has priority %d, so %s %s only frames with a priority tag", m.sw.Name,
+					q, b.name, b.does)
 			}
 		}
 	}
@@ -250,8 +251,9 @@ func (m *mute) unusedPriorities(sent map[int]string) {
 			return slices.Contains(b.priorities, int(m.sw.Soft.Priorities[dscp]))
 		}) {
 			m.note(b.name, "priorities", b.has, "want a priority of the packets that steps send: "+
-				strings.Join(dscps, ", "), "%s of %s %s nothing: no step sends packets of priority %s", b.name,
-				m.sw.Name, b.does, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(b.priorities), "[]")), ", "))
+				strings.Join(dscps, ", "), "%s of %s %s nothing: no step sends packets of priority %s",
+				b.name, m.sw.Name, b.does, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(b.priorities),
+					"[]")), ", "))
 		}
 	}
 }
@@ -261,8 +263,9 @@ func (m *mute) unusedFeatures() {
 	steps := m.file.Steps
 	if m.sw.Soft.INT && len(m.over("rd")) == 0 &&
 		!slices.ContainsFunc(steps, func(s spec.Step) bool { return s.Probe != nil }) {
-		m.note("int", "", func(spec.Switch) bool { return false }, "want transport: rd or a step of probes, or "+
-			"remove it", "int of %s writes nothing: no step sends packets with room for telemetry", m.sw.Name)
+		m.note("int", "", func(spec.Switch) bool { return false }, "want transport: rd or a step of "+
+			"probes, or remove it", "int of %s writes nothing: no step sends packets with room for "+
+			"telemetry", m.sw.Name)
 	}
 	if m.sw.Soft.Aggregation != nil && !slices.ContainsFunc(steps, func(s spec.Step) bool {
 		return s.Workload != nil && s.Workload.Algorithm == spec.InNetwork

@@ -57,7 +57,8 @@ func TestSettingsWithoutEffect(t *testing.T) {
 		"trims of other packets": {"", "trim: true", "", marked,
 			"f:4:18: trim of leaf1 trims nothing: no step"},
 		"trims": {"", "trim: true", "", overRD, ""},
-		"no DSCP": {"", "pfc: {priorities: [3, 4]}, priorities: {32: 0, 33: 0, 34: 0, 35: 0, 36: 0, 37: 0, 38: 0, 39: 0}", "", marked,
+		"no DSCP": {"", "pfc: {priorities: [3, 4]}, priorities: {32: 0, 33: 0, 34: 0, 35: 0, 36: 0, 37: " +
+			"0, 38: 0, 39: 0}", "", marked,
 			"f:4:18: no DSCP of leaf1 has priority 4, so pfc pauses only frames with a priority " +
 				"tag"},
 		"telemetry":           {"", "int: true", "", overRD, ""},
@@ -73,7 +74,8 @@ func TestSettingsWithoutEffect(t *testing.T) {
 		if links == "" {
 			links = "rate: 100mbit"
 		}
-		_, got := look(t, "name: t\nfabric:\n  topology: single-switch\n  switch: {"+c.settings+"}\n  params: {"+hosts+
+		_, got := look(t, "name: t\nfabric:\n  topology: single-switch\n  switch: {"+c.settings+"}\n  "+
+			"params: {"+hosts+
 			"}\n  links: {default: {"+links+", delay: 5us}}\nsteps:\n- "+c.step+"\n")
 		if (c.want == "") != (got == "") || !strings.HasPrefix(got, c.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, c.want)
