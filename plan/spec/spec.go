@@ -419,8 +419,8 @@ type Sizes struct {
 // too, unless 127 is expected. If the host may lack a program, name the program in requires: the run is then
 // UNSUPPORTED without it.
 type Exec struct {
-	// Name is the name of the command's log files. Default: "step" and the step's
-	// number.
+	// Name is the name of the command's log files. If the command is repeated, they have the output of
+	// all runs. Default: "step" and the step's number.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Nodes lists names or globs of nodes. An entry that matches no node names routers with routing
 	// daemons.

@@ -68,10 +68,11 @@ func (e *execStep) do(ctx context.Context, s *session) error {
 }
 
 func (s *session) execIn(ctx context.Context, node, name string, index int, e *spec.Exec) error {
-	logs, err := s.openLogs(node, name)
+	logs, err := s.openLogs(index, node, name)
 	if err != nil {
 		return err
 	}
+	s.repeated(logs)
 	// The command gets time to exit after SIGTERM, so its own context is not ctx.
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
 	defer kill()
@@ -92,9 +93,6 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 		})
 		err = cmd.Wait()
 		stop()
-	}
-	if closeErr := s.closeLogs(index, logs); err == nil {
-		err = closeErr
 	}
 	if ctx.Err() != nil {
 		if stopped := cmd.Stopped(); stopped != "" {

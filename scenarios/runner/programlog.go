@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 )
 
 // Limits of a program's log: it has the first mostLog bytes of the program's output, and the last
@@ -13,11 +14,16 @@ const (
 	logTail = 64 << 10
 )
 
-// programLog is a log of limited size. One goroutine at a time may write to it.
+// programLog is a log of limited size. It is safe for concurrent use.
 type programLog struct {
+	mu   sync.Mutex
 	file *os.File
 	size int64 // bytes printed, including those that are not kept
 	tail tailWriter
+	runs int // of the command, whose logs have the output of all runs
+	// heading is written before the next output.
+	heading string
+	broken  bool // the output ends within a line
 }
 
 // createLog creates a log, as create creates a file.
@@ -29,6 +35,23 @@ func (r *results) createLog(path string) (*programLog, error) {
 // Write implements io.Writer. It drops output beyond the limits without an error: the program
 // continues.
 func (l *programLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if heading := l.heading; heading != "" && len(p) > 0 {
+		if l.heading = ""; l.broken {
+			heading = "\n" + heading
+		}
+		if _, err := l.keepLocked([]byte(heading)); err != nil {
+			return 0, err
+		}
+	}
+	if len(p) > 0 {
+		l.broken = p[len(p)-1] != '\n'
+	}
+	return l.keepLocked(p)
+}
+
+func (l *programLog) keepLocked(p []byte) (int, error) {
 	head := min(int64(len(p)), max(0, mostLog-l.size))
 	l.size += int64(len(p))
 	if n, err := l.file.Write(p[:head]); err != nil {

@@ -2,12 +2,10 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"sync"
 	"time"
 
 	"railbed/internal/reexec"
@@ -159,13 +157,16 @@ func (s *session) runJob(ctx context.Context, index int, job worker.Job) (*worke
 		// The timeline's limit ends the job first, with its own message.
 		job.Timeout = 2 * (controlTimeout + time.Until(deadline))
 	}
-	logs := &workerLogs{session: s, index: index, name: job.Name, logs: map[string]logPair{}}
-	nodes := worker.NewNodes(context.WithoutCancel(ctx), s.testbed, logs.open)
+	// All workers of a node have the same logs.
+	nodes := worker.NewNodes(context.WithoutCancel(ctx), s.testbed,
+		func(node string) (stdout, stderr io.Writer, err error) {
+			logs, err := s.openLogs(index, node, job.Name)
+			return logs.out, logs.err, err
+		})
 	result, err := worker.Run(ctx, job, nodes, func(p worker.Progress) {
 		s.progress(Update{Phase: "workload " + job.Name, Done: p.Done, Total: p.Total})
 	})
 	nodes.Close()
-	err = errors.Join(err, logs.close())
 	if ctx.Err() != nil && err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", context.Cause(ctx), err) // lists the ranks that were waited for
 	}
@@ -200,38 +201,4 @@ func (s *session) basePort(ordinal int) int {
 		}
 	}
 	return basePort(ordinal, len(s.plan.Ranks)*channels)
-}
-
-// workerLogs are a workload's logs, one pair per node for all its workers. They are safe for
-// concurrent use.
-type workerLogs struct {
-	session *session
-	index   int
-	name    string
-	mu      sync.Mutex
-	logs    map[string]logPair // by node
-}
-
-// open opens a node's logs, unless they are open already.
-func (l *workerLogs) open(node string) (stdout, stderr io.Writer, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	logs, open := l.logs[node]
-	if !open {
-		if logs, err = l.session.openLogs(node, l.name); err != nil {
-			return nil, nil, err
-		}
-		l.logs[node] = logs
-	}
-	return logs.out, logs.err, nil
-}
-
-func (l *workerLogs) close() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var errs []error
-	for _, logs := range l.logs {
-		errs = append(errs, l.session.closeLogs(l.index, logs))
-	}
-	return errors.Join(errs...)
 }

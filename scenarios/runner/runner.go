@@ -283,7 +283,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 			told.verdictsSoFar(r.File, index, s.finished())
 		}
 	})
-	s.logged = line.logged
+	s.logged, s.now = line.logged, line.now
 	look := startSampler(ctx, r.Plan, linkReader(tb))
 	look.file, look.undilated = r.File, undilated(r.File)
 	err := line.run(ctx)

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +29,10 @@ type session struct {
 	silence time.Duration
 	// logged records a file that a step wrote.
 	logged func(index int, files ...string)
+	// now returns the testbed's time since the start of the first step, in seconds.
+	now func() float64
+	// logs are the logs of programs.
+	logs stepLogs
 
 	mu        sync.Mutex
 	captures  []*recording
@@ -54,38 +57,4 @@ func (s *session) sourcesHeldUp() []report.HeldUp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.heldUp)
-}
-
-// logPair is the logs of a program's stdout and stderr.
-type logPair struct {
-	out, err *programLog
-	base     string // the path of both below the results directory, without the extension
-}
-
-func (s *session) openLogs(node, name string) (pair logPair, err error) {
-	base := "logs/" + node + "/" + name
-	if pair.out, err = s.results.createLog(base + ".out"); err != nil {
-		return pair, err
-	}
-	if pair.err, err = s.results.createLog(base + ".err"); err != nil {
-		return pair, errors.Join(err, pair.out.Close())
-	}
-	pair.base = base
-	return pair, nil
-}
-
-// closeLogs closes a pair of logs and records those that have content. It removes the log of an
-// output to which the program printed nothing.
-func (s *session) closeLogs(index int, p logPair) error {
-	var errs []error
-	for ending, file := range map[string]*programLog{".err": p.err, ".out": p.out} {
-		errs = append(errs, file.Close())
-		switch {
-		case file.size > 0:
-			s.logged(index, p.base+ending)
-		default:
-			errs = append(errs, lost(s.results.discard(p.base+ending)))
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package runner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -32,21 +31,16 @@ func (k *stackStep) programs(p *plan.Plan) (names []string) {
 func (k *stackStep) do(ctx context.Context, s *session) error {
 	step := k.spec
 	job := stacks.Job{Step: step, Plan: s.plan, Nodes: stackNodes(s.plan, step)}
-	var opened []logPair
 	job.Log = func(node string) (io.Writer, io.Writer, error) {
-		logs, err := s.openLogs(node, step.Name)
+		logs, err := s.openLogs(k.index, node, step.Name)
 		if err != nil {
 			return nil, nil, err
 		}
-		opened = append(opened, logs)
 		return logs.out, logs.err, nil
 	}
 	ctx, done := s.withPatience(ctx, k.programs(s.plan))
 	defer done()
 	result, err := stacks.Run(ctx, s.testbed, job)
-	for _, logs := range opened {
-		err = errors.Join(err, s.closeLogs(k.index, logs))
-	}
 	if err != nil {
 		return s.explainStack(ctx, step.Command, k.programs(s.plan), err)
 	}

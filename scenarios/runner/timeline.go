@@ -267,6 +267,9 @@ func (t *timeline) bounded(ctx context.Context, limit time.Duration, do func(con
 
 // end records how a step ended, and ends the run if the step failed.
 func (t *timeline) end(ctx context.Context, i int, err error) bool {
+	if closeErr := t.session.closeLogs(i); err == nil {
+		err = closeErr
+	}
 	state, text := report.Passed, ""
 	failed := err != nil && !errors.Is(err, errLate) && !errors.Is(err, verdict.ErrUnsupported) &&
 		!errors.As(err, new(*missingError))

@@ -111,7 +111,6 @@ type crew struct {
 type hand struct {
 	cmd   *testbed.Cmd
 	kill  context.CancelFunc
-	logs  logPair
 	ready chan struct{}
 	start *starter
 	tail  *tailWriter
@@ -253,7 +252,7 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 	if order.Sink != nil {
 		name += "-sink"
 	}
-	logs, err := c.session.openLogs(node.Name, name)
+	logs, err := c.session.openLogs(c.index, node.Name, name)
 	if err != nil {
 		return err
 	}
@@ -261,7 +260,6 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 	h := &hand{
 		cmd:   c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg),
 		kill:  kill,
-		logs:  logs,
 		part:  order.Part(),
 		ready: make(chan struct{}),
 		start: newStarter(),
@@ -391,7 +389,6 @@ func (c *crew) close(well bool) error {
 				h.node, h.end()))
 		}
 		h.kill()
-		errs = append(errs, c.session.closeLogs(c.index, h.logs))
 	}
 	return errors.Join(errs...)
 }
