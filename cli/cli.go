@@ -74,7 +74,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if len(args) == 0 && os.Getenv(cniCommand) != "" { // as container runtimes do
 		return plugin().Main()
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endSignals...)
 	defer stop()
 	printed := &checkedWriter{to: stdout}
 	a := newApp(stdin, printed, stderr)
@@ -83,7 +83,8 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := root.ExecuteContext(ctx)
 	code := a.exitCode(err)
 	a.hint(err, args)
-	if printed.err != nil {
+	// A closed pipe ends the process (SIGPIPE), except where onInterrupt was called.
+	if printed.err != nil && !errors.Is(printed.err, syscall.EPIPE) {
 		a.complain("railbed: the output is not complete: ", printed.err)
 		code = cmp.Or(code, verdict.ExitFail)
 	}

@@ -15,24 +15,42 @@ import (
 // the testbed for which it waited was killed.
 const forcedTime = 3 * time.Second
 
-// onInterrupt handles signals after the first Ctrl-C (or SIGTERM), which also ends the command's
-// context. It prints first after the first signal and calls force at the second. It is active until
-// stop is called, which waits for force.
+// endSignals are the signals that end a command's context. A command that nohup started ignores SIGHUP.
+var endSignals = func() []os.Signal {
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
+	}
+	return all
+}()
+
+// onInterrupt handles signals after the first Ctrl-C (or another of endSignals), which also ends the
+// command's context. It prints first after the first signal and calls force at the second. It is active
+// until stop is called, which waits for force. From now on, a closed pipe does not end the process.
+//
+// A SIGHUP is never the second signal. When a terminal is closed, the shell and the kernel may both send
+// one, and systemd sends one beside SIGTERM.
 func (a *app) onInterrupt(first string, force func()) (stop func()) {
 	signals, done, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, endSignals...)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // and dropped: writes return an error
 	go func() {
 		defer close(ended)
-		for count := 1; ; count++ {
+		said := false
+		for count := 0; ; {
 			select {
 			case <-done:
 				return
-			case <-signals:
+			case received := <-signals:
+				if received != syscall.SIGHUP {
+					count++
+				}
 			}
-			switch count {
-			case 1:
+			if !said {
+				said = true
 				a.say("railbed: interrupted: %s; interrupt again to kill it", first)
-			case 2:
+			}
+			if count == 2 {
 				force()
 			}
 		}

@@ -21,7 +21,7 @@ func (a *app) printLoad(ctx context.Context, o runner.Options) error {
 	}
 	trials, err := runner.Trials(ctx, o)
 	done()
-	switch refused := refusedRun(err); {
+	switch refused := refusedRun(o.Plan.Name, err); {
 	case refused != nil:
 		return refused
 	case err != nil:

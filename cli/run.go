@@ -172,9 +172,12 @@ func (a *app) followRun(o *runner.Options, ending string) (done func()) {
 	}
 }
 
-// refusedRun returns the error of a run that did not begin, or nil.
-func refusedRun(err error) error {
-	if errors.Is(err, testbed.ErrRunning) || errors.Is(err, runner.ErrResults) ||
+// refusedRun returns the error of a run under a name that did not begin, or nil.
+func refusedRun(name string, err error) error {
+	if errors.Is(err, testbed.ErrRunning) {
+		return usage("%w\ntake it down first (railbed down %s) or choose another --name", err, name)
+	}
+	if errors.Is(err, runner.ErrResults) ||
 		errors.As(err, new(spec.Problems)) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -185,7 +188,7 @@ func (a *app) run(ctx context.Context, o runner.Options) error {
 	done := a.followRun(&o, "taking "+o.Plan.Name+" down and writing the results")
 	made, err := runner.Run(ctx, o)
 	done()
-	if err := refusedRun(err); err != nil {
+	if err := refusedRun(o.Plan.Name, err); err != nil {
 		return err
 	}
 	if made != nil && !made.Finished.IsZero() {

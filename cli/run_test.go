@@ -159,12 +159,26 @@ func readVerdict(t *testing.T, out string) *report.Report {
 	return r
 }
 
+// TestInterruptedRunReports: each signal by which a terminal, a shell or a service manager ends programs.
 func TestInterruptedRunReports(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
+	for name, signals := range map[string][]os.Signal{
+		"SIGINT":  {syscall.SIGINT},
+		"SIGTERM": {syscall.SIGTERM, syscall.SIGHUP},
+		"SIGHUP":  {syscall.SIGHUP, syscall.SIGHUP, syscall.SIGHUP},
+		"SIGQUIT": {syscall.SIGQUIT},
+	} {
+		t.Run(name, func(t *testing.T) { interruptedRun(t, signals) })
+	}
+}
+
+func interruptedRun(t *testing.T, signals []os.Signal) {
 	out := filepath.Join(t.TempDir(), "out")
 	cmd, dir := startedRun(t, out)
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
+	for _, one := range signals {
+		if err := cmd.Process.Signal(one); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != verdict.ExitFail || dir.Running() {

@@ -149,7 +149,9 @@ func newDownCommand(a *app) *cobra.Command {
 		Short: "Take testbeds down",
 		Long: `Take testbeds down, by name or by the file they came from, with every program that
 runs in them. Without arguments, take down the only testbed that is up. A testbed that
-is not up is no error. Ctrl-C does not stop the command; a second one kills the testbed.
+is not up is no error. If the testbed's supervisor is stopped or does not answer, the
+command kills it, and removes what it left. Ctrl-C does not stop the command; a second one
+kills the testbed.
 
 With -o json a list has the state of each testbed: "down", "not up" or "failed".`,
 		Example:           "  railbed down\n  railbed down quickstart\n  railbed down --all",
@@ -234,10 +236,39 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 // errKilled means that the shutdown was interrupted twice and the testbed was killed.
 var errKilled = errors.New("interrupted twice; the testbed was killed")
 
-// takeDown takes a testbed down. If it is interrupted twice meanwhile, it kills the supervisor,
-// also if the supervisor does not answer.
+// How long down waits for an answer of a supervisor, and of a stopped supervisor. It then kills the
+// supervisor. A stopped one may continue, as when a debugger detaches.
+const (
+	downPatience    = 30 * time.Second
+	stoppedPatience = 5 * time.Second
+)
+
+// impatience returns a context that ends when a supervisor has had enough time to answer.
+func impatience(ctx context.Context, s *testbed.Supervisor) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		tick := time.NewTicker(stoppedPatience / 10)
+		defer tick.Stop()
+		stopped := 0
+		for began := time.Now(); time.Since(began) < downPatience && stopped < 10; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if stopped++; !s.Stopped() {
+				stopped = 0
+			}
+		}
+		cancel(testbed.ErrNoAnswer)
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// takeDown takes a testbed down. It kills a supervisor that does not answer or does not end, and one for
+// which it is interrupted twice.
 func (a *app) takeDown(ctx context.Context, name string) error {
-	end := func() error {
+	end := func(ctx context.Context) error {
 		tb, err := testbed.Open(ctx, name)
 		if err != nil {
 			return err
@@ -246,7 +277,7 @@ func (a *app) takeDown(ctx context.Context, name string) error {
 	}
 	supervisor, err := testbed.FindSupervisor(name)
 	if err != nil {
-		return end() // the testbed is not up, or on its way down already
+		return end(ctx) // the testbed is not up, or on its way down already
 	}
 	defer supervisor.Close()
 	var killErr error
@@ -257,7 +288,9 @@ func (a *app) takeDown(ctx context.Context, name string) error {
 			a.killed(name)
 		}
 	})
-	err = end()
+	patient, done := impatience(ctx, supervisor)
+	err = end(patient)
+	done()
 	stop() // afterwards forced and killErr do not change
 	switch {
 	case killErr != nil:
@@ -265,5 +298,27 @@ func (a *app) takeDown(ctx context.Context, name string) error {
 	case forced:
 		return fmt.Errorf("take down %s: %w", name, errKilled)
 	}
-	return err
+	return a.killUnwilling(name, supervisor, err)
+}
+
+// killUnwilling kills the supervisor of a testbed that could not be taken down with an error, if the testbed
+// is still up.
+func (a *app) killUnwilling(name string, supervisor *testbed.Supervisor, err error) error {
+	dir, dirErr := rundir.Of(name)
+	if err == nil || dirErr != nil || !dir.Running() {
+		return err
+	}
+	state := "did not answer or did not end"
+	if supervisor.Stopped() {
+		state = "is stopped by a signal"
+	}
+	if killErr := supervisor.Kill(); killErr != nil {
+		return errors.Join(err, killErr)
+	}
+	if goneErr := dir.WaitGone(downPatience); goneErr != nil {
+		return errors.Join(err, goneErr)
+	}
+	a.say("railbed: the supervisor of testbed %s, process %d, %s: killed it, and with it the testbed", name,
+		supervisor.Pid(), state)
+	return nil
 }

@@ -120,5 +120,15 @@ func (s *Supervisor) Kill() error {
 	return nil
 }
 
+// Stopped reports whether a signal or a debugger has stopped the supervisor.
+func (s *Supervisor) Stopped() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Pid))
+	end := bytes.LastIndexByte(stat, ')')
+	return err == nil && end > 0 && len(stat) > end+2 && strings.ContainsRune("Tt", rune(stat[end+2]))
+}
+
+// Pid returns the process number of the supervisor.
+func (s *Supervisor) Pid() int { return s.process.Pid }
+
 // Close releases the process.
 func (s *Supervisor) Close() error { return s.process.Release() }

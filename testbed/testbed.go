@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,6 +110,10 @@ type Testbed struct {
 	ended   *os.ProcessState // the state of process, once exited is closed
 	mu      sync.Mutex       // guards process
 	process *exec.Cmd
+	// hungUp is closed when the supervisor has closed the startup channel. ending is closed if the supervisor
+	// first said why it ends, in endReason.
+	hungUp, ending chan struct{}
+	endReason      string
 }
 
 // Open connects to a testbed that is up.
@@ -318,7 +323,8 @@ func (t *Testbed) Events(ctx context.Context, follow bool, handle func(superviso
 
 // Down takes the testbed down, whichever process brought it up, and returns when it is gone.
 func (t *Testbed) Down(ctx context.Context) error {
-	if err := t.call(ctx, http.MethodPost, "/v1/down", nil, nil); err != nil && t.dir.Running() {
+	request := supervisor.DownRequest{By: thisCommand()}
+	if err := t.call(ctx, http.MethodPost, "/v1/down", request, nil); err != nil && t.dir.Running() {
 		return err
 	}
 	if t.owned() {
@@ -332,6 +338,15 @@ func (t *Testbed) Down(ctx context.Context) error {
 			"ends:\n%s", t.dir.Name, logTail(t.dir))
 	}
 	return nil
+}
+
+// thisCommand returns the command line and the number of this process, for people.
+func thisCommand() string {
+	line := filepath.Base(os.Args[0])
+	for _, arg := range os.Args[1:] {
+		line += " " + arg
+	}
+	return fmt.Sprintf("%.200q (process %d)", line, os.Getpid())
 }
 
 // owned reports whether this process brought the testbed up and has neither detached from it nor

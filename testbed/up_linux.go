@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -90,8 +89,32 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 		}
 		return nil, errors.Join(fmt.Errorf("%sbring up %s: %w", where, p.Name, err), t.Close())
 	}
+	t.hungUp, t.ending = make(chan struct{}), make(chan struct{})
+	go t.awaitEnd()
 	return t, nil
 }
+
+// awaitEnd reads the startup channel until the supervisor closes it.
+func (t *Testbed) awaitEnd() {
+	defer close(t.hungUp)
+	reader := frame.NewReader(t.startup)
+	for {
+		_, payload, err := reader.Read()
+		if err != nil {
+			return
+		}
+		var message supervisor.Startup
+		if json.Unmarshal(payload, &message) == nil && message.Kind == supervisor.StartupEnding &&
+			t.endReason == "" {
+			t.endReason = message.Text
+			close(t.ending)
+		}
+	}
+}
+
+// Ending returns a channel that is closed when another process has ended a testbed that this process brought
+// up. Aborted then returns the reason.
+func (t *Testbed) Ending() <-chan struct{} { return t.ending }
 
 // placedError is an error about the setting at a position of the file.
 type placedError struct {
@@ -238,6 +261,8 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 		}
 		o.pass(message)
 		switch message.Kind {
+		case supervisor.StartupEnding:
+			return errors.New(message.Text)
 		case supervisor.StartupFailed:
 			err := failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})
 			if message.Where != "" {
@@ -281,10 +306,7 @@ func (t *Testbed) Detach() error {
 	if err := frame.NewWriter(t.startup).Write(frame.Message, []byte(supervisor.Detach)); err != nil {
 		return fmt.Errorf("detach from %s: %w", t.dir.Name, err)
 	}
-	// The supervisor closes its end once it has read the message.
-	if _, _, err := frame.NewReader(t.startup).Read(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("detach from %s: %w", t.dir.Name, err)
-	}
+	<-t.hungUp // the supervisor closes its end once it has read the message
 	t.process = nil
 	return t.startup.Close()
 }
@@ -301,6 +323,9 @@ func (t *Testbed) Close() error {
 	process := t.process
 	t.process = nil
 	t.startup.Close()
+	if t.hungUp != nil {
+		<-t.hungUp
+	}
 	select {
 	case <-t.exited:
 	case <-time.After(downTimeout):
@@ -329,9 +354,16 @@ func (t *Testbed) Kill() error {
 }
 
 // Aborted returns the reason why the supervisor of a testbed that this process brought up ended by
-// itself, from the report that it left. It returns "" if there is no report. It may be called once
-// Done is closed.
+// itself: its last message, or the report that it left. It returns "" if there is neither. It may be called
+// once Done or Ending is closed.
 func (t *Testbed) Aborted() string {
+	select {
+	case <-t.ending:
+	case <-t.hungUp:
+	}
+	if t.endReason != "" {
+		return "the testbed ended during the run: " + t.endReason
+	}
 	if t.ended.ExitCode() == supervisor.ExitRemoved {
 		return fmt.Sprintf("the testbed's run directory %s, or the socket in it, was removed while it ran",
 			t.dir.Path)

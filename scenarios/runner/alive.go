@@ -56,7 +56,7 @@ func answers(tb *testbed.Testbed, within time.Duration) error {
 }
 
 // diedOf returns the cause that ends a run whose testbed has ended: the supervisor's last message,
-// if it left one. Call it only after Done is closed.
+// if it left one. Call it only after Done or Ending is closed.
 func diedOf(tb *testbed.Testbed) error {
 	return &testbedError{cmp.Or(tb.Aborted(), supervisorDied)}
 }

@@ -266,6 +266,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		select {
 		case <-tb.Done():
 			cancel(diedOf(tb))
+		case <-tb.Ending():
+			cancel(diedOf(tb))
 		case <-ctx.Done():
 		}
 	}()

@@ -85,7 +85,14 @@ const (
 	StartupWarning  StartupKind = "warning" // something works, but not as well as expected
 	StartupFailed   StartupKind = "failed"  // last
 	StartupReady    StartupKind = "ready"
+	StartupEnding   StartupKind = "ending" // why the testbed ends although its client did not ask for it
 )
+
+// DownRequest asks the supervisor to take the testbed down.
+type DownRequest struct {
+	// By is the command that asks, and its process, for people.
+	By string `json:"by"`
+}
 
 // Startup is a message of the startup channel after Start. While the channel is open and the client
 // has not sent Detach, the testbed ends with the client.

@@ -267,9 +267,20 @@ func (s *supervisor) published(name string) (namespace, path string) {
 
 // serveDown answers first, because the connection ends with the testbed. The client detects the end
 // by the run directory's lock.
-func (s *supervisor) serveDown(w http.ResponseWriter, _ *http.Request) {
+func (s *supervisor) serveDown(w http.ResponseWriter, r *http.Request) {
+	var request DownRequest
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil || request.By == "" {
+		request.By = "a client of its socket"
+	}
+	s.endsBy(fmt.Errorf("%w by %s", errDown, request.By))
 	writeJSON(w, http.StatusOK, struct{}{})
-	s.stop(errDown)
+	s.stop(fmt.Errorf("%w by %s", errDown, request.By))
+}
+
+// endsBy sends the reason of the end to the client that brought the testbed up, if it has not detached. The
+// client then has the reason before any process of the testbed ends.
+func (s *supervisor) endsBy(reason error) {
+	s.startup.send(Startup{Kind: StartupEnding, Text: reason.Error()})
 }
 
 // change serves requests for a change that has no result.

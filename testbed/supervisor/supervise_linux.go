@@ -96,7 +96,7 @@ type supervisor struct {
 var (
 	errClientGone = errors.New("the client disconnected before the testbed was ready")
 	errDown       = errors.New("taken down")
-	errSignalled  = errors.New("signalled to end")
+	errSignalled  = errors.New("its supervisor was signalled to end")
 	errDirRemoved = errors.New(
 		"the run directory or its socket was removed, so clients cannot reach the testbed")
 )
@@ -466,6 +466,7 @@ func (s *supervisor) watchSignals() {
 	// These signals are handled and dropped. An ignored signal would stay ignored in every program
 	// that is started from here, and a handled signal is reset.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
-	<-signals
-	s.stop(errSignalled)
+	reason := fmt.Errorf("%w: %v", errSignalled, <-signals)
+	s.endsBy(reason)
+	s.stop(reason)
 }
