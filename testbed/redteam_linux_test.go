@@ -25,6 +25,7 @@ type targets struct {
 	Files   []string // to read, or to list
 	Writes  []string // to make a file at
 	Signals []int    // processes to end
+	Asked   []string // sockets to send a request to
 }
 
 func intruder(args []string) int {
@@ -59,8 +60,25 @@ func intruder(args []string) int {
 			fmt.Println("may signal process", pid)
 		}
 	}
+	for _, socket := range at.Asked {
+		if asked(socket) {
+			fmt.Println("got an answer from", socket)
+		}
+	}
 	fmt.Println("tried all")
 	return 0
+}
+
+// asked reports whether a testbed's socket answers a request.
+func asked(socket string) bool {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /v1/events HTTP/1.0\r\n\r\n")
+	n, _ := conn.Read(make([]byte, 1))
+	return n > 0
 }
 
 func (at targets) argv(t *testing.T) []string {
@@ -177,5 +195,53 @@ func TestNodesSeeNoOthers(t *testing.T) {
 	if err != nil || strings.Contains(string(lines), "4243") ||
 		strings.Contains(string(lines), "softswitch") {
 		t.Errorf("%v: h0 sees the processes\n%s", err, lines)
+	}
+}
+
+// TestNodesRootFindsNothingBelowItsMounts: root of a node removes the node's own mounts.
+func TestNodesRootFindsNothingBelowItsMounts(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	tb := up(t, "go-below")
+	planted, err := os.MkdirTemp("", "redteam") // of the host's /tmp
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(planted)
+	found, err := tb.Node("h0").Command(t.Context(), "sh", "-c", `
+for dir in /run /tmp /sys /.host /proc; do
+	while umount -l $dir 2>/dev/null; do :; done
+	ls -A $dir 2>/dev/null | grep -vx mount # /run/mount, which umount makes
+done; echo tried all`).CombinedOutput()
+	if err != nil || string(found) != "tried all\n" {
+		t.Errorf("%v: below its mounts the node has\n%s", err, found)
+	}
+	// The programs of the host are still there, and the other node has its view.
+	said, err := tb.Node("h1").Command(t.Context(), "sh", "-c", "ls -d /proc/1 /run /usr/bin; ls /.host").Output()
+	if string(said) != "/proc/1\n/run\n/usr/bin\n" {
+		t.Errorf("%v: h1 has %q", err, said)
+	}
+}
+
+// TestSocketRefusesTheTestbedsOwnProcesses: a program of a node that found the testbed's socket, here with the
+// host's files, commands nothing through it.
+func TestSocketRefusesTheTestbedsOwnProcesses(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	tb := up(t, "go-own-socket")
+	state, err := tb.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := targets{Asked: of(t, tb.Name(), state.PID).Sockets}
+	if said := at.as(t, 0); !strings.Contains(said, "got an answer from") {
+		t.Errorf("the owner: %s", said)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-t", fmt.Sprint(state.PID), "-p", "bash", "-c",
+		`exec -a "$1" "$0" "${@:2}"`, self}, at.argv(t)...)
+	if said, err := exec.Command("nsenter", args...).CombinedOutput(); string(said) != "tried all\n" {
+		t.Errorf("inside the testbed's PID namespace: %v\n%s", err, said)
 	}
 }

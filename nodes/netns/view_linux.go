@@ -27,6 +27,15 @@ func buildView(config initConfig) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("leave the host's mount tree: %w", err)
 	}
+	// The host's mounts stay until the node's are complete: a user namespace mounts /proc and /sys only if
+	// its mount namespace has them (mount_too_revealing in fs/namespace.c).
+	leaveHost, err := ownRoot()
+	if err != nil {
+		// This goes to the supervisor's log.
+		fmt.Fprintf(os.Stderr, "give the node a root directory of its own: %v; if root of the node removes the "+
+			"node's mounts, the host's /run, /tmp, /proc and /sys appear\n", err)
+		leaveHost = func() error { return nil }
+	}
 	for _, m := range []struct {
 		kind, target, data string
 		flags              uintptr
@@ -56,7 +65,7 @@ func buildView(config initConfig) error {
 	if err := nodes.LinkProgram(); err != nil {
 		return err
 	}
-	return maskKernel()
+	return errors.Join(maskKernel(), leaveHost())
 }
 
 // giveIdentity mounts the node's identity over the host's. UCX and NCCL take two processes with one

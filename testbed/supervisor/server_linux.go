@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/internal/frame"
+	"railbed/internal/peer"
 	"railbed/nodes"
 	"railbed/nodes/cni"
 	"railbed/plan"
@@ -59,7 +61,7 @@ func (s *supervisor) listen() (*server, error) {
 		http:     &http.Server{Handler: s.handler(), ReadHeaderTimeout: requestTime, IdleTimeout: idleTime},
 		listener: listener, served: make(chan error, 1), reported: make(chan struct{}),
 	}
-	go func() { sv.served <- sv.http.Serve(listener) }()
+	go func() { sv.served <- sv.http.Serve(&outsideListener{listener, s.log}) }()
 	// The hash of a large plan takes time, and nothing waits for it.
 	go func() {
 		defer close(sv.reported)
@@ -68,6 +70,29 @@ func (s *supervisor) listen() (*server, error) {
 		}
 	}()
 	return sv, nil
+}
+
+// outsideListener closes connections of the testbed's own processes. A program in a node that finds the
+// socket, as root of the node may, commands nothing through it. Commands in nodes use insides.
+type outsideListener struct {
+	net.Listener
+	log *slog.Logger
+}
+
+// Accept implements net.Listener.
+func (l *outsideListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		who, err := peer.Of(conn.(*net.UnixConn))
+		if err == nil && who.PID == peer.Outside {
+			return conn, nil
+		}
+		conn.Close()
+		l.log.Warn("refused a connection from inside the testbed", "process", who.PID, "error", err)
+	}
 }
 
 // close lets running answers finish, so that the client that requested the end receives its answer,
