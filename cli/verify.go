@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -298,9 +297,7 @@ func readJSON(name string, into any) error {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	defer file.Close()
-	decoder := json.NewDecoder(file)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
+	if err := input.DecodeKnownFields(file, into); err != nil {
 		return usage("%s: %w", name, err)
 	}
 	return nil

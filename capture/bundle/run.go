@@ -5,7 +5,6 @@ package bundle
 import (
 	"archive/zip"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,9 +29,6 @@ const (
 	WorkloadsFile = "workloads.json" // a list of evidence.Workload
 	SupervisorLog = "supervisor.log"
 )
-
-// maxDocument bounds the bytes of a document, which may be somebody else's.
-const maxDocument = 1 << 28
 
 // Run holds the files of a run. Close it after use.
 type Run struct {
@@ -61,11 +57,11 @@ func Open(name string) (*Run, error) {
 		}
 		return nil, errors.Join(err, file.Close())
 	case info.IsDir():
-		root, err := os.OpenRoot(name)
+		folder, err := input.OpenFolder(name)
 		if err != nil {
 			return nil, err
 		}
-		r.files, r.closer = root.FS(), root
+		r.files, r.closer = folder, folder
 	case strings.HasSuffix(name, Suffix):
 		if err := r.openBundle(name); err != nil {
 			return nil, err
@@ -118,7 +114,7 @@ func (r *Run) read() error {
 		return r.findCaptures()
 	}
 	defer file.Close()
-	if r.Report, err = report.Read(io.LimitReader(file, maxDocument)); err != nil {
+	if r.Report, err = report.Read(file); err != nil {
 		return fmt.Errorf("%s: %w", report.JSONFile, err)
 	}
 	return r.findCaptures()
@@ -126,16 +122,11 @@ func (r *Run) read() error {
 
 // open opens a file of the run, and returns nil if it is not there.
 func (r *Run) open(name string) (fs.File, error) {
-	about, err := fs.Stat(r.files, name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	file, err := r.files.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	case err != nil:
-		return nil, err
-	case about.Mode()&fs.ModeNamedPipe != 0: // opening it would wait for a writer
-		return nil, &input.KindError{Path: name, Kind: "a FIFO"}
 	}
-	return r.files.Open(name)
+	return file, err
 }
 
 // document reads a JSON file, if it is there.
@@ -145,7 +136,7 @@ func (r *Run) document(name string, into any) (there bool, err error) {
 		return false, err
 	}
 	defer file.Close()
-	if err := json.NewDecoder(io.LimitReader(file, maxDocument)).Decode(into); err != nil {
+	if err := input.DecodeDocument(file, into); err != nil {
 		return false, fmt.Errorf("%s: %w", name, err)
 	}
 	return true, nil

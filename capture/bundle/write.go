@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
+	"railbed/internal/input"
 	"railbed/plan/spec"
 )
 
@@ -38,14 +39,14 @@ func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64
 	if _, err := os.Stat(filepath.Join(dir, report.JSONFile)); err != nil {
 		return nil, fmt.Errorf("%s holds no results of railbed run: %w", dir, err)
 	}
-	root, err := os.OpenRoot(dir)
+	folder, err := input.OpenFolder(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer folder.Close()
 	b := &Written{}
 	archive := zip.NewWriter(out)
-	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -56,12 +57,12 @@ func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64
 			return nil
 		}
 		b.Files = append(b.Files, name)
-		return b.add(ctx, archive, root.FS(), name, done)
+		return b.add(ctx, archive, folder, name, done)
 	})
 	if err := errors.Join(err, archive.Close()); err != nil {
 		return nil, fmt.Errorf("bundle %s: %w", dir, err)
 	}
-	b.findMissing(root.FS())
+	b.findMissing(folder)
 	return b, nil
 }
 
@@ -75,7 +76,7 @@ func (b *Written) findMissing(files fs.FS) {
 		return
 	}
 	defer file.Close()
-	r, err := report.Read(io.LimitReader(file, maxDocument))
+	r, err := report.Read(file)
 	if err != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/internal/input"
 	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/usage"
@@ -472,7 +473,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // Read reads report.json.
 func Read(in io.Reader) (*Report, error) {
 	r := &Report{}
-	if err := json.NewDecoder(in).Decode(r); err != nil {
+	if err := input.DecodeDocument(in, r); err != nil {
 		return nil, fmt.Errorf("read report: %w", err)
 	}
 	if r.Format != Format {
