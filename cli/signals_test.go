@@ -14,13 +14,14 @@ import (
 	"railbed/scenarios/suite"
 )
 
-// TestReaderOfARunEnds: a run whose output has no reader any more, as in "railbed run | head -1", comes to its
-// end.
+// TestReaderOfARunEnds: a run whose output has no reader any more, as in "railbed run | head -1", comes to
+// its end.
 func TestReaderOfARunEnds(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	path, _ := scenario(t, "steps:\n  - exec: {name: a, nodes: [h0], command: [sleep, '0.1']}\n"+
 		"  - exec: {name: b, nodes: [h0], command: ['false']}\n")
-	for _, args := range [][]string{{"run", path, "--out", t.TempDir()}, {"test", path, "--out", t.TempDir()}} {
+	for _, name := range []string{"run", "test"} {
+		args := []string{name, path, "--out", t.TempDir()}
 		cmd := command(args...)
 		reader, writer, err := os.Pipe()
 		if err != nil {
@@ -46,14 +47,16 @@ func TestReaderOfARunEnds(t *testing.T) {
 // TestSuiteSurvivesItsTerminal: the results of a suite are written after SIGHUP.
 func TestSuiteSurvivesItsTerminal(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	path, name := scenario(t, "steps:\n  - exec: {name: wait, nodes: [h0], command: [sleep, '600'], timeout: 600s}\n")
+	path, name := scenario(t,
+		"steps:\n  - exec: {name: wait, nodes: [h0], command: [sleep, '600'], timeout: 600s}\n")
 	out := t.TempDir()
 	cmd := command("test", path, "--out", out)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
-	for deadline := time.Now().Add(30 * time.Second); supervisorOf(name) == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); supervisorOf(name) == 0; {
+		time.Sleep(10 * time.Millisecond)
 		if time.Now().After(deadline) {
 			t.Fatal("the run did not begin")
 		}

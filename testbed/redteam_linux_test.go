@@ -216,14 +216,15 @@ done; echo tried all`).CombinedOutput()
 		t.Errorf("%v: below its mounts the node has\n%s", err, found)
 	}
 	// The programs of the host are still there, and the other node has its view.
-	said, err := tb.Node("h1").Command(t.Context(), "sh", "-c", "ls -d /proc/1 /run /usr/bin; ls /.host").Output()
+	said, err := tb.Node("h1").Command(t.Context(), "sh", "-c",
+		"ls -d /proc/1 /run /usr/bin; ls /.host").Output()
 	if string(said) != "/proc/1\n/run\n/usr/bin\n" {
 		t.Errorf("%v: h1 has %q", err, said)
 	}
 }
 
-// TestSocketRefusesTheTestbedsOwnProcesses: a program of a node that found the testbed's socket, here with the
-// host's files, commands nothing through it.
+// TestSocketRefusesTheTestbedsOwnProcesses: a program of a node that found the testbed's socket, here with
+// the host's files, commands nothing through it.
 func TestSocketRefusesTheTestbedsOwnProcesses(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	tb := up(t, "go-own-socket")

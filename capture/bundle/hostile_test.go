@@ -52,8 +52,8 @@ func TestRunsWithFIFOs(t *testing.T) {
 	}
 }
 
-// TestBundlesThatFillTheMemory: a document of a bundle that unpacks to millions of elements is refused. A bundle
-// of 97 KB took 10 GB.
+// TestBundlesThatFillTheMemory: a document of a bundle that unpacks to millions of elements is refused. A
+// bundle of 97 KB took 10 GB.
 func TestBundlesThatFillTheMemory(t *testing.T) {
 	many := func(one string) string { return "[" + strings.Repeat(one+",", 2<<20) + one + "]" }
 	for name, text := range map[string]string{

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Folder is a directory that a user names, whose files may be somebody else's. It opens its files as Open does.
-// No name leads out of it. Folder implements fs.ReadDirFS and fs.StatFS.
+// Folder is a directory that a user names, whose files may be somebody else's. It opens its files as Open
+// does. No name leads out of it. Folder implements fs.ReadDirFS and fs.StatFS.
 type Folder struct{ root *os.Root }
 
 // OpenFolder opens a directory. Close it after use.

@@ -32,8 +32,8 @@ func buildView(config initConfig) error {
 	leaveHost, err := ownRoot()
 	if err != nil {
 		// This goes to the supervisor's log.
-		fmt.Fprintf(os.Stderr, "give the node a root directory of its own: %v; if root of the node removes the "+
-			"node's mounts, the host's /run, /tmp, /proc and /sys appear\n", err)
+		fmt.Fprintf(os.Stderr, "give the node a root directory of its own: %v; if root of the node removes "+
+			"the node's mounts, the host's /run, /tmp, /proc and /sys appear\n", err)
 		leaveHost = func() error { return nil }
 	}
 	for _, m := range []struct {

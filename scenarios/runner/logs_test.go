@@ -91,7 +91,8 @@ func TestLogsOfTwoStepsWithOnePath(t *testing.T) {
 		"  - traffic: {name: t, from: [h0], to: [h1], rate: 1mbit, size: 200B, for: 50ms}\n")
 	steps := runAll(t, t.Context(), o).Steps
 	for i, want := range []map[string]string{
-		{"logs/h0/step2.out": "first\n"}, {"logs/h0/step2-step2.out": "second\n"}, {"logs/h1/t-sink.out": "third\n"},
+		{"logs/h0/step2.out": "first\n"}, {"logs/h0/step2-step2.out": "second\n"},
+		{"logs/h1/t-sink.out": "third\n"},
 	} {
 		if diff := cmp.Diff(want, logsOf(t, o, steps[i])); diff != "" {
 			t.Error(diff)
