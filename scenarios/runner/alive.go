@@ -47,6 +47,17 @@ func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Dura
 	}
 }
 
+// watchEnd ends the run when its testbed ends before ctx does.
+func watchEnd(ctx context.Context, tb *testbed.Testbed, fail context.CancelCauseFunc) {
+	select {
+	case <-tb.Done():
+		fail(diedOf(tb))
+	case <-tb.Ending():
+		fail(diedOf(tb))
+	case <-ctx.Done():
+	}
+}
+
 // answers asks the supervisor for an answer within the given time.
 func answers(tb *testbed.Testbed, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), within)

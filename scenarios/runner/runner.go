@@ -262,15 +262,7 @@ func stepRequirements(file *spec.Testbed) []plan.Requirement {
 func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() {
-		select {
-		case <-tb.Done():
-			cancel(diedOf(tb))
-		case <-tb.Ending():
-			cancel(diedOf(tb))
-		case <-ctx.Done():
-		}
-	}()
+	go watchEnd(ctx, tb, cancel)
 	go watchSupervisor(ctx, tb, r.silence, cancel)
 	s := &session{
 		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
