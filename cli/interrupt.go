@@ -33,7 +33,7 @@ var endSignals = func() []os.Signal {
 func (a *app) onInterrupt(first string, force func()) (stop func()) {
 	signals, done, ended := make(chan os.Signal, 2), make(chan struct{}), make(chan struct{})
 	signal.Notify(signals, endSignals...)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // and dropped: writes return an error
+	surviveReaders()
 	go func() {
 		defer close(ended)
 		said := false
@@ -90,3 +90,7 @@ func (a *app) killed(names ...string) {
 		a.sweep(rundir.SweepOptions{Try: true})
 	}
 }
+
+// surviveReaders makes writes to a standard output or error whose reader has gone return an error. Without it
+// SIGPIPE ends the process at the first such write.
+func surviveReaders() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

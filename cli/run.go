@@ -54,24 +54,8 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("seed") && flags.seed == 0 {
-				return usage("--seed 0: want at least 1")
-			}
-			if d := flags.dilation; cmd.Flags().Changed("dilation") && (d == 0 || d > spec.MostDilation) {
-				return usage("--dilation %d: want 1 to %d", d, spec.MostDilation)
-			}
 			flags.path = args[0]
-			load := runner.StartHostLoad()
-			o, err := a.runOptions(flags)
-			if err != nil {
-				return err
-			}
-			never, hardly := runner.Provable(o)
-			a.warn(append(never, hardly...)) // the other checks can still be proved
-			if text := load().Warning(o.Plan); text != "" {
-				a.say("warning: %s", text)
-			}
-			return a.run(cmd.Context(), o)
+			return a.runFile(cmd, flags)
 		},
 	}
 	a.settingsFlag(cmd)
@@ -84,6 +68,26 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 		"run it `N` times slower than real time, instead of the file's dilation")
 	completeFlag(cmd, "out", completeDirs)
 	return cmd
+}
+
+// runFile runs a file, with warnings about checks that it cannot prove and about a busy host.
+func (a *app) runFile(cmd *cobra.Command, flags runFlags) error {
+	surviveReaders()
+	if cmd.Flags().Changed("seed") && flags.seed == 0 {
+		return usage("--seed 0: want at least 1")
+	}
+	if d := flags.dilation; cmd.Flags().Changed("dilation") && (d == 0 || d > spec.MostDilation) {
+		return usage("--dilation %d: want 1 to %d", d, spec.MostDilation)
+	}
+	load := runner.StartHostLoad()
+	o, err := a.runOptions(flags)
+	if err != nil {
+		return err
+	}
+	never, hardly := runner.Provable(o)
+	a.warn(append(never, hardly...)) // the other checks can still be proved
+	o.HostLoad = load
+	return a.run(cmd.Context(), o)
 }
 
 // runFlags are the arguments of a run. Unless they are empty, name, seed and dilation replace the file's.

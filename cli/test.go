@@ -69,6 +69,7 @@ ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`
   railbed test scenarios/matrix --filter transport=rd --set size=1MiB --resume`,
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			surviveReaders()
 			cases, err := a.cases(args, flags, cmd.Flags().Changed("repeat"))
 			if err != nil {
 				return err

@@ -54,6 +54,8 @@ type Options struct {
 	Progress func(Update)
 	// Trace receives each host change as the equivalent ip or tc line.
 	Trace func(line string)
+	// HostLoad returns the load of the host, of which the run warns before it begins. It may be nil.
+	HostLoad func() HostLoad
 
 	// hold receives the evidence from which the checks are judged, for this package's tests.
 	hold func(*evidence)
@@ -170,6 +172,11 @@ func (r *run) newReport() *report.Report {
 func (r *run) carryOut(ctx context.Context) error {
 	if err := r.require(ctx); err != nil {
 		return err
+	}
+	if r.HostLoad != nil {
+		if text := r.HostLoad().Warning(r.Plan); text != "" {
+			r.Progress(Update{Line: "warning: " + text})
+		}
 	}
 	began := time.Now()
 	tb, err := testbed.Up(ctx, r.Plan,
