@@ -99,7 +99,10 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 			return &stoppedError{command: e.Command[0], node: node, process: stopped,
 				ended: context.Cause(ctx)}
 		}
-		return context.Cause(ctx)
+		if ended := context.Cause(ctx); !errors.Is(ended, errRunEnded) || !notFound(err) {
+			return ended
+		}
+		ctx = life // a program that is not there was not ended with the run
 	}
 	if e.Background && s.killed(node, err) {
 		return nil // a server; the file crashed it on purpose, and its clients show the effect

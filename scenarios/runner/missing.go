@@ -54,11 +54,16 @@ func (s *session) explain(ctx context.Context, command []string, nodes []string,
 					"in the container's image"}
 		}
 	}
-	var exit *testbed.ExitError
-	if errors.Is(err, testbed.ErrNotFound) || errors.As(err, &exit) && exit.Code == exitNotFound {
+	if notFound(err) {
 		return &missingError{strings.Join(command[:min(1, len(command))], ""), err}
 	}
 	return err
+}
+
+// notFound reports whether a command did not exist, by the error of its start or a shell's exit code.
+func notFound(err error) bool {
+	var exit *testbed.ExitError
+	return errors.Is(err, testbed.ErrNotFound) || errors.As(err, &exit) && exit.Code == exitNotFound
 }
 
 // explainStack is explain for the program of a user that a launcher starts in all nodes. Launchers have exit

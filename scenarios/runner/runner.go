@@ -288,6 +288,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	look := startSampler(ctx, r.Plan, linkReader(tb))
 	look.file, look.undilated = r.File, undilated(r.File)
 	err := line.run(ctx)
+	if line.clock != nil {
+		look.began = line.clock.Real(0)
+	}
 	if err != nil {
 		// The testbed's end explains the failure of the step that noticed it first.
 		err = cmp.Or(goneOf(ctx, tb, r.silence), err)

@@ -28,6 +28,7 @@ func TestCommandsThatAreNotThere(t *testing.T) {
 		{"", `[sh, -c, no-such-program], expect: 127`, verdict.Pass, ""},
 		{"", "[no-such-program], background: true}\n  - exec: {nodes: [h1], command: [sleep, \"5\"]",
 			verdict.Fail, "no-such-program"},
+		{"", `[no-such-program], background: true`, verdict.Fail, "no-such-program"},
 		{requires, `[no-such-program]`, verdict.Unsupported, "no-such-program"},
 		{requires, `[sh, -c, "no-such-program || exit 3"]`, verdict.Unsupported, "no-such-program"},
 		{"requires: [sh]\n", `[./no-such-program]`, verdict.Fail, "no file /no-such-program"},

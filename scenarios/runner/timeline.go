@@ -241,7 +241,7 @@ func (t *timeline) undo(ctx context.Context, effect temporary, ends context.Cont
 // serve does a step that ends with the run. ctx is the run's.
 func (t *timeline) serve(ctx context.Context, i int) {
 	err := t.do(t.servantCtx, t.steps[i])
-	if context.Cause(t.servantCtx) == errRunEnded && !errors.As(err, new(*stoppedError)) {
+	if errors.Is(err, errRunEnded) && !errors.As(err, new(*stoppedError)) {
 		err = nil
 	}
 	t.end(ctx, i, err)

@@ -46,6 +46,7 @@ func textFields(found map[string]bool, seen map[reflect.Type]bool, t reflect.Typ
 
 // freeText are the fields whose text nothing in a file or on a plan can refute, and why.
 var freeText = map[string]string{
+	"Testbed.requires":     "features, and programs that a host may lack; a misspelt feature is refused",
 	"Testbed.description":  "for people",
 	"Rule.name":            "for people",
 	"Fault.name":           "for people and captures",
@@ -83,7 +84,6 @@ var wrongWords = func() map[string]string {
 	packets := func(check string) string { return steps(work) + "checks: [{packets: {" + check + "}}]\n" }
 	words := map[string]string{
 		"Testbed.name":             "name: no such\n" + fabric,
-		"Testbed.requires":         "requires: [netme]\n" + head,
 		"Testbed.accept-undilated": "dilation: 2\naccept-undilated: [nosuch]\n" + head,
 		"Testbed.nodes":            head + "nodes: {nosuch: {cpu: 1}}\n",
 		"Addressing.loopbacks4":    head + "addressing: {loopbacks4: nosuch}\n",
