@@ -31,6 +31,8 @@ type (
 	FlowAddr   = evidence.FlowAddr
 	Harm       = evidence.Harm
 	QueuePairs = evidence.QueuePairs
+	Pair       = evidence.Pair
+	Send       = evidence.Send
 
 	Crossing     = ranks.Crossing
 	CrossingRank = ranks.CrossingRank

@@ -158,6 +158,8 @@ type Capture struct {
 	hits bool
 	// interrupted is Options.Interrupted.
 	interrupted func(link string) bool
+	// Sends is Options.Sends.
+	Sends []Send
 	// foreignPlan is the reason why the capture cannot be of the plan. It is "" where it can.
 	foreignPlan string
 	// bare reports whether Railbed's comments were removed from the section.
@@ -213,6 +215,8 @@ type Options struct {
 	// Interrupted reports whether a link was down for a time. A kernel switch counts no packet for
 	// a port without carrier. Nil means that no link was down.
 	Interrupted func(link string) bool
+	// Sends are flows of datagrams that steps of the run sent.
+	Sends []Send
 }
 
 // Harm counts the packets that faults hit at a port. At a kernel link or switch faults act before the packet
@@ -270,6 +274,7 @@ func run(ctx context.Context, reader pcapng.Source, w *window, o Options, checks
 		Lost:        o.Lost,
 		Harm:        o.Harm,
 		interrupted: o.Interrupted,
+		Sends:       o.Sends,
 		Railbed:     reader.Section().Application == "railbed", Dilation: 1,
 	}
 	c.dissected.Keys = o.Keys

@@ -102,6 +102,9 @@ func (t *Tap) Selected(at string) bool {
 	return spec.Match(at, t.Node)
 }
 
+// Described returns the tap in the words of the capture, with the name of reports.
+func (t *Tap) Described() *pcapng.Interface { return &t.described }
+
 // Ethernet reports whether the tap recorded Ethernet frames. Checks do not see packets of other link types.
 func (t *Tap) Ethernet() bool { return t.ethernet }
 

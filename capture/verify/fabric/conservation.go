@@ -135,6 +135,9 @@ func (k *conservation) enlist(tap *evidence.Tap) *switchState {
 		if k.capture.Plan != nil {
 			s.describe(k.capture.Plan, k.capture.Dilation)
 		}
+		if s.plan != nil && s.plan.Soft == nil && !s.bridge {
+			s.splits = newSplits[passing](k.capture)
+		}
 		k.byNode[tap.Node] = s
 		k.switches = append(k.switches, s)
 		k.generation = max(k.generation, generationOf(s.linger))
@@ -153,11 +156,15 @@ func (k *conservation) Packet(p *evidence.Packet) {
 		k.turn(p.Time)
 	}
 	key := passing{p.ID, s.number}
-	seen, where := passage{first: p.Time, identity: p.Identity()}, &k.young
-	if young, known := k.young.passages[key]; known {
-		seen = young
-	} else if old, known := k.old.passages[key]; known {
-		seen, where = old, &k.old
+	seen, where := k.find(key)
+	if where == nil {
+		if k.splitOff(p, s) {
+			return
+		}
+		seen, where = passage{first: p.Time, identity: p.Identity()}, &k.young
+	}
+	if p.Direction == evidence.In {
+		s.splits.begin(p, key)
 	}
 	seen.add(p, s)
 	if port := uint32(p.Tap.Index) + 1; p.Direction == evidence.In {
@@ -166,6 +173,37 @@ func (k *conservation) Packet(p *evidence.Packet) {
 		where.left(key, &seen, port)
 	}
 	where.passages[key] = seen
+}
+
+// find returns the passage of a packet and the generation that has it, or nil.
+func (k *conservation) find(key passing) (passage, *remembered) {
+	for _, g := range []*remembered{&k.young, &k.old} {
+		if seen, known := g.passages[key]; known {
+			return seen, g
+		}
+	}
+	return passage{}, nil
+}
+
+// splitOff reports whether a packet leaves a router as a fragment of a packet that entered. The last fragment
+// stands for that packet.
+func (k *conservation) splitOff(p *evidence.Packet, s *switchState) bool {
+	if p.Direction != evidence.Out || p.Drop != "" {
+		return false
+	}
+	key, part, complete := s.splits.add(p)
+	if seen, where := k.find(key); complete && where != nil {
+		seen.out = min(seen.out, math.MaxUint16-1) + 1
+		where.left(key, &seen, uint32(p.Tap.Index)+1)
+		where.passages[key] = seen
+	}
+	if part {
+		s.left++
+	}
+	if part && !complete {
+		s.further++
+	}
+	return part
 }
 
 // Event implements Watcher. Soft switches change and copy packets that have passed their taps.

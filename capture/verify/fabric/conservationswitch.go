@@ -41,7 +41,10 @@ type switchState struct {
 	// returned left by the port at which they entered. heads left trimmed, without having entered as such.
 	returned, heads uint64
 	// again are packets that faults made: they left too often, or without having entered.
-	again                uint64
+	again uint64
+	// splits has the packets that the switch may fragment. further are fragments besides the last of each.
+	splits               splits[passing]
+	further              uint64
 	missing, extra, bare uint64 // bare: left without having entered
 	examples             []string
 }
@@ -260,7 +263,8 @@ func (s *switchState) line() string {
 		{trimmed, "trimmed"}, {s.changed, "changed by faults"}, {s.underWay, "under way at the end"},
 		{s.untrimmed(), "missing"}}
 	out := account{{s.forwarded, "forwarded"}, {s.returned, "sent back"}, {s.flooded, "flooded"},
-		{s.fromItself, "from itself"}, {s.heads, "trimmed"}, {s.again, "made by faults"},
+		{s.fromItself, "from itself"}, {s.heads, "trimmed"}, {s.further, "further fragments"},
+		{s.again, "made by faults"},
 		{s.before, "under way at the start"}, {s.extra - min(s.extra, s.returned), "too often"},
 		{s.bare, "without having entered"}}
 	return plural.Text("%s: %d in on %d ports: %s; %d out: %s", s.name, s.entered, len(s.taps), in, s.left,

@@ -34,6 +34,7 @@ type journeys struct {
 	// copies counts records of faults that copied packets, of which no copy has arrived, by identity.
 	copies  map[uint64]uint32
 	guessed map[uint64]journey // packets that arrived under another id, by id
+	splits  splits[int64]      // packets that routers may fragment, by number
 	// ahead are packets that arrived before they left, by identity. It is nil if these are not matched.
 	ahead map[uint64]strangers
 	// early are the packets that left in the capture's first moments. Other packets that arrive
@@ -57,7 +58,7 @@ type journeys struct {
 	mourn func(j journey)
 }
 
-// journeysMost bounds the number of remembered packets, of 120 bytes each.
+// journeysMost bounds the number of remembered packets, of 130 bytes each.
 const journeysMost = 1 << 19
 
 // journey is a packet under way.
@@ -70,6 +71,10 @@ type journey struct {
 	earliest, latest uint64
 	reason           string // why it was lost
 	next             int64  // number of the next equal packet, 0 for none
+	// stream is the caller's number for the flow or the pair of the packet.
+	stream int
+	// split reports whether the packet arrived as fragments that a router made.
+	split bool
 	// apart reports whether the packet is followed and not counted.
 	apart, over bool
 	excuse      excuse
@@ -122,6 +127,7 @@ func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys
 		changes:  map[uint64]uint32{},
 		copies:   map[uint64]uint32{},
 		guessed:  map[uint64]journey{},
+		splits:   newSplits[int64](c),
 		reasons:  map[string]uint64{},
 		mourn:    mourn,
 	}
@@ -166,6 +172,7 @@ func (s *journeys) start(p *evidence.Packet, j journey) (arrivedBefore bool) {
 	s.advance()
 	number := s.base + int64(len(s.under))
 	s.under = append(s.under, j)
+	s.splits.begin(p, number)
 	s.numbers[j.id] = number
 	of, others := s.classes[j.identity]
 	if others {
@@ -279,7 +286,16 @@ func (s *journeys) arrive(p *evidence.Packet) (j journey, known bool) {
 		s.lose(s.remove(number), unexplained)
 		return journey{}, false
 	}
-	j, known = s.take(p.ID, identity)
+	if j, known = s.take(p.ID, identity); !known {
+		number, part, complete := s.splits.add(p)
+		switch known = complete && number >= s.base && !s.at(number).over; {
+		case known:
+			j = s.remove(number)
+			j.split, j.earliest, j.latest = true, j.ordinal, j.ordinal
+		case part:
+			return journey{}, false
+		}
+	}
 	switch {
 	case known && !j.apart:
 		s.arrived++
@@ -392,6 +408,7 @@ func (s *journeys) finish(now int64) {
 	}
 	clear(s.classes)
 	clear(s.numbers)
+	s.short = s.short || s.splits.full
 	s.under = nil
 	if s.ahead != nil {
 		s.settle()

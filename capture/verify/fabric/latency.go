@@ -23,8 +23,10 @@ type latency struct {
 	offenders *evidence.Offenders
 
 	all     histogram // ns
+	lost    uint64
 	streams map[stream]*latencies
 	order   []stream
+	idle    []string // pairs that a step sends between, and of which no packet left
 	// equal counts packets that equal others under way, so that it is not known which of them arrived.
 	equal, forgotten uint64
 }
@@ -42,10 +44,14 @@ type stream struct {
 	pair nodePair
 }
 
-// latencies counts the packets of a stream, and those that keep each bound.
+// latencies counts the packets of a stream that arrived, those that keep each bound, and those that did not
+// arrive. altered counts records of packets that switches trimmed or faults changed.
 type latencies struct {
+	number  int // from 1, in order
 	flow    *evidence.Flow
 	packets uint64
+	lost    uint64
+	altered uint64
 	keep    [4]uint64
 	longest int64 // ns
 }
@@ -72,51 +78,87 @@ func NewLatency(k *spec.LatencyCheck, w *evidence.Workload) evidence.Check {
 // Begin implements Check.
 func (k *latency) Begin(c *evidence.Capture) {
 	k.begin(c)
-	k.travel, k.offenders = newJourneys(c, false, nil), c.NewOffenders()
+	k.travel, k.offenders = newJourneys(c, true, k.missed), c.NewOffenders()
 }
 
 // Packet implements Check.
 func (k *latency) Packet(p *evidence.Packet) {
-	if p.Flow == nil || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) || !k.of(p) {
+	if p.Flow == nil || !k.flow(p.Flow) || !k.of(p) {
 		return
 	}
-	switch p.Direction {
-	case evidence.Out:
-		k.travel.start(p, journey{ordinal: uint64(p.Number)})
-	case evidence.In:
-		if !k.destination(p) {
+	switch {
+	case !p.Tap.NIC && p.Verdict == "trim":
+		k.alter(p)
+	case !p.Tap.NIC:
+	case p.Drop != "":
+		// A fault at a kernel's NIC acts before the tap.
+		if l := k.stream(p); l != nil && k.leaves(p) {
+			l.lost++
+		}
+	case p.Direction == evidence.Out:
+		if !k.leaves(p) {
 			return
 		}
+		l := k.stream(p)
+		if l == nil {
+			k.forgotten++
+			return
+		}
+		// The clocks of two taps may differ a little.
+		if k.travel.start(p, journey{ordinal: uint64(p.Number), stream: l.number}) {
+			k.took(p, l, 0)
+		}
+	case p.Direction == evidence.In && k.destination(p):
 		j, known := k.travel.arrive(p)
 		switch {
 		case !known:
 		case j.earliest != j.latest:
 			k.equal++
 		default:
-			k.took(p, int64(clock.Dilation(k.capture.Dilation).Passed(time.Duration(p.Time-j.left))))
+			k.took(p, k.streams[k.order[j.stream-1]],
+				int64(clock.Dilation(k.capture.Dilation).Passed(time.Duration(p.Time-j.left))))
 		}
 	}
 }
 
-// took counts the latency of a packet that arrives.
-func (k *latency) took(p *evidence.Packet, ns int64) {
-	k.all.add(uint64(max(0, ns)))
+// Event implements Watcher.
+func (k *latency) Event(p *evidence.Packet) {
+	if p.Spoiled() && p.Flow != nil && k.flow(p.Flow) && k.of(p) {
+		k.alter(p)
+	}
+}
+
+// alter takes the record of a packet that does not arrive as it left.
+func (k *latency) alter(p *evidence.Packet) {
+	if l := k.stream(p); l != nil {
+		l.altered++
+	}
+}
+
+// missed counts a packet that did not arrive.
+func (k *latency) missed(j journey) { k.streams[k.order[j.stream-1]].lost++ }
+
+// stream returns the stream of a packet, or nil if there are too many.
+func (k *latency) stream(p *evidence.Packet) *latencies {
 	var of stream
 	switch k.per {
 	case spec.PerFlow:
 		of.flow = p.Flow.Index + 1
 	case spec.PerPair:
-		of.pair = nodePair{k.nodes[p.Flow.Src.Addr()].Node, p.Tap.Node}
+		of.pair = nodePair{From: k.nodes[p.Flow.Src.Addr()].Node, To: k.nodes[p.Flow.Dst.Addr()].Node}
 	}
 	l := k.streams[of]
-	if l == nil {
-		if len(k.streams) >= streamsMost {
-			k.forgotten++
-			return
-		}
-		l = &latencies{flow: p.Flow}
-		k.streams[of], k.order = l, append(k.order, of)
+	if l == nil && len(k.streams) < streamsMost {
+		k.order = append(k.order, of)
+		l = &latencies{number: len(k.order), flow: p.Flow}
+		k.streams[of] = l
 	}
+	return l
+}
+
+// took counts the latency of a packet that arrives.
+func (k *latency) took(p *evidence.Packet, l *latencies, ns int64) {
+	k.all.add(uint64(max(0, ns)))
 	l.packets++
 	l.longest = max(l.longest, ns)
 	slow := false
@@ -132,38 +174,58 @@ func (k *latency) took(p *evidence.Packet, ns int64) {
 	}
 }
 
+// finish counts the packets that did not arrive, and names the pairs of which no packet left.
+func (k *latency) finish() {
+	k.travel.finish(k.capture.End)
+	seen := map[nodePair]bool{}
+	for _, of := range k.order {
+		l := k.streams[of]
+		l.lost -= min(l.lost, l.altered)
+		k.lost += l.lost
+		seen[nodePair{From: k.nodes[l.flow.Src.Addr()].Node, To: k.nodes[l.flow.Dst.Addr()].Node}] = true
+	}
+	for _, of := range k.planned() {
+		if k.per != "" && !seen[of.Pair] {
+			seen[of.Pair] = true
+			k.idle = append(k.idle, fmt.Sprintf("%v: no packet left, although %s sends", of.Pair, of.Step))
+		}
+	}
+}
+
 // holds reports whether a percentile keeps its bound. An upper bound holds if the packet of the
 // percentile's rank keeps it, and so do all faster ones. A lower bound holds if that packet and all slower
-// ones keep it.
-func (b *latencyBound) holds(packets, keep uint64) bool {
+// ones keep it, as lost packets do.
+func (b *latencyBound) holds(l *latencies, keep uint64) bool {
+	packets := l.packets + l.lost
 	rank := uint64(math.Ceil(b.share*float64(packets) - 1e-9))
 	if b.Upper() {
 		return keep >= rank
 	}
-	return keep >= packets-rank+1
+	return keep+l.lost >= packets-rank+1
 }
 
 // Result implements Check.
 func (k *latency) Result() evidence.Result {
+	k.finish()
 	r := evidence.Result{Name: k.titled("latency"), Offenders: k.offenders, Measured: map[string]float64{
-		"packets": float64(k.all.total), "p50": float64(k.all.quantile(0.5)) / 1e9,
+		"packets": float64(k.all.total), "lost": float64(k.lost), "p50": float64(k.all.quantile(0.5)) / 1e9,
 		"p99": float64(k.all.quantile(0.99)) / 1e9, "p999": float64(k.all.quantile(0.999)) / 1e9,
 		"max": float64(k.all.most) / 1e9, "streams": float64(len(k.order)),
 	}}
-	f := evidence.Finding{Rests: true}
+	f := evidence.Finding{Rests: true, Unclear: k.idle}
 	for _, of := range k.order {
 		l := k.streams[of]
 		for i := range k.bounds {
-			if b := &k.bounds[i]; !b.holds(l.packets, l.keep[i]) {
-				f.Absent = append(f.Absent, plural.Text("%s%s: %d of %d packets took %s, the slowest %v",
-					b.name, k.named(of, l), l.keep[i], l.packets, b.Bound, time.Duration(l.longest)))
+			if b := &k.bounds[i]; l.packets+l.lost > 0 && !b.holds(l, l.keep[i]) {
+				f.Absent = append(f.Absent, fmt.Sprintf("%s%s: %s", b.name, k.named(of, l),
+					l.text(b.Bound, l.keep[i])))
 			}
 		}
 	}
 	if len(f.Absent) == 0 {
 		k.offenders.Forget()
 	}
-	if k.all.total == 0 {
+	if k.all.total+k.lost == 0 {
 		f.Unclear = append(f.Unclear, "no packet was seen to leave one node and to arrive at another")
 	}
 	if k.equal > 0 {
@@ -179,10 +241,25 @@ func (k *latency) Result() evidence.Result {
 	}
 	r.Summary = plural.Text("%d packets took %v (p50), %v (p99), %v (p99.9), at most %v", k.all.total,
 		k.about(0.5), k.about(0.99), k.about(0.999), time.Duration(k.all.most))
+	if k.lost > 0 {
+		r.Summary += fmt.Sprintf("; another %d did not arrive", k.lost)
+	}
 	r.Details = k.offenders.Lines()
 	f.Shorten()
 	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, f)
 	return r
+}
+
+// text says how many packets kept a bound.
+func (l *latencies) text(b spec.Bound, keep uint64) string {
+	text := plural.Text("%d of %d packets took %s", keep, l.packets+l.lost, b)
+	if l.packets > 0 {
+		text += fmt.Sprintf(", the slowest %v", time.Duration(l.longest))
+	}
+	if l.lost > 0 {
+		text += plural.Text("; %d did not arrive", l.lost)
+	}
+	return text
 }
 
 func (k *latency) about(q float64) time.Duration { return time.Duration(k.all.quantile(q)) }

@@ -14,6 +14,9 @@ import (
 // An outage begins when the first missing datagram left, or at the start of the flow. It ends at
 // the next arrival, or at the last departure if none arrived any more.
 //
+// A datagram of several fragments has arrived when all of them have. Datagrams to groups, to switches and to
+// addresses that the plan does not have are left out: they are for no node.
+//
 // With a stream of datagrams at a fixed rate this measures how long routers take to route around a
 // failure. RFC 6413 derives the same from lost packets, with a resolution of the time between two
 // packets.
@@ -21,12 +24,25 @@ type outage struct {
 	selector
 	longest *spec.Bound
 	travel  *journeys
-	flows   []flowOutage // by flow index
+	flows   []*flowOutage // by number, from 1
+	numbers map[evidence.FlowAddr]int
+	// fragmented are the datagrams of which fragments left and not all have arrived.
+	fragmented map[evidence.DatagramKey]*fragmented
 }
+
+// fragmented is a datagram that left in fragments: the number of its flow, its length if the last fragment
+// has left, and the parts that arrived.
+type fragmented struct {
+	number, length int
+	came           parts
+}
+
+// fragmentedMost bounds the datagrams that are followed.
+const fragmentedMost = 1 << 14
 
 // flowOutage is the state of one flow. Times are in nanoseconds.
 type flowOutage struct {
-	flow           *evidence.Flow
+	flow           evidence.FlowAddr
 	waits          bool  // for an arrival
 	since, left    int64 // the first departure since the last arrival, and the last one
 	longest, began int64 // the longest outage, and its first departure
@@ -38,6 +54,7 @@ func NewOutage(k *spec.OutageCheck) evidence.Check {
 	return &outage{
 		selector: selector{selection: selection{From: k.From, To: k.To}},
 		longest:  evidence.Bound(k.Longest, spec.DurationBound),
+		numbers:  map[evidence.FlowAddr]int{}, fragmented: map[evidence.DatagramKey]*fragmented{},
 	}
 }
 
@@ -55,31 +72,103 @@ func (k *outage) Packet(p *evidence.Packet) {
 	if p.Flow == nil || p.Flow.Proto != protocolUDP || !p.Tap.NIC || p.Drop != "" || !k.flow(p.Flow) {
 		return
 	}
-	for len(k.flows) <= p.Flow.Index {
-		k.flows = append(k.flows, flowOutage{})
-	}
-	f := &k.flows[p.Flow.Index]
-	f.flow = p.Flow
 	switch p.Direction {
 	case evidence.Out:
-		if f.sent++; !f.waits {
-			f.waits, f.since = true, p.Time
-		}
-		f.left = p.Time
-		if k.travel.start(p, journey{}) {
-			f.arrived++
-			f.waits = false
+		if k.leaves(p) {
+			k.left(p)
 		}
 	case evidence.In:
 		if !k.destination(p) {
 			return
 		}
-		if _, known := k.travel.arrive(p); known {
-			f.arrived++
-			f.until(p.Time)
-			f.waits = false
+		j, known := k.travel.arrive(p)
+		if of := k.fragmentedBy(p); of != nil {
+			if known, j.stream = k.complete(p, of), of.number; !known {
+				return
+			}
+		}
+		if known {
+			k.flows[j.stream-1].came(p.Time)
 		}
 	}
+}
+
+// left adds a datagram, or a fragment of one, that leaves.
+func (k *outage) left(p *evidence.Packet) {
+	number := 0
+	if !p.Fragment {
+		number = k.numberOf(evidence.FlowAddr{Src: p.Flow.Src, Dst: p.Flow.Dst})
+	} else if at, known := p.Piece(); known {
+		of := k.fragmented[at.Key]
+		if at.From == 0 {
+			if len(k.fragmented) >= fragmentedMost {
+				clear(k.fragmented)
+			}
+			of = &fragmented{number: k.numberOf(at.Flow(p))}
+			k.fragmented[at.Key] = of
+		}
+		if of == nil {
+			return // its first fragment was not seen
+		}
+		if number = of.number; at.Last {
+			of.length = at.To
+		}
+		if at.From > 0 { // not another datagram
+			k.travel.start(p, journey{stream: number})
+			return
+		}
+	}
+	if number == 0 {
+		return
+	}
+	f := k.flows[number-1]
+	if f.sent++; !f.waits {
+		f.waits, f.since = true, p.Time
+	}
+	f.left = p.Time
+	if k.travel.start(p, journey{stream: number}) && !p.Fragment {
+		f.arrived++
+		f.waits = false
+	}
+}
+
+// numberOf returns the number of a flow.
+func (k *outage) numberOf(of evidence.FlowAddr) int {
+	number := k.numbers[of]
+	if number == 0 {
+		k.flows = append(k.flows, &flowOutage{flow: of})
+		number = len(k.flows)
+		k.numbers[of] = number
+	}
+	return number
+}
+
+// fragmentedBy returns the datagram of an arriving fragment, if its sender fragmented it. A datagram that a
+// router fragmented is a journey of its own.
+func (k *outage) fragmentedBy(p *evidence.Packet) *fragmented {
+	if !p.Fragment {
+		return nil
+	}
+	at, _ := p.Piece()
+	return k.fragmented[at.Key]
+}
+
+// complete adds a fragment to its datagram, and reports whether the datagram has arrived.
+func (k *outage) complete(p *evidence.Packet, of *fragmented) bool {
+	at, _ := p.Piece()
+	of.came.add(at.From, at.To)
+	if of.length == 0 || !of.came.cover(0, of.length) {
+		return false
+	}
+	delete(k.fragmented, at.Key)
+	return true
+}
+
+// came ends the wait for an arrival.
+func (f *flowOutage) came(at int64) {
+	f.arrived++
+	f.until(at)
+	f.waits = false
 }
 
 // until extends the current outage to a moment up to which nothing arrived.
@@ -94,23 +183,30 @@ func (k *outage) Result() evidence.Result {
 	k.travel.finish(k.capture.End)
 	r := evidence.Result{Name: k.titled("outage"), Measured: map[string]float64{}}
 	var found evidence.Finding
-	var worst flowOutage
+	worst := new(flowOutage)
 	var sent, arrived uint64
 	flows := 0
 	var silent []string // flows without any arrival: their outages have no end
 	for _, f := range k.flows {
-		if f.sent == 0 {
-			continue // flow of another direction, or only partly captured
-		}
 		flows++
 		sent, arrived = sent+f.sent, arrived+f.arrived
 		f.until(f.left)
-		if f.longest > worst.longest || worst.flow == nil {
+		if f.longest > worst.longest || worst.sent == 0 {
 			worst = f
 		}
-		if _, known := k.nodes[f.flow.Dst.Addr()]; f.arrived == 0 && (known || len(k.nodes) == 0) {
+		if f.arrived == 0 {
 			silent = append(silent, plural.Text("%s > %s: none of %d datagrams arrived, and so no outage "+
 				"has an end", f.flow.Src, f.flow.Dst, f.sent))
+		}
+	}
+	seen := map[nodePair]bool{}
+	for _, f := range k.flows {
+		seen[nodePair{From: k.nodes[f.flow.Src.Addr()].Node, To: k.nodes[f.flow.Dst.Addr()].Node}] = true
+	}
+	for _, of := range k.planned() {
+		if !seen[of.Pair] {
+			seen[of.Pair] = true
+			silent = append(silent, fmt.Sprintf("%v: no datagram left, although %s sends", of.Pair, of.Step))
 		}
 	}
 	if arrived == 0 {
@@ -134,7 +230,7 @@ func (k *outage) Result() evidence.Result {
 }
 
 // judge compares the longest outage with the bound.
-func (k *outage) judge(r *evidence.Result, found *evidence.Finding, worst flowOutage, silent []string) {
+func (k *outage) judge(r *evidence.Result, found *evidence.Finding, worst *flowOutage, silent []string) {
 	virtual := clock.Dilation(k.capture.Dilation)
 	took := virtual.Passed(time.Duration(worst.longest))
 	r.Measured["longest"] = took.Seconds()

@@ -105,6 +105,7 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 	const upTo, atLeast = "<= 20ms", ">= 20ms"
 	p := plantest.Compile(t, verifytest.ClusterFile)
 	const millisecond = 1_000_000
+	router := p.Switches[0].Loopbacks[0].Addr()
 	flow := func(index, from, to int) *evidence.Flow {
 		return &evidence.Flow{Index: index, Proto: protocolUDP,
 			Src: verifytest.AddrPort(evidence.Rank{Addr: p.Ranks[from].Addr4}, 7000),
@@ -167,12 +168,22 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 			p.Tap.NIC = false
 			return true
 		}, unclear, "no datagram"},
-		"packets to an address without a NIC": {atLeast, func(_ *evidence.Capture, p *evidence.Packet) bool {
+		"packets to an address without a NIC": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			if p.Flow.Index == 1 {
 				p.Flow.Dst = netip.MustParseAddrPort("192.0.2.1:7001")
 			}
 			return p.Flow.Index == 0 || p.Direction == evidence.Out
-		}, pass, "was 99ms"},
+		}, pass, "of 1 flow was 0s"},
+		"packets to a group": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
+			p.Group = p.Flow.Index == 1
+			return p.Flow.Index == 0 || p.Direction == evidence.Out
+		}, pass, "of 1 flow was 0s"},
+		"packets to the router": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
+			if p.Flow.Index == 1 {
+				p.Flow.Dst = netip.AddrPortFrom(router, 7001)
+			}
+			return p.Flow.Index == 0 || p.Direction == evidence.Out
+		}, pass, "of 1 flow was 0s"},
 	} {
 		flows := []*evidence.Flow{flow(0, 0, 1), flow(1, 0, 2)}
 		capture := &evidence.Capture{Plan: p, Taps: []*evidence.Tap{tap(0, 0), tap(1, 1), tap(2, 2),

@@ -18,7 +18,7 @@ type reordering struct {
 	flows  []flowOrder // by flow index
 	pairs  map[evidence.RDSpace]*flowOrder
 
-	late uint64
+	arrived, late uint64
 	// equal counts arrivals that may be late, depending on which of several equal packets arrived.
 	equal uint64
 }
@@ -64,10 +64,11 @@ func (k *reordering) Packet(p *evidence.Packet) {
 			return
 		}
 		j, known := k.travel.arrive(p)
-		if !known {
+		if !known || j.split { // its fragments are of another flow
 			return
 		}
 		f.arrived++
+		k.arrived++
 		switch {
 		case j.latest < f.latest:
 			f.late++
@@ -101,7 +102,7 @@ func (k *reordering) order(p *evidence.Packet) *flowOrder {
 // Result implements Check.
 func (k *reordering) Result() evidence.Result {
 	r := evidence.Result{Name: k.titled("reordering"),
-		Measured: map[string]float64{"arrived": float64(k.travel.arrived), "late": float64(k.late)}}
+		Measured: map[string]float64{"arrived": float64(k.arrived), "late": float64(k.late)}}
 	var found evidence.Finding
 	share, worst, flows, hit := 0.0, 0.0, 0, 0
 	count := func(f *flowOrder) {
@@ -120,12 +121,12 @@ func (k *reordering) Result() evidence.Result {
 	for _, f := range k.pairs {
 		count(f)
 	}
-	if k.travel.arrived == 0 {
+	if k.arrived == 0 {
 		found.Unclear = append(found.Unclear, "no packet was seen to leave one node and to arrive at another")
 	} else {
-		share = float64(k.late) / float64(k.travel.arrived)
+		share = float64(k.late) / float64(k.arrived)
 		found.HoldEither("packets out of order", k.share, share, evidence.Percent(share))
-		if most := float64(k.late+k.equal) / float64(k.travel.arrived); k.share != nil &&
+		if most := float64(k.late+k.equal) / float64(k.arrived); k.share != nil &&
 			k.share.Holds(share) != k.share.Holds(most) {
 			found = evidence.Finding{Unclear: []string{plural.Text(
 				"%d packets equal others, and so up to %s may be out of order", k.equal,
@@ -138,7 +139,7 @@ func (k *reordering) Result() evidence.Result {
 	r.Measured["share"], r.Measured["worst-flow"], r.Measured["flows"] = share, worst, float64(flows)
 	r.Summary = plural.Text(
 		"%d of %d packets arrived out of order (%s), in %d of %d flows; the worst flow has %s",
-		k.late, k.travel.arrived, evidence.Percent(share), hit, flows, evidence.Percent(worst))
+		k.late, k.arrived, evidence.Percent(share), hit, flows, evidence.Percent(worst))
 	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)
 	return r
 }

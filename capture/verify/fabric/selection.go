@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -131,6 +132,49 @@ func (s *selector) nics() []string {
 	return s.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC && (s.From == "" || s.To == "" || spec.Match(s.From, t.Node) || spec.Match(s.To, t.Node))
 	})
+}
+
+// leaves reports whether a packet leaves its node for another. Without a plan every packet may.
+func (s *selector) leaves(p *evidence.Packet) bool {
+	if len(s.nodes) == 0 {
+		return !p.Group
+	}
+	_, leaves := s.capture.Departure(p, s.nodes)
+	return leaves
+}
+
+// planned returns what is known of the selected traffic without packets: the pairs of nodes between which the
+// workload sends, or the flows of steps.
+func (s *selector) planned() (sends []evidence.Send) {
+	all := s.capture.Sends
+	if s.Workload != nil {
+		all = nil
+		for _, pair := range s.Workload.NodePairs() {
+			all = append(all, evidence.Send{Step: "workload " + s.Workload.Name, Pair: pair})
+		}
+	}
+	for i := range all {
+		if (s.From == "" || spec.Match(s.From, all[i].From)) && (s.To == "" || spec.Match(s.To, all[i].To)) {
+			sends = append(sends, all[i])
+		}
+	}
+	return sends
+}
+
+// unknownSenders returns a reason why flows may be unknown of which nothing arrived: NICs of their sources
+// have no tap, and no step tells what the sources send.
+func (s *selector) unknownSenders() []string {
+	if s.Workload != nil || len(s.capture.Sends) > 0 {
+		return nil
+	}
+	ports := s.capture.Ports(func(t *evidence.Tap) bool {
+		return t.NIC && (s.From == "" || spec.Match(s.From, t.Node)) && s.capture.TapNamed(t.Name) == nil
+	})
+	if len(ports) == 0 {
+		return nil
+	}
+	return []string{plural.Text("not recorded: %d NICs of senders, such as %s; what they sent in vain "+
+		"is not known", len(ports), ports[0])}
 }
 
 // destination reports whether a packet that arrives at a NIC is for this NIC. Its destination is

@@ -13,8 +13,12 @@ import (
 
 // throughput judges the throughput of each pair of nodes: the bits of frames, from their Ethernet
 // header on, that arrived at the destination per second of the testbed's time. The time runs from
-// the first frame, which does not count, to the last. Fairness among pairs is Jain's index (Jain,
-// Chiu and Hawe, "A Quantitative Measure of Fairness and Discrimination", 1984).
+// the first frame, which does not count, to the last. It runs at the source if that takes longer, as
+// it does for a pair that is cut off. Fairness among pairs is Jain's index (Jain, Chiu and Hawe, "A
+// Quantitative Measure of Fairness and Discrimination", 1984).
+//
+// A pair is judged if a frame left for its destination, if a step of the run sends frames between its
+// nodes, or if the workload does. So a pair of which no frame arrived has a throughput of 0.
 type throughput struct {
 	selector
 	rate, fairness *spec.Bound
@@ -22,15 +26,28 @@ type throughput struct {
 }
 
 // nodePair is a sending and a receiving node.
-type nodePair struct{ from, to string }
+type nodePair = evidence.Pair
 
-func (p nodePair) String() string { return p.from + " > " + p.to }
-
-// pairThroughput counts a pair's frames and the bytes behind the first one, and has the times of
-// the first and the last in nanoseconds.
+// pairThroughput counts a pair's frames where they leave and where they arrive, and the bytes that arrived
+// behind the first frame. planned names what sends between the nodes, if that is known beforehand.
 type pairThroughput struct {
-	bytes, frames uint64
-	first, last   int64
+	bytes      uint64
+	sent, came span
+	planned    string
+}
+
+// span counts frames, and has the times of the first and the last in nanoseconds. The times of one span are
+// of one clock.
+type span struct {
+	frames      uint64
+	first, last int64
+}
+
+func (s *span) add(at int64) {
+	if s.frames++; s.frames == 1 {
+		s.first = at
+	}
+	s.last = max(s.last, at)
 }
 
 // NewThroughput makes the check for the packets of a workload, or for all packets if it is nil.
@@ -46,48 +63,94 @@ func NewThroughput(k *spec.ThroughputCheck, w *evidence.Workload) evidence.Check
 // Begin implements Check.
 func (k *throughput) Begin(c *evidence.Capture) { k.begin(c) }
 
+// pair returns the counts of a pair.
+func (k *throughput) pair(of nodePair) *pairThroughput {
+	t := k.pairs[of]
+	if t == nil {
+		t = new(pairThroughput)
+		k.pairs[of] = t
+	}
+	return t
+}
+
 // Packet implements Check.
 func (k *throughput) Packet(p *evidence.Packet) {
-	if p.Flow == nil || !p.Tap.NIC || p.Direction != evidence.In || p.Drop != "" || !k.flow(p.Flow) ||
-		!k.of(p) ||
-		!k.destination(p) {
+	if p.Flow == nil || !p.Tap.NIC || !k.flow(p.Flow) || !k.of(p) {
+		return
+	}
+	if of, leaves := k.capture.Departure(p, k.nodes); leaves {
+		k.pair(of).sent.add(p.Time)
+		return
+	}
+	if p.Direction != evidence.In || p.Drop != "" || !k.destination(p) {
 		return
 	}
 	from, known := k.nodes[p.Flow.Src.Addr()]
 	if !known {
 		return
 	}
-	pair := nodePair{from.Node, p.Tap.Node}
-	t := k.pairs[pair]
-	if t == nil {
-		k.pairs[pair] = &pairThroughput{first: p.Time, last: p.Time, frames: 1}
-		return
+	t := k.pair(nodePair{From: from.Node, To: p.Tap.Node})
+	if t.came.frames > 0 {
+		t.bytes += uint64(p.Length)
 	}
-	t.frames++
-	t.bytes += uint64(p.Length)
-	t.last = max(t.last, p.Time)
+	t.came.add(p.Time)
+}
+
+// plan adds the pairs that are known without packets.
+func (k *throughput) plan() {
+	for _, of := range k.planned() {
+		if t := k.pair(of.Pair); t.planned == "" {
+			t.planned = of.Step
+		}
+	}
+}
+
+// seconds returns the time of a pair's frames.
+func (k *throughput) seconds(t *pairThroughput) float64 {
+	ns := max(t.came.last-t.came.first, t.sent.last-t.sent.first)
+	return clock.Dilation(k.capture.Dilation).Passed(time.Duration(ns)).Seconds()
+}
+
+// judge returns the throughput of a pair in words. The throughput of a single frame is not known, nor is that
+// of frames that may arrive after the end of the capture.
+func (k *throughput) judge(t *pairThroughput) (rate float64, text string, known bool) {
+	seconds := k.seconds(t)
+	switch {
+	case t.came.frames == 0 && t.sent.frames == 0:
+		return 0, "no frame left or arrived, although " + t.planned + " sends", true
+	case t.came.frames == 0 && k.capture.OnTheWay(t.sent.first):
+		return 0, plural.Text("%d frames left right before the end of the capture", t.sent.frames), false
+	case t.came.frames == 0:
+		return 0, plural.Text("0 bit/s, none of %d frames arrived", t.sent.frames), true
+	case t.came.frames == 1 && t.sent.frames <= 1:
+		return 0, "a single frame has no throughput", false
+	case seconds <= 0:
+		return 0, plural.Text("%d frames with the same time stamp have no throughput", t.came.frames), false
+	}
+	rate = float64(t.bytes) * 8 / seconds
+	return rate, plural.Text("%s in %d frames over %.3gs", megabits(rate), t.came.frames, seconds), true
 }
 
 // Result implements Check.
 func (k *throughput) Result() evidence.Result {
 	r := evidence.Result{Name: k.titled("throughput"), Measured: map[string]float64{}}
+	k.plan()
 	var f evidence.Finding
 	var all []float64
 	var sum, squares float64
 	for pair, t := range k.pairs {
-		seconds := clock.Dilation(k.capture.Dilation).Passed(time.Duration(t.last - t.first)).Seconds()
-		if seconds <= 0 {
-			r.Details = append(r.Details, plural.Text(
-				"%v: %d frames with the same time stamp have no throughput", pair,
-				t.frames))
+		rate, text, known := k.judge(t)
+		r.Details = append(r.Details, fmt.Sprintf("%v: %s", pair, text))
+		if !known {
 			continue
 		}
-		rate := float64(t.bytes) * 8 / seconds
 		all, sum, squares = append(all, rate), sum+rate, squares+rate*rate
 		r.Measured["rate."+pair.String()] = rate
-		r.Details = append(r.Details, plural.Text("%v: %s in %d frames over %.3gs", pair, megabits(rate),
-			t.frames, seconds))
-		f.HoldEither("throughput "+pair.String(), k.rate, rate, megabits(rate))
+		shown := megabits(rate)
+		if rate == 0 {
+			shown = text
+		}
+		f.HoldEither("throughput "+pair.String(), k.rate, rate, shown)
 	}
 	slices.Sort(r.Details)
 	slices.Sort(f.Absent)
@@ -96,6 +159,9 @@ func (k *throughput) Result() evidence.Result {
 		f = evidence.Finding{Unclear: []string{"without a plan the nodes are not known"}}
 	case len(all) == 0:
 		f.Unclear = append(f.Unclear, "no two packets of a pair of nodes arrived")
+	case squares == 0:
+		r.Summary = plural.Text("nothing arrived of %d pairs of nodes", len(all))
+		f.Unclear = append(f.Unclear, r.Summary)
 	default:
 		index := sum * sum / (float64(len(all)) * squares)
 		r.Measured["fairness"], r.Measured["pairs"] = index, float64(len(all))
@@ -104,8 +170,16 @@ func (k *throughput) Result() evidence.Result {
 			megabits(slices.Min(all)),
 			megabits(slices.Max(all)), evidence.Percent(index))
 	}
+	if k.least() {
+		f.Unclear = append(f.Unclear, k.unknownSenders()...)
+	}
 	k.capture.Conclude(&r, evidence.Need{Ports: k.arrivals()}, f)
 	return r
+}
+
+// least reports whether the check requires that no pair gets too little.
+func (k *throughput) least() bool {
+	return k.rate != nil && !k.rate.Upper() || k.fairness != nil && !k.fairness.Upper()
 }
 
 // arrivals are the NICs at which packets of the selection arrive.

@@ -91,6 +91,7 @@ type Scene struct {
 	Harm        map[string]evidence.Harm // what faults did at ports of kernel switches
 	Hits        bool                     // the capture has the packets that they hit
 	Interrupted func(link string) bool
+	Sends       []evidence.Send // what steps sent
 	Limited     map[string]uint64
 	Untapped    map[string]bool
 	NoCounts    bool
@@ -338,7 +339,7 @@ func (s *Scene) Of(id uint64, tap string, out bool) Sighting {
 // Options returns the options with which the scene's capture is judged.
 func (s *Scene) Options() evidence.Options {
 	return evidence.Options{Plan: s.Plan, Keys: s.Keys, Drops: s.Queues, Lost: s.Lost, Harm: s.Harm,
-		Interrupted: s.Interrupted}
+		Interrupted: s.Interrupted, Sends: s.Sends}
 }
 
 // Write makes the capture, as package capture writes it.
