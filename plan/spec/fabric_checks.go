@@ -149,8 +149,10 @@ type OutageCheck struct {
 	Longest string `yaml:"longest" json:"longest" unit:"duration"`
 }
 
-// ThroughputCheck judges the throughput of each pair of nodes that exchanged packets. It is the bits of
-// frames, from their Ethernet header on, that arrived per second between the first and the last frame.
+// ThroughputCheck judges the throughput of each pair of nodes. It is the bits of frames, from their Ethernet
+// header on, that arrived per second between the first and the last frame. A pair counts if frames left for
+// its receiver, if a traffic step sends between its nodes, or if the workload does. A pair of which no frame
+// arrived has a throughput of 0.
 type ThroughputCheck struct {
 	// From are the nodes that send. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`

@@ -4,7 +4,7 @@ import "fmt"
 
 // LatencyCheck judges the time from a packet's departure at the NIC of its source until its arrival at
 // the NIC of its destination. A percentile is by nearest rank: p99 of n packets is the time of the
-// packet with rank 0.99 n, rounded up.
+// packet with rank 0.99 n, rounded up. A packet that did not arrive took longer than any bound.
 type LatencyCheck struct {
 	// From are the nodes that send. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`

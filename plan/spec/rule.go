@@ -39,7 +39,8 @@ type Rule struct {
 	// these. Default: all.
 	At string `yaml:"at,omitempty" json:"at,omitempty"`
 	// Per judges the packets of each flow, message, port or pair of nodes by itself, or the packets
-	// that each rank of the workload sent. A message is one of rd or of RoCEv2. Default: all together.
+	// that each rank of the workload sent. A message is one of rd or of RoCEv2. A group of which no packet
+	// came to the ports counts with 0. Default: all together.
 	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=flow,enum=message,enum=port,enum=pair,enum=rank"`
 	// Is compares a number: "<= 2" for count, "< 5%" for share, "<= 40MB" for sum. For count and sum
 	// the number may be a formula with + - * / and parentheses. With a workload, a formula can use the

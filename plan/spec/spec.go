@@ -439,7 +439,8 @@ type Exec struct {
 	Ends []string `yaml:"ends,omitempty" json:"ends,omitempty"`
 }
 
-// LinkChange changes a link during the run.
+// LinkChange changes a link during the run. If no packet meets the change, a run that would pass is
+// INCONCLUSIVE, because it did not test the change.
 type LinkChange struct {
 	// Where is a link's name or glob, such as "leaf1--spine2", optionally followed by " a-to-b" or
 	// " b-to-a".

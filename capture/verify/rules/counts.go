@@ -45,6 +45,12 @@ type counts struct {
 	total  uint64
 }
 
+func newCounts(k *rule, f *display.Filter, b *spec.Bound) *counts {
+	c := &counts{rule: k, filter: f, bound: b, keys: newTable[uint64](&k.keyer)}
+	expects(k, &c.keys, b)
+	return c
+}
+
 func (c *counts) take(p *evidence.Packet) {
 	n := c.keys.of(p)
 	if n == nil || !c.matches(c.filter, p) {
@@ -109,6 +115,12 @@ type shares struct {
 	total  portion
 }
 
+func newShares(k *rule, f *display.Filter, b *spec.Bound) *shares {
+	s := &shares{rule: k, filter: f, bound: b, keys: newTable[portion](&k.keyer)}
+	expects(k, &s.keys, b)
+	return s
+}
+
 func (s *shares) take(p *evidence.Packet) {
 	n := s.keys.of(p)
 	if n == nil {
@@ -131,8 +143,12 @@ func (s *shares) take(p *evidence.Packet) {
 }
 
 func (s *shares) conclude(f *evidence.Finding) string {
-	for _, at := range s.keys.keys {
-		if n := s.keys.states[at]; n.all > 0 {
+	for _, at := range s.keys.all() {
+		n := s.keys.states[at]
+		if n.all == 0 && s.selected > 0 && !s.bound.Holds(0) { // no share of nothing
+			f.Unclear = append(f.Unclear, "no packet"+s.keyer.name(at)+" came")
+		}
+		if n.all > 0 {
 			share := float64(n.matched) / float64(n.all)
 			f.HoldEither("share"+s.keyer.name(at), s.bound, share,
 				fmt.Sprintf("%s, %d of %d", evidence.Percent(share), n.matched, n.all))

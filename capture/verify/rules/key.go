@@ -38,7 +38,9 @@ type keyer struct {
 	roles  *evidence.Roles
 	nodes  map[netip.Addr]evidence.Owner
 	flows  map[int]*evidence.Flow
-	taps   *evidence.Capture
+	// sends are flows of steps of which no packet was recorded. Their numbers in keys are negative.
+	sends []*evidence.Send
+	taps  *evidence.Capture
 	// starts are the PSNs of the first packets of messages of RoCEv2, by port and queue pair.
 	starts map[queue]infiniband.PSN
 	// given counts packets that have a key. hidden counts packets of which the message is not known, and
@@ -142,6 +144,9 @@ func (k *keyer) name(of key) (text string) {
 		if f := k.flows[of.flow]; f != nil {
 			text += fmt.Sprintf(" of %v > %v (protocol %d)", f.Src, f.Dst, f.Proto)
 		}
+	case of.flow < 0:
+		s := k.sends[-1-of.flow]
+		text += fmt.Sprintf(" of %v > %v (%s)", s.Src, s.Dst, s.Step)
 	case of.pair != [2]string{}:
 		text += fmt.Sprintf(" of %s > %s", of.pair[0], of.pair[1])
 	case of.message != message{}:

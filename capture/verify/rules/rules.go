@@ -51,6 +51,8 @@ type rule struct {
 	filters []*display.Filter
 	keyer   keyer
 	faults  bool // a filter reads the names of faults
+	// expected finds groups of which no packet came. It is nil if the rule needs none.
+	expected *expected
 
 	capture   *evidence.Capture
 	offenders *evidence.Offenders
@@ -103,7 +105,7 @@ func (k *rule) newJudge(parts parts, bound *spec.Bound) judge {
 	case kind == spec.RuleCount && k.spec.Window > 0:
 		return newWindows(k, parts.filter, bound)
 	case kind == spec.RuleCount:
-		return &counts{rule: k, filter: parts.filter, bound: bound, keys: newTable[uint64](&k.keyer)}
+		return newCounts(k, parts.filter, bound)
 	case kind == spec.RuleAfter:
 		return newAfter(k, parts)
 	case kind == spec.RuleInOrder:
@@ -111,7 +113,7 @@ func (k *rule) newJudge(parts parts, bound *spec.Bound) judge {
 	case kind == spec.RuleSum:
 		return newSums(k, parts.field, bound)
 	default:
-		return &shares{rule: k, filter: parts.filter, bound: bound, keys: newTable[portion](&k.keyer)}
+		return newShares(k, parts.filter, bound)
 	}
 }
 
@@ -252,6 +254,9 @@ func (k *rule) Begin(c *evidence.Capture) {
 		c.Analyse()
 	}
 	k.keyer.begin(c)
+	if k.expected != nil {
+		k.expected.keyer.begin(c)
+	}
 }
 
 // at reports whether the rule is about a tap.
@@ -268,6 +273,9 @@ func (k *rule) selects(t *evidence.Tap) bool { return k.spec.At == "" || t.Selec
 
 // Packet implements evidence.Check.
 func (k *rule) Packet(p *evidence.Packet) {
+	if k.expected != nil {
+		k.expected.packet(p)
+	}
 	if !k.at(p.Tap) || k.roles != nil && !k.roles.Of(p).Relevant {
 		return
 	}
@@ -296,6 +304,9 @@ func (k *rule) Result() evidence.Result {
 	r := evidence.Result{Name: "rule " + k.spec.Title(), Offenders: k.offenders,
 		Measured: map[string]float64{"packets": float64(k.selected), "offenders": 0}}
 	var f evidence.Finding
+	if k.expected != nil && k.selected > 0 {
+		k.expected.finish()
+	}
 	r.Summary = k.conclude(&f)
 	if k.selected == 0 {
 		f.Unclear = append(f.Unclear, k.nothing())
@@ -305,6 +316,9 @@ func (k *rule) Result() evidence.Result {
 	if k.selected > 0 && k.keyer.given == 0 && k.spec.Per != "" {
 		f.Unclear = append(f.Unclear, plural.Text("none of %d packets belongs to a %s", k.selected,
 			k.spec.Per))
+	}
+	if k.expected != nil {
+		f.Unclear = append(f.Unclear, k.expected.unknown()...)
 	}
 	r.Measured["offenders"] = float64(k.offenders.Count)
 	r.Details = k.offenders.Lines()

@@ -18,7 +18,9 @@ type sums struct {
 }
 
 func newSums(k *rule, f *display.Field, b *spec.Bound) *sums {
-	return &sums{rule: k, field: f, bound: b, keys: newTable[uint64](&k.keyer)}
+	s := &sums{rule: k, field: f, bound: b, keys: newTable[uint64](&k.keyer)}
+	expects(k, &s.keys, b)
+	return s
 }
 
 func (s *sums) take(p *evidence.Packet) {
