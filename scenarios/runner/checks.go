@@ -49,6 +49,9 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	if rates != nil {
 		packets = append(packets, rates)
 	}
+	if watch := e.watchLinks(p); watch != nil && e.captured(file) != nil {
+		packets = append(packets, watch)
+	}
 	var results []verify.Result
 	var err error
 	if len(packets) > 0 {
@@ -113,7 +116,8 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	}
 	defer in.Close()
 	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Lost: e.lost, Harm: e.harm,
-		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] }}
+		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] },
+		Sends:       e.sends(p)}
 	options.From, options.To = e.span(file, "")
 	follower := e.follower(file, p)
 	if follower != nil {

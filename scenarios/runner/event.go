@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -54,8 +55,8 @@ func (s *session) watch(ctx context.Context, event string) (<-chan struct{}, err
 	return happened, nil
 }
 
-// idle returns a reason for INCONCLUSIVE if a fault hit nothing, or a step waited for an event that did not
-// happen. Otherwise it returns "".
+// idle returns a reason for INCONCLUSIVE if a fault hit nothing, a change of links met nothing, or a step
+// waited for an event that did not happen. Otherwise it returns "".
 func (r *run) idle() string {
 	for i, step := range r.report.Steps {
 		if of := &r.File.Steps[i]; of.When != "" && step.State == report.Skipped {
@@ -63,7 +64,7 @@ func (r *run) idle() string {
 				step.Name, of.When)
 		}
 	}
-	return r.idleFault()
+	return cmp.Or(r.idleFault(), r.idleLink())
 }
 
 // discarded is the file of a recording that is not kept.

@@ -10,6 +10,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/internal/clock"
 	"railbed/internal/plural"
+	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/stacks"
@@ -132,4 +133,16 @@ func (e *evidence) captured(file *spec.Testbed) *report.Capture {
 		return nil
 	}
 	return &e.captures[i]
+}
+
+// sends returns the flows of the traffic steps that ran.
+func (e *evidence) sends(p *plan.Plan) (flows []verify.Send) {
+	for _, step := range e.prepared {
+		t, is := step.(*trafficStep)
+		if is && t.index < len(e.steps) && slices.Contains([]report.State{report.Passed, report.Failed},
+			e.steps[t.index].State) {
+			flows = append(flows, t.sends(p)...)
+		}
+	}
+	return flows
 }

@@ -184,6 +184,8 @@ type linkStep struct {
 	stepFrame
 	spec    *spec.LinkChange
 	restore func(context.Context) error
+	session *session
+	meeting *linkMeeting // nil before the change, and for changes back to the plan
 }
 
 func (l *linkStep) object() string { return l.spec.Where + " " + linkText(l.spec) }
@@ -191,7 +193,9 @@ func (l *linkStep) object() string { return l.spec.Where + " " + linkText(l.spec
 func (l *linkStep) limit(clock.Dilation) time.Duration { return controlTimeout }
 
 func (l *linkStep) do(ctx context.Context, s *session) (err error) {
-	l.restore, err = s.links.apply(ctx, l.spec)
+	if l.restore, err = s.links.apply(ctx, l.spec); err == nil {
+		l.begin(ctx, s)
+	}
 	return err
 }
 
@@ -199,7 +203,14 @@ func (l *linkStep) do(ctx context.Context, s *session) (err error) {
 func (l *linkStep) lasts() time.Duration { return time.Duration(l.spec.For) }
 
 // undo implements temporary.
-func (l *linkStep) undo(ctx context.Context) error { return l.restore(ctx) }
+func (l *linkStep) undo(ctx context.Context) error {
+	if l.meeting != nil {
+		l.meeting.ended = time.Now()
+	}
+	err := l.restore(ctx)
+	l.end(ctx)
+	return err
+}
 
 // linkText returns the text of a link change, in the file's words.
 func linkText(l *spec.LinkChange) string {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/plan"
@@ -195,6 +196,32 @@ func (t *trafficStep) between(p *plan.Plan) (from []*plan.Node, targets [][]*pla
 		}))
 	}
 	return from, targets
+}
+
+// sends returns the flows of the step, as its sources send them.
+func (t *trafficStep) sends(p *plan.Plan) (flows []verify.Send) {
+	if t.spec.Pause != nil {
+		return nil
+	}
+	from, targets := t.between(p)
+	for i, node := range from {
+		src, err := address4(node)
+		for k, to := range targets[i] {
+			dst, err2 := address4(to)
+			for flow := range t.spec.Flows {
+				if err != nil || err2 != nil {
+					break // the step failed
+				}
+				port := t.firstPort() + uint16(flow*len(targets[i])+k)
+				flows = append(flows, verify.Send{Step: "traffic " + t.Name,
+					Pair: verify.Pair{From: node.Name, To: to.Name},
+					FlowAddr: verify.FlowAddr{Src: netip.AddrPortFrom(src, port),
+						Dst: netip.AddrPortFrom(dst, t.port())},
+					Size: int(t.spec.Size), TOS: uint8(t.spec.DSCP << 2)})
+			}
+		}
+	}
+	return flows
 }
 
 // pauser returns the order to pause the switch at a node's first NIC, or nil if the step sends

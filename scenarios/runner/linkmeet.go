@@ -1,0 +1,217 @@
+package runner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify"
+	"railbed/fabric"
+	"railbed/internal/clock"
+	"railbed/plan"
+	"railbed/plan/spec"
+)
+
+// A step that changes links must meet packets, as a fault must. New settings meet the packets that pass the
+// links, and a link that is down those that should have passed it.
+
+// linkCounts counts the packets that the ports of some links sent and dropped.
+type linkCounts struct{ sent, dropped uint64 }
+
+// linkMeeting has what a step's change of links met. The counters of links are read when the change is in
+// force and when it has ended: at the end of the timeline, if it stays in force.
+type linkMeeting struct {
+	links []*plan.Link
+	// before has the counts since the testbed came up until the change was in force, and after those until
+	// it ended. The beside ones are of the other links at the same nodes and switches.
+	before, after             linkCounts
+	besideBefore, besideAfter linkCounts
+	began, ended              time.Time
+	read                      bool // all counters
+	seen                      *verify.Passing
+}
+
+// countLinks reads the counters of links, in one direction or in both, and those of the links beside them.
+func (s *session) countLinks(ctx context.Context, links []*plan.Link, direction string) (c, beside linkCounts,
+	err error) {
+	state, err := s.testbed.Sample(ctx)
+	if err != nil {
+		return c, beside, err
+	}
+	for i := range state.Links {
+		l := &state.Links[i]
+		switch {
+		case slices.ContainsFunc(links, func(of *plan.Link) bool { return of.Name == l.Name }):
+			if direction != bToA {
+				c.add(l.AToB, l.A)
+			}
+			if direction != aToB {
+				c.add(l.BToA, l.B)
+			}
+		case slices.ContainsFunc(links, func(of *plan.Link) bool {
+			ends := []string{of.A.Node, of.B.Node}
+			return slices.Contains(ends, l.A.Node) || slices.Contains(ends, l.B.Node)
+		}):
+			beside.add(l.AToB, l.A)
+			beside.add(l.BToA, l.B)
+		}
+	}
+	return c, beside, nil
+}
+
+// add adds the packets of a direction.
+func (c *linkCounts) add(d fabric.DirectionState, sender fabric.EndState) {
+	softCounts(&d, sender)
+	c.sent += d.Shaper.Packets
+	if sender.Soft != nil {
+		c.dropped += sender.Soft.Drops.Total()
+	} else {
+		c.dropped += d.Shaper.Drops
+	}
+}
+
+// begin notes that the change is in force. A step that repeats has one span, from its first change to its
+// last.
+func (l *linkStep) begin(ctx context.Context, s *session) {
+	if l.meeting != nil {
+		return
+	}
+	m := &linkMeeting{began: time.Now()}
+	name, direction := l.spec.Target()
+	for i := range s.plan.Links {
+		if link := &s.plan.Links[i]; spec.Match(name, link.Name) && changes(l.spec, link) {
+			m.links = append(m.links, link)
+		}
+	}
+	l.session = s
+	if len(m.links) == 0 {
+		return
+	}
+	var err error
+	m.before, m.besideBefore, err = s.countLinks(ctx, m.links, direction)
+	m.read, l.meeting = err == nil, m
+}
+
+// end notes that the change has ended.
+func (l *linkStep) end(ctx context.Context) {
+	m := l.meeting
+	if m == nil {
+		return
+	}
+	_, direction := l.spec.Target()
+	var err error
+	m.after, m.besideAfter, err = l.session.countLinks(ctx, m.links, direction)
+	m.read = m.read && err == nil
+}
+
+// changes reports whether a step makes a link other than the plan has it. Other steps undo earlier ones.
+func changes(l *spec.LinkChange, link *plan.Link) bool {
+	if l.Set == nil {
+		return l.State == down
+	}
+	_, direction := l.Target()
+	differs := func(d plan.Direction) bool {
+		set := d.Change(link.MTU, *l.Set)
+		return set.Rate != d.Rate || set.Queue != d.Queue || !slices.Equal(set.Effects(), d.Effects())
+	}
+	return direction != bToA && differs(link.AToB) || direction != aToB && differs(link.BToA)
+}
+
+// endLinks notes the end of changes that stay in force.
+func (r *run) endLinks(ctx context.Context) {
+	for _, step := range r.prepared {
+		if l, is := step.(*linkStep); is && l.meeting != nil && l.meeting.ended.IsZero() {
+			l.end(ctx)
+		}
+	}
+}
+
+// watchLinks returns the check that looks for the packets of link steps in the recording, or nil without such
+// steps.
+func (e *evidence) watchLinks(p *plan.Plan) verify.Check {
+	var all []*verify.Passing
+	for _, step := range e.prepared {
+		l, is := step.(*linkStep)
+		if !is || l.meeting == nil {
+			continue
+		}
+		m := l.meeting
+		_, direction := l.spec.Target()
+		m.seen = &verify.Passing{From: m.began.UnixNano()}
+		if !m.ended.IsZero() {
+			m.seen.To = m.ended.UnixNano()
+		}
+		for _, link := range m.links {
+			if direction != bToA {
+				m.seen.Ports = append(m.seen.Ports, link.A.Name())
+			}
+			if direction != aToB {
+				m.seen.Ports = append(m.seen.Ports, link.B.Name())
+			}
+			m.seen.Beside = append(m.seen.Beside, besides(p, link)...)
+			for _, end := range []plan.End{link.A, link.B} {
+				if p.Node(end.Node) != nil {
+					m.seen.Nodes = append(m.seen.Nodes, end.Node)
+				}
+			}
+		}
+		all = append(all, m.seen)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return verify.NewPassings(all)
+}
+
+// besides returns the ports of the links that may take the packets of a link: of the same node or, between
+// switches, of both.
+func besides(p *plan.Plan, link *plan.Link) (ports []string) {
+	between := p.Switch(link.A.Node) != nil && p.Switch(link.B.Node) != nil
+	for _, end := range []plan.End{link.A, link.B} {
+		if !between && p.Switch(end.Node) != nil {
+			continue
+		}
+		for i := range p.Links {
+			for _, other := range []plan.End{p.Links[i].A, p.Links[i].B} {
+				if other.Node == end.Node && p.Links[i].Name != link.Name {
+					ports = append(ports, other.Name())
+				}
+			}
+		}
+	}
+	return ports
+}
+
+// inUse is how long before and after a change packets passed the links if they were in use.
+const inUse = time.Second
+
+// met reports whether the change met packets. The recording tells, if it has the ports of the links. A link
+// that is down has also met packets if it was in use right before, and if others took its packets.
+func (m *linkMeeting) met(goesDown bool, by clock.Dilation) bool {
+	if s := m.seen; s != nil && s.Known {
+		used := s.Before > 0 && s.From-s.Before < int64(by.Wait(inUse))
+		return s.During > 0 || m.read && m.after.dropped > m.before.dropped ||
+			goesDown && (used && (s.To == 0 || s.After > 0) || s.DuringBeside > 0)
+	}
+	return !m.read || m.after != m.before || goesDown && m.besideAfter != m.besideBefore
+}
+
+// idleLink returns a reason for INCONCLUSIVE if a step changed links and no packet met the change, or "".
+func (r *run) idleLink() string {
+	for _, step := range r.prepared {
+		l, is := step.(*linkStep)
+		if !is || l.meeting == nil || r.report.Steps[l.index].State != report.Passed ||
+			l.meeting.met(l.spec.State == down, clock.Dilation(r.Plan.Dilation)) {
+			continue
+		}
+		row := &r.report.Steps[l.index]
+		span := fmt.Sprintf("from %s on", seconds(row.Start))
+		if l.spec.For > 0 {
+			span = fmt.Sprintf("from %s to %s", seconds(row.Start), seconds(row.Start+l.lasts().Seconds()))
+		}
+		return fmt.Sprintf("%s: %s met no packet %s", row.Where, row.Name, span)
+	}
+	return ""
+}
