@@ -75,7 +75,7 @@ const maxIgnored = 2
 // newAcks makes the check.
 func newAcks() *acks {
 	k := &acks{follower: newFollower[ackFlow](atResponder), silentAt: map[*evidence.Tap]uint64{}}
-	k.reliable = true
+	k.reliable, k.timed = true, true
 	return k
 }
 

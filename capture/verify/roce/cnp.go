@@ -55,8 +55,10 @@ func newCNP(interval time.Duration) *cnp {
 	if interval <= 0 {
 		interval = defaultCNPInterval
 	}
-	return &cnp{follower: newFollower[cnpFlow](atResponder), interval: int64(interval),
+	k := &cnp{follower: newFollower[cnpFlow](atResponder), interval: int64(interval),
 		speakers: map[[16]byte]bool{}}
+	k.timed = true
+	return k
 }
 
 // Begin implements Check.

@@ -106,16 +106,21 @@ type beginning struct {
 }
 
 // started records how a connection began. The previous life of its queue pair is then over. A
-// retransmission of the same messages starts no new life.
-func (v *follower[S]) started(key pairKey, start beginning) {
+// retransmission of the same messages starts no new life. Nor does a message that the tap of the other end
+// shows a little after the first requests of the connection.
+func (v *follower[S]) started(key pairKey, start beginning, at int64) {
 	before, known := v.starts[key]
 	if known && before == start || !known && len(v.starts) >= 2*maxFlows {
 		return
 	}
 	v.starts[key] = start
-	if f := v.flows[key]; f != nil {
-		f.over = true
+	f := v.flows[key]
+	if f == nil {
+		return
 	}
+	ahead := f.first.From(start.psn)
+	f.over = known || ahead < 0 || ahead > psnWindow ||
+		at-f.began > v.capture.Linger()+int64(evidence.StampSlack)
 }
 
 // ended records that the sender to a queue pair asked to end the connection.
@@ -166,11 +171,13 @@ func (v *follower[S]) learn(p *evidence.Packet) {
 		if asked, known := v.asking[comm]; known && asked.back.addresses.Src == p.Addresses.Src {
 			there := pairKey{p.Addresses.Reversed(), f.QPN}
 			v.pair(asked.back, there)
-			v.started(there, beginning{f.PSN, f.RemoteComm, f.LocalComm})
-			v.started(asked.back, beginning{asked.psn, f.RemoteComm, f.LocalComm})
+			v.started(there, beginning{f.PSN, f.RemoteComm, f.LocalComm}, p.Time)
+			v.started(asked.back, beginning{asked.psn, f.RemoteComm, f.LocalComm}, p.Time)
+			v.learned = true
 			delete(v.asking, comm)
 		}
 	case infiniband.AttributeDREQ:
+		v.learned = true
 		v.ended(pairKey{p.Addresses, infiniband.DREQ(m.CM()).Fields().QPN}, p.Time)
 	}
 }

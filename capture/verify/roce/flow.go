@@ -49,7 +49,10 @@ type flow[S any] struct {
 	// closing reports whether one end asked the other to end the connection. closed is the time.
 	closing bool
 	closed  int64
-	own     S
+	// first and began are the PSN and the time of the first request of its life.
+	first infiniband.PSN
+	began int64
+	own   S
 }
 
 // sentPSN is the state of a PSN.
@@ -82,6 +85,7 @@ const (
 func (f *flow[S]) begin(p *evidence.Packet) {
 	f.drop(len(f.sent))
 	f.start(p.RoCE.BTH.PSN)
+	f.first, f.began = p.RoCE.BTH.PSN, p.Time
 	f.mtu, f.open, f.vague, f.over, f.closing = 0, false, false, false, false
 	f.learnFrom(p)
 }

@@ -39,13 +39,16 @@ type follower[S any] struct {
 	side    side
 	// reliable excludes the flows of unreliable connections.
 	reliable bool
-	flows    map[pairKey]*flow[S]
-	ordered  []*flow[S] // in the order in which they began
-	between  map[evidence.Addresses][]*flow[S]
-	mates    map[pairKey]pairKey // each direction of a connection, by the other
-	asking   map[commKey]asked
-	starts   map[pairKey]beginning
-	homes    map[evidence.Addresses]int // tap by two addresses, where taps are not at NICs
+	// timed reports whether the check compares times with the end of the capture or of a connection. learned
+	// reports whether messages that made or ended connections were read: the other end's NIC has them.
+	timed, learned bool
+	flows          map[pairKey]*flow[S]
+	ordered        []*flow[S] // in the order in which they began
+	between        map[evidence.Addresses][]*flow[S]
+	mates          map[pairKey]pairKey // each direction of a connection, by the other
+	asking         map[commKey]asked
+	starts         map[pairKey]beginning
+	homes          map[evidence.Addresses]int // tap by two addresses, where taps are not at NICs
 
 	damaged    uint64 // packets that arrived with a wrong ICRC, which their NIC discards
 	unread     uint64
@@ -204,9 +207,11 @@ func (v *follower[S]) request(p *evidence.Packet) (*flow[S], place) {
 }
 
 // need returns the need of the check: the packets at all NICs. In a capture without NICs it is the
-// packets at the taps that serve as both ends.
+// packets at the taps that serve as both ends. Packets of one NIC have one clock. Messages that connect two
+// NICs need equal clocks, and so does a check that compares times of several taps.
 func (v *follower[S]) need() evidence.Need {
-	n := evidence.Need{Packets: filter.Transport(evidence.ProtoUDP, 0, infiniband.Port)}
+	n := evidence.Need{Packets: filter.Transport(evidence.ProtoUDP, 0, infiniband.Port),
+		Clocks: v.timed || v.learned}
 	if v.capture.Plan != nil || !v.foreign() {
 		n.Ports = v.capture.NICs()
 		return n
@@ -256,12 +261,13 @@ func (v *follower[S]) blame(f *evidence.Finding, atLeast map[*evidence.Tap]uint6
 	v.suspect(f, append(lines, reasons...)...)
 }
 
-// end returns when a flow ended: at the request to end its connection, or with the capture.
+// end returns when a flow ended: at the request to end its connection, or with the recording at its NIC.
 func (v *follower[S]) end(f *flow[S]) int64 {
+	end := v.capture.EndOf(f.nic)
 	if f.closing {
-		return min(f.closed, v.capture.End)
+		return min(f.closed, end)
 	}
-	return v.capture.End
+	return end
 }
 
 // doubts returns reasons why packets that were not seen may have existed.

@@ -47,6 +47,7 @@ type backFlow struct {
 func newGoBack() *goBack {
 	k := &goBack{follower: newFollower[backFlow](atRequester), wrongAt: map[*evidence.Tap]uint64{}}
 	k.reliable = true // unreliable connections do not retransmit
+	k.timed = true
 	return k
 }
 

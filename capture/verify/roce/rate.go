@@ -58,7 +58,9 @@ func newRate(window time.Duration) *rate {
 	if window <= 0 {
 		window = defaultRateWindow
 	}
-	return &rate{follower: newFollower[rateFlow](atRequester), window: int64(window)}
+	k := &rate{follower: newFollower[rateFlow](atRequester), window: int64(window)}
+	k.timed = true
+	return k
 }
 
 // Begin implements Check.
