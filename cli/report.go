@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"railbed/capture/bundle"
 	"railbed/capture/compare"
 	"railbed/capture/report"
 	"railbed/internal/input"
@@ -22,11 +24,11 @@ type reportFlags struct {
 func newReportCommand(a *app) *cobra.Command {
 	var flags reportFlags
 	cmd := &cobra.Command{
-		Use:   "report DIR | BASE NEW | BASE... -- NEW...",
+		Use:   "report RUN | BASE NEW | BASE... -- NEW...",
 		Short: "Print the report of an earlier run again, or compare runs",
 		Long: `Report prints the report of a run again, from the report.json in its directory of
-results, and exits with the code of that run. -v adds all tables. DIR may also be the directory kept of a
-dead testbed, which railbed ls lists.
+results or in its bundle, and exits with the code of that run. -v adds all tables. RUN
+may also be the directory kept of a dead testbed, which railbed ls lists.
 
 With two runs, or with base runs and new runs on both sides of --, it compares
 them: what changed in the plan, in versions and on the host; verdicts and checks;
@@ -97,13 +99,14 @@ func (a *app) report(cmd *cobra.Command, args []string, flags reportFlags) error
 }
 
 // printAgain prints the report of a run.
-func (a *app) printAgain(dir string) error {
-	r, err := readReport(dir)
+func (a *app) printAgain(name string) error {
+	r, err := readReport(name)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
+	dir := name
 	if _, err := os.Stat(filepath.Join(dir, report.HTMLFile)); err != nil {
-		dir = "" // a testbed that died has no page
+		dir = "" // a testbed that died has no page, and the page of a bundle cannot be opened
 	}
 	if err := a.printReport(r, dir); err != nil {
 		return err
@@ -111,10 +114,22 @@ func (a *app) printAgain(dir string) error {
 	return ended(r)
 }
 
-func readReport(dir string) (*report.Report, error) {
-	file, err := input.Open(filepath.Join(dir, report.JSONFile))
+// readReport reads the report of a results directory or of a bundle.
+func readReport(name string) (*report.Report, error) {
+	if strings.HasSuffix(name, bundle.Suffix) {
+		run, err := bundle.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer run.Close()
+		if run.Report == nil {
+			return nil, fmt.Errorf("%s holds no results of railbed run: it has no %s", name, report.JSONFile)
+		}
+		return run.Report, nil
+	}
+	file, err := input.Open(filepath.Join(name, report.JSONFile))
 	if err != nil {
-		return nil, fmt.Errorf("%s holds no results of railbed run: %w", dir, err)
+		return nil, fmt.Errorf("%s holds no results of railbed run: %w", name, err)
 	}
 	defer file.Close()
 	r, err := report.Read(file)

@@ -120,6 +120,19 @@ func TestCommandsReadRotatedFiles(t *testing.T) {
 			t.Errorf("want %q in %s", want, out)
 		}
 	}
+	// The run has the plan. All files of its recording are read, and the report is in the bundle, too.
+	for _, run := range []string{dir, archive} {
+		code, out, errs := railbed("", "verify", run, "--check", `drops: {reason: tail, count: "== 1"}`,
+			"--check", `drops: {reason: tail, count: "== 0"}`)
+		if code != verdict.Fail.ExitCode() || strings.Contains(out+errs, "missing") ||
+			strings.Count(out, "1 packet was dropped") != 2 {
+			t.Errorf("verify %s: code %d: %s%s", run, code, out, errs)
+		}
+		if code, out, errs := railbed("", "report", run); code != 0 || errs != "" ||
+			!strings.Contains(out, "run.pcapng and ") {
+			t.Errorf("report %s: code %d: %s%s", run, code, out, errs)
+		}
+	}
 	code, out, errs := railbed("", "verify", first, "--plan", filepath.Join(dir, "plan.json"), "--check",
 		`drops: {reason: tail, count: "== 1"}`)
 	if code != 0 {

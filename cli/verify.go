@@ -1,10 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -60,8 +60,8 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Use:   "verify FILE",
 		Short: "Judge the packets of a capture at switches, links and NICs",
 		Long: `Verify reads a pcapng or pcap file, also compressed by gzip, once and judges it. FILE may
-be any tool's capture, - for standard input, or the directory of a run, which also has
-the plan.
+be any tool's capture, - for standard input, the directory of a run, or its bundle; the
+last two also have the plan.
 Railbed names interfaces NODE:PORT. --tap gives the port of another interface, by its
 name or, if it has none, by its number from 0 on.
 
@@ -172,7 +172,7 @@ func (a *app) openVerified(name string) (io.ReadCloser, *plan.Plan, error) {
 	if name == "-" {
 		return io.NopCloser(a.stdin), nil, nil
 	}
-	if about, err := os.Stat(name); err != nil || !about.IsDir() {
+	if !isRun(name) {
 		file, err := keep.OpenFile(name)
 		return file, nil, err
 	}
@@ -180,15 +180,33 @@ func (a *app) openVerified(name string) (io.ReadCloser, *plan.Plan, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer run.Close()
 	all := append(run.Captures(), "")
 	if len(all) > 2 {
-		return nil, nil, fmt.Errorf("%s has several recordings; want one of them, such as %s", name,
-			filepath.Join(name, all[0]))
+		err := fmt.Errorf("%s has several recordings; want one of them: %s", name,
+			strings.Join(run.Captures(), ", "))
+		return nil, nil, errors.Join(err, run.Close())
 	}
 	file, err := run.OpenCapture(all[0])
-	return file, run.Plan, err
+	if err != nil {
+		return nil, nil, errors.Join(err, run.Close())
+	}
+	return &runCapture{file, run}, run.Plan, nil
 }
+
+// isRun reports whether a name is of a results directory or of a bundle.
+func isRun(name string) bool {
+	about, err := os.Stat(name)
+	return err == nil && (about.IsDir() || strings.HasSuffix(name, bundle.Suffix))
+}
+
+// runCapture is a recording of a run. The run stays open, because the recording may have further files.
+type runCapture struct {
+	*keep.Parts
+	run *bundle.Run
+}
+
+// Close implements io.Closer.
+func (c *runCapture) Close() error { return errors.Join(c.Parts.Close(), c.run.Close()) }
 
 // define adds the flags to the command.
 func (f *verifyFlags) define(cmd *cobra.Command, a *app) {
