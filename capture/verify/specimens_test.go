@@ -254,7 +254,15 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		q.Write()
 	}),
 	"roce acks": roceSpecimen(spec.RoCERuleAcks, func(q *verifytest.QP) {
+		q.Connect(7)
+		q.FirstLost()
 		q.Healthy()
+		q.Wait(900 * time.Millisecond)
+		q.Write()
+		q.Ack(q.PSN.Add(-1), 1)
+		q.Wait(60 * time.Millisecond)
+		q.Next(infiniband.WriteOnly, 100) // right before the end: its answer is under way
+		q.Now -= 960_000_000
 	}, func(q *verifytest.QP) {
 		q.Ack(q.PSN.Add(5), 1)
 	}),
