@@ -89,7 +89,7 @@ func TestReportRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--html", page}, "0 arguments; usage: railbed report DIR | BASE NEW | BASE... -- NEW..."},
+		{[]string{"--html", page}, "0 arguments; usage: railbed report RUN | BASE NEW | BASE... -- NEW..."},
 		{append([]string{"--html", page}, runs...),
 			"3 runs: want -- between base runs and new runs, as in: railbed report "},
 		{[]string{"--html", page, runs[0], runs[1], "--"}, "no run follows --: want base runs before it"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -182,8 +183,8 @@ func (a *app) openVerified(name string) (io.ReadCloser, *plan.Plan, error) {
 	}
 	all := append(run.Captures(), "")
 	if len(all) > 2 {
-		err := fmt.Errorf("%s has several recordings; want one of them: %s", name,
-			strings.Join(run.Captures(), ", "))
+		err := fmt.Errorf("%s has several recordings; want one of them, such as %s", name,
+			filepath.Join(name, all[0]))
 		return nil, nil, errors.Join(err, run.Close())
 	}
 	file, err := run.OpenCapture(all[0])
