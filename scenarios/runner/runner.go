@@ -298,7 +298,6 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	// An interrupted run still keeps its recordings, within the time limit of a supervisor request.
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
-	r.endLinks(last)
 	captures, captureErr := s.stopCaptures()
 	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
 	r.evidence = evidence{

@@ -107,8 +107,8 @@ func TestUnknownSenders(t *testing.T) {
 		if want == unclear {
 			says = "not recorded: 2 NICs of senders, such as h0:eth0"
 		}
-		verifytest.Judge(t, s, NewThroughput(&spec.ThroughputCheck{From: "h[0-1]", To: "h2", Rate: rate}, nil),
-			want, says)
+		k := NewThroughput(&spec.ThroughputCheck{From: "h[0-1]", To: "h2", Rate: rate}, nil)
+		verifytest.Judge(t, s, k, want, says)
 	}
 }
 
