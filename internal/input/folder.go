@@ -20,6 +20,9 @@ func OpenFolder(name string) (*Folder, error) {
 	return &Folder{root}, nil
 }
 
+// FolderOf returns the directory of a root, which the caller closes.
+func FolderOf(root *os.Root) *Folder { return &Folder{root} }
+
 // Open implements fs.FS. It refuses all files except regular ones.
 func (f *Folder) Open(name string) (fs.File, error) {
 	if !fs.ValidPath(name) {

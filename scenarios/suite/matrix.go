@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/compare"
 	"railbed/capture/report"
+	"railbed/internal/input"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/scenarios/outdir"
@@ -150,7 +151,7 @@ func (o *Outcome) readReports(out *outdir.Dir) (all []*report.Report, err error)
 		if a.notMeasured() != "" {
 			continue
 		}
-		file, err := out.Open(path.Join(a.Dir, report.JSONFile))
+		file, err := input.FolderOf(out.Root).Open(path.Join(a.Dir, report.JSONFile))
 		if err != nil {
 			return all, err
 		}

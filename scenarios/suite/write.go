@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/internal/input"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
 	"railbed/scenarios/outdir"
@@ -77,9 +78,6 @@ func Claim(dir string) (*outdir.Dir, error) {
 	return out, nil
 }
 
-// mostResults bounds the size of the results that are read.
-const mostResults = 256 << 20
-
 // Read reads the results in a directory.
 func Read(dir string) (*Results, error) {
 	root, err := os.OpenRoot(dir)
@@ -91,21 +89,13 @@ func Read(dir string) (*Results, error) {
 }
 
 func readIn(root *os.Root) (*Results, error) {
-	info, err := root.Stat(ResultsFile)
-	if err == nil && !info.Mode().IsRegular() { // a FIFO would block
-		err = errors.New(ResultsFile + " is no regular file")
-	} else if err == nil && info.Size() > mostResults {
-		err = fmt.Errorf("%s has %d bytes, want at most %d", ResultsFile, info.Size(), mostResults)
-	}
-	var text []byte
-	if err == nil {
-		text, err = root.ReadFile(ResultsFile)
-	}
+	file, err := input.FolderOf(root).Open(ResultsFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; want a directory that railbed test wrote", root.Name(), err)
 	}
+	defer file.Close()
 	r := &Results{}
-	if err := json.Unmarshal(text, r); err != nil {
+	if err := input.DecodeDocument(file, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(root.Name(), ResultsFile), err)
 	}
 	if r.Format != Format {

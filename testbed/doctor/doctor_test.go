@@ -163,8 +163,11 @@ func TestHas(t *testing.T) {
 	}
 	err := Has(t.Context(), "no-such-feature")
 	var unsupported *verdict.UnsupportedError
-	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "the features are ") {
+	if !errors.As(err, &unsupported) || !strings.Contains(err.Error(), "no program no-such-feature in PATH") {
 		t.Errorf("no-such-feature: %v", err)
+	}
+	if err := Has(t.Context(), "sh"); err != nil { // a program
+		t.Errorf("sh: %v", err)
 	}
 }
 
