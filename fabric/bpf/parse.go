@@ -320,22 +320,41 @@ func (p *parser) rd(level int) {
 	p.jump(p.done)
 	p.place(base)
 	p.found(display.RDHeader, level)
+	sealed := p.label("sealed")
 	p.add(
-		asm.JSet.Imm(asm.R0, int32(wire.RDEncrypted), p.done),
-		asm.RSh.Imm(asm.R0, 8),
 		asm.Mov.Reg(next, asm.R0),
-		asm.And.Imm(next, 0x0F),
-		asm.RSh.Imm(asm.R0, 4),
-		asm.And.Imm(asm.R0, 7),
-		asm.JNE.Imm(asm.R0, wire.RDVersion, p.done),
+		asm.RSh.Imm(next, 8),
+		asm.And.Imm(next, 0x0F), // the type
+		asm.Mov.Reg(asm.R1, asm.R0),
+		asm.RSh.Imm(asm.R1, 12),
+		asm.And.Imm(asm.R1, 7),
+		asm.JNE.Imm(asm.R1, wire.RDVersion, p.done),
+		asm.JSet.Imm(asm.R0, int32(wire.RDEncrypted), sealed),
 	)
+	p.rdHeaders(level, func(int) {})
+	p.jump(p.done)
+	p.place(sealed)
+	// The security header begins with the number of readable words that follow it. The places of a header's
+	// fields count from the base.
+	p.atMost(offset, wire.RDSealedLeast, end, p.done)
+	p.load(offset, wire.RDBaseLen, 1, p.done)
+	p.add(asm.Add.Imm(offset, wire.RDSecurityLen))
+	p.rdHeaders(level, func(length int) {
+		p.add(asm.JLT.Imm(asm.R0, int32((length-wire.RDBaseLen+3)/4), p.done))
+	})
+}
+
+// rdHeaders generates the parser of the header after the base, by the type. check generates the conditions
+// for a header of a length.
+func (p *parser) rdHeaders(level int, check func(length int)) {
 	for kind, h := range display.RDHeaders {
 		if h == display.FrameHeader || !p.needs[h] {
 			continue
 		}
-		other := p.label("type")
+		other, length := p.label("type"), wire.RDHeaderLen(wire.RDType(kind))
 		p.add(asm.JNE.Imm(next, int32(kind), other))
-		p.atMost(offset, wire.RDHeaderLen(wire.RDType(kind)), end, p.done)
+		check(length)
+		p.atMost(offset, length, end, p.done)
 		p.found(h, level)
 		p.jump(p.done)
 		p.place(other)
