@@ -292,14 +292,16 @@ func TestDropsAreCounted(t *testing.T) {
 	send(t, a, b, make([]byte, 1000), int(count))
 	close(out.release)
 	// Packets behind the dropped packets say how many these are.
-	last := ""
+	wait := 50 * time.Millisecond
 	hosttest.Until(t, "room for packets at all taps", func() bool {
-		if last == "" || out.times(last) == 0 {
-			last = fmt.Sprintf("<behind %d>", count)
-			deliver(t, a, b, []byte(last), 1)
-			count++
-			time.Sleep(50 * time.Millisecond) // a packet that is dropped does not come later
+		last := fmt.Sprintf("<behind %d>", count)
+		deliver(t, a, b, []byte(last), 1)
+		count++
+		// A packet that some tap drops does not come later. A slow host needs longer for one that comes.
+		for end := time.Now().Add(wait); out.times(last) < len(l.taps()) && time.Now().Before(end); {
+			time.Sleep(5 * time.Millisecond)
 		}
+		wait *= 2
 		return out.times(last) == len(l.taps())
 	})
 	stats, err := s.Stop()
