@@ -11,7 +11,7 @@ import (
 )
 
 // TestRdmaJSON: each test between two ends on a loopback device prints one document,
-// and a table without -o json.
+// and a table without --output json.
 func TestRdmaJSON(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -31,16 +31,14 @@ func TestRdmaJSON(t *testing.T) {
 		server := make(chan outcome, 1)
 		go func() {
 			var o outcome
-			o.code, o.stdout, o.stderr = railbed("", "rdma", test, "-n", "10", "-o", "json")
+			o.code, o.stdout, o.stderr = railbed("", "rdma", test, "-n", "10", "--output", "json")
 			server <- o
 		}()
 		var client outcome
-		for { // until the server listens
+		hosttest.Until(t, "a server that listens", func() bool {
 			client.code, client.stdout, client.stderr = railbed("", "rdma", test, "-n", "10", "127.0.0.1")
-			if client.code == 0 || !strings.Contains(client.stderr, "refused") {
-				break
-			}
-		}
+			return client.code == 0 || !strings.Contains(client.stderr, "refused")
+		})
 		s := <-server
 		if client.code != 0 || s.code != 0 {
 			t.Errorf("%s: %+v, %+v", test, client, s)
@@ -105,12 +103,10 @@ func TestRdmaInNodes(t *testing.T) {
 			server <- o
 		}()
 		var client outcome
-		for {
+		hosttest.Until(t, "a server that listens", func() bool {
 			client.code, client.stdout, client.stderr = inNode("h1", "h0 -o json "+meet)
-			if client.code == 0 || !strings.Contains(client.stderr, nobody) {
-				break
-			}
-		}
+			return client.code == 0 || !strings.Contains(client.stderr, nobody)
+		})
 		s := <-server
 		var result perftest.Result
 		if err := json.Unmarshal([]byte(client.stdout), &result); err != nil || s.code != 0 ||

@@ -36,7 +36,7 @@ func TestRdmaStartsBothEnds(t *testing.T) {
 	for _, path := range cli.CommandPaths() {
 		if test, is := strings.CutPrefix(path, "rdma "); is {
 			var result perftest.Result
-			got := must(t, append([]string{"rdma", test, "h0", "h1", "-o", "json"}, of...)...)
+			got := must(t, append([]string{"rdma", test, "h0", "h1", "--output", "json"}, of...)...)
 			if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || result.Test != test ||
 				result.Server || result.Peer != "10.0.0.2" || got.stderr != "" {
 				t.Errorf("%s: %v: %+v", test, err, got)
