@@ -65,7 +65,7 @@ down and still writes the results; a second Ctrl-C kills the testbed first.`,
 	cmd.Flags().Uint64Var(&flags.seed, "seed", 0,
 		"the `NUMBER` to run it with as its seed instead of the file's")
 	cmd.Flags().Uint64Var(&flags.dilation, "dilation", 0,
-		"run it `N` times slower than real time, instead of the file's dilation")
+		"run it slower than real time by this `FACTOR`, instead of the file's dilation")
 	completeFlag(cmd, "out", completeDirs)
 	return cmd
 }

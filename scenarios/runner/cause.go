@@ -108,7 +108,7 @@ func slower(p *plan.Plan) string {
 func explain(f *report.Fidelity, cpus int, p *plan.Plan) {
 	host := HostLoad{cpus, f.Others}
 	switch {
-	case f.Verdict == report.Faithful:
+	case f.Verdict == report.Faithful, f.Samples == 0:
 		return
 	case host.used() >= othersLeast && f.Idle*float64(cpus) < idleEnough:
 		f.Cause, f.Remedy = usedBy("used", host), "run it on an idle machine, or "+slower(p)

@@ -20,6 +20,9 @@ import (
 const (
 	// endGrace is how long a command has between SIGTERM and SIGKILL.
 	endGrace = 2 * time.Second
+	// hangupGrace is how long a hangup of a command waits for the news that the testbed is taken down. Then
+	// its programs are hung up, and the news may come after their end.
+	hangupGrace = time.Second
 	// errorTail is how many bytes of a failed command's stderr are copied into the report. The log
 	// has all of them.
 	errorTail = 2048
@@ -93,6 +96,9 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 		})
 		err = cmd.Wait()
 		stop()
+		if exit := (*testbed.ExitError)(nil); errors.As(err, &exit) && exit.Signal == syscall.SIGHUP {
+			sleep(ctx, hangupGrace)
+		}
 	}
 	if ctx.Err() != nil {
 		if stopped := cmd.Stopped(); stopped != "" {
