@@ -297,7 +297,7 @@ func TestDropsAreCounted(t *testing.T) {
 		last := fmt.Sprintf("<behind %d>", count)
 		deliver(t, a, b, []byte(last), 1)
 		count++
-		// A packet that some tap drops does not come later. A slow host needs longer for one that comes.
+		// A packet that some tap drops does not come later. Other packets are later on a slow host.
 		for end := time.Now().Add(wait); out.times(last) < len(l.taps()) && time.Now().Before(end); {
 			time.Sleep(5 * time.Millisecond)
 		}
