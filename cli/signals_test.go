@@ -124,7 +124,7 @@ func TestRunThatIsTakenDown(t *testing.T) {
 	}
 }
 
-// TestRunUnderATakenName: run says how to go on, as up does.
+// TestRunUnderATakenName: the error of run names the remedies that the error of up names.
 func TestRunUnderATakenName(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const name = "cli-taken"

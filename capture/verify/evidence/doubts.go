@@ -54,7 +54,7 @@ var hides = map[display.Unseen]string{
 	display.Unrecorded:   "were recorded without a field that the rule reads",
 }
 
-// Lines says for each reason how many packets have it.
+// Lines returns, for each reason, a line with the number of its packets.
 func (d *Doubts) Lines() (lines []string) {
 	for reason := display.Unseen(1); reason != 0; reason <<= 1 {
 		of := d.of[reason]

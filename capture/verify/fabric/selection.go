@@ -162,7 +162,7 @@ func (s *selector) planned() (sends []evidence.Send) {
 }
 
 // unknownSenders returns a reason why flows may be unknown of which nothing arrived: NICs of their sources
-// have no tap, and no step tells what the sources send.
+// have no tap, and no step has the traffic of the sources.
 func (s *selector) unknownSenders() []string {
 	if s.Workload != nil || len(s.capture.Sends) > 0 {
 		return nil

@@ -172,7 +172,7 @@ func TestFragments(t *testing.T) {
 	verifytest.Wants(t, results[2], pass, "")
 }
 
-// TestImpossible: no port of the rule has the name, so that the rule says nothing.
+// TestImpossible: no port of the rule has the name, so that the rule is INCONCLUSIVE.
 func TestImpossible(t *testing.T) {
 	for _, rule := range []string{`never: 'railbed.node == "h9"'`,
 		`count: 'railbed.node == "h9"', is: "<= 0"`,
