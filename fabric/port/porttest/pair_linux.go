@@ -39,12 +39,14 @@ func cpuTime(id, kind int) time.Duration {
 type Generator struct {
 	port   port.Port
 	frames [][]byte
+	next   int // of frames, in the next call of Run
 }
 
 // GeneratorBatch is the number of frames that a Generator sends at once.
 const GeneratorBatch = 32
 
-// NewGenerator opens a generator on the rig's NIC. It sends the given batch of frames repeatedly.
+// NewGenerator opens a generator on the rig's NIC. It sends the given frames repeatedly, and each of them
+// equally often, also at rates at which a batch is not full.
 func NewGenerator(t testing.TB, r *Rig, frames [][]byte) *Generator {
 	t.Helper()
 	g := &Generator{frames: frames}
@@ -81,7 +83,7 @@ func Datagram(frame []byte, dst, src wire.MAC, ip wire.IPv4Fields) {
 	})
 }
 
-// Send offers one batch and returns the number of its frames that the NIC accepted.
+// Send offers all frames once and returns the number of its frames that the NIC accepted.
 func (g *Generator) Send() (int, error) { return g.port.Send(g.frames) }
 
 // Run offers frames at a rate, 0 for as many as possible, and returns their number.
@@ -92,18 +94,20 @@ func (g *Generator) Run(t testing.TB, rate float64, d time.Duration) (offered in
 		if elapsed >= d {
 			return offered
 		}
-		n := GeneratorBatch
+		batch := g.frames[g.next:]
 		if rate > 0 {
-			n = min(n, int(rate*elapsed.Seconds())-offered)
-			if n <= 0 {
+			due := int(rate*elapsed.Seconds()) - offered
+			if due <= 0 {
 				continue
 			}
+			batch = batch[:min(due, len(batch))]
 		}
-		taken, err := g.port.Send(g.frames[:n])
+		taken, err := g.port.Send(batch)
 		if err != nil {
 			t.Fatal(err)
 		}
 		offered += taken
+		g.next = (g.next + taken) % len(g.frames)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -83,6 +84,11 @@ func soak(t testing.TB, d time.Duration) {
 		"allocated, %d by an idle process; heap %d to %d bytes, %d to %d packets",
 		load, d, delivered, dropped, marked, seen.PausesSent[3], allocated, alone, idle.Heap.Bytes,
 		after.Heap.Bytes, idle.Peak, after.Peak)
+	offered := after.Ports[2].Counters.SentByPriority // by the left node
+	rest := offered[4:]                               // priority 3 is paused
+	if most := slices.Max(rest); slices.Min(rest) < most-most/10 {
+		t.Errorf("the priorities have unequal parts of the load: %d", offered)
+	}
 	if marked == 0 || seen.PausesSent[3] == 0 || delivered < uint64(load*d.Seconds()/10) {
 		// others may use the machine
 		t.Fatalf("nothing was tried: %+v", after.Totals)
