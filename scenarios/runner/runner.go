@@ -302,7 +302,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
 	r.evidence = evidence{
 		workloads: s.finished(),
-		stacks:    s.stacks,
+		stacks:    s.ran(),
 		prepared:  r.prepared,
 		steps:     line.report(),
 		keys:      s.keysNow(),
@@ -325,7 +325,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	if endedErr := r.routing(last, tb, line.seconds); err == nil || errors.As(endedErr, new(*daemonError)) {
 		err = errors.Join(err, endedErr)
 	}
-	for _, done := range s.stacks {
+	for _, done := range r.evidence.stacks {
 		r.report.Stacks = append(r.report.Stacks, done.Stack)
 	}
 	if err == nil && captureErr != nil {

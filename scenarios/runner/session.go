@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -36,20 +37,38 @@ type session struct {
 
 	mu        sync.Mutex
 	captures  []*recording
-	workloads []finished
-	harms     []*harm         // crashes, hangs and partitions
-	harmed    []func(*harm)   // called for each
-	adding    []uint16        // jobs of the aggregators of running workloads
-	stacks    []stacks.Result // in the order of their end
+	workloads []finished    // in the order of their end, as stacks
+	harms     []*harm       // crashes, hangs and partitions
+	harmed    []func(*harm) // called for each
+	adding    []uint16      // jobs of the aggregators of running workloads
+	stacks    []stacks.Result
 	keys      *privacy.KeyLog // of workloads with a key log
 	heldUp    []report.HeldUp
 }
 
-// finished returns the workloads that ran to their end, in the order of their end.
+// finished returns the workloads that ran to their end, in the order of their steps.
 func (s *session) finished() []finished {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]finished{}, s.workloads...)
+	return inFileOrder(s, s.workloads, func(w *finished) string { return w.name })
+}
+
+// ran returns the stacks that ran to their end, in the order of their steps.
+func (s *session) ran() []stacks.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return inFileOrder(s, s.stacks, func(r *stacks.Result) string { return r.Name })
+}
+
+// inFileOrder returns the results in the order of the steps that have their names.
+func inFileOrder[R any](s *session, results []R, name func(*R) string) []R {
+	at := map[string]int{}
+	for i := range s.file.Steps {
+		at[s.file.Steps[i].Traits().Name] = i
+	}
+	ordered := append([]R{}, results...)
+	slices.SortStableFunc(ordered, func(a, b R) int { return cmp.Compare(at[name(&a)], at[name(&b)]) })
+	return ordered
 }
 
 // sourcesHeldUp returns the traffic sources that the host has held up so far.
