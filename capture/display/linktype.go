@@ -27,7 +27,7 @@ func (p *Packet) link(end int) {
 	case pcapng.LinkEthernet:
 		p.ethernet(0, end)
 	case linkRaw, linkRawBSD, linkRawOpenBSD, linkIPv4, linkIPv6:
-		p.version(0, end)
+		p.version(0, end, notIP)
 	case linkNull, linkLoop:
 		if p.has(anything, 0, 4, end) {
 			p.family(kind, 4, end)
@@ -45,8 +45,10 @@ func (p *Packet) link(end int) {
 	}
 }
 
-// version finds an IP packet by its version.
-func (p *Packet) version(at, end int) {
+const notIP = "neither IPv4 nor IPv6"
+
+// version finds an IP packet by its version. neither names a packet that is not IP.
+func (p *Packet) version(at, end int, neither string) {
 	if !p.has(anything, at, 1, end) {
 		return
 	}
@@ -56,7 +58,7 @@ func (p *Packet) version(at, end int) {
 	case 6:
 		p.ipv6(at, end)
 	default:
-		p.opaque("neither IPv4 nor IPv6", 0)
+		p.opaque(neither, 0)
 	}
 }
 
@@ -121,7 +123,7 @@ func (p *Packet) erf(end int) {
 	case infiniband:
 		p.local(at, max(at, min(p.Raw.Length, at+length)))
 	case ipv4, ipv6:
-		p.version(at, max(at, min(p.Raw.Length, at+length)))
+		p.version(at, max(at, min(p.Raw.Length, at+length)), notIP)
 	default:
 		p.opaque("ERF records of type %d", int(kind&^more))
 	}

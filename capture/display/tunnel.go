@@ -176,17 +176,7 @@ func (p *Packet) mpls(at, end int) {
 		}
 		bottom = p.Raw.Data[at+2]&1 != 0
 	}
-	if !p.has(anything, at, 1, end) {
-		return
-	}
-	switch p.Raw.Data[at] >> 4 {
-	case 4:
-		p.ipv4(at, end)
-	case 6:
-		p.ipv6(at, end)
-	default:
-		p.opaque("MPLS without IP", 0)
-	}
+	p.version(at, end, "MPLS without IP")
 }
 
 // pppoe finds the headers in a session of PPPoE (RFC 2516, 4), behind the protocol number of PPP.
