@@ -61,12 +61,12 @@ func TestHeldRank(t *testing.T) {
 	}
 }
 
-// TestHeldByTheKernel has processes of three nodes run at full speed, of which one has a tenth of
-// a processor, and then one is stopped.
+// TestHeldByTheKernel has processes of three nodes run at full speed, of which one has a fiftieth of
+// a processor, and then one is stopped. Beside much other work the others have a tenth each.
 func TestHeldByTheKernel(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
 	p := plantest.Compile(t, fmt.Sprintf("name: stacks-held-%d\nfabric: {topology: single-switch, params: "+
-		"{hosts: 3}}\nnodes: {h1: {cpu: 0.1}}\n", os.Getpid()))
+		"{hosts: 3}}\nnodes: {h1: {cpu: 0.02}}\n", os.Getpid()))
 	tb, err := testbed.Up(t.Context(), p, testbed.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,10 @@ func TestHeldByTheKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = cmd.Wait() }()
+		defer func() {
+			r.kill(nil) // also where the test failed
+			_ = cmd.Wait()
+		}()
 	}
 	until := func(want string) {
 		hosttest.Eventually(t, fmt.Sprintf("the text %q", want), func() error {
