@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -46,19 +47,21 @@ func collectiveNames() []string {
 
 // collectiveOptions are the options of the command line.
 type collectiveOptions struct {
-	testbed                      string
-	nodes                        []string
-	transport, algorithm, family string
-	file                         string // of algorithm msccl
-	from, to, step               string
-	sizes                        worker.Range // given by these
-	iterations, warmup, checks   int
-	average, timeout, cycles     int
-	channels                     int
-	datatype, operation, root    string // a name, or all
-	at                           string
-	stamps                       string // 0 or 1
-	others                       []otherOption
+	testbed                    string
+	nodes, transports          []string
+	algorithm, family          string
+	file                       string // of algorithm msccl
+	from, to, step             string
+	sizes                      worker.Range // given by these
+	iterations, warmup, checks int
+	average, timeout, cycles   int
+	channels                   int
+	datatype, operation, root  string // a name, or all
+	at                         string
+	stamps                     string // 0 or 1
+	ncclColumns                bool
+	out                        string // directory
+	others                     []otherOption
 }
 
 // otherOption is an option of nccl-tests that accepts only its default here.
@@ -110,8 +113,16 @@ and so on). KIND may also be barrier, which nccl-tests lacks: its size is 0, and
 counts the ranks that ended before all had begun. hypercube is an all-gather and needs a
 power of two ranks. Its algbw is the size by the time, as of all_gather.
 
+Bandwidths are in one unit, which the table names, with four significant digits. With
+--nccl-columns the table has the unit and the number formats of nccl-tests, for programs that
+read it: GB/s, in which an emulated link of 100 Mbit/s has 0.0125. JSON always has GB/s.
+
+With several transports each has a table, and a table of busbw follows, with a row for each
+size and a column for each transport. --out writes it, with algbw and the times, as a page with
+plots (sweep.html), as CSV and as JSON.
+
 Each rank of the testbed's file is a process in its node. Messages use the emulated links,
-with the transport that --transport names; control messages use separate channels. Sizes
+with the transports that --transport names; control messages use separate channels. Sizes
 and columns are as in nccl-tests: a time is the time of all iterations divided by their
 number, busbw scales it to the load of each link, and #wrong counts the wrong elements in
 all ranks' results of -c further operations with other data. Results are compared bit by
@@ -127,6 +138,7 @@ operations or roots ignores -o or -r. The types fp8_e4m3 and fp8_e5m2 may also b
 f8e4m3 and f8e5m2. An option without a meaning here must have the default
 of nccl-tests. The exit code is 1 when an element was wrong.`,
 		Example: `  railbed collective all_reduce -b 8 -e 64M -f 2 -n 20 -w 5 -c 1
+  railbed collective all_reduce --transport tcp,rd,roce -b 64K -e 16M -f 4 --out sweep
   railbed collective reduce -b 1M -d half -o all -r -1 -n 5
   railbed collective alltoall --nodes 'h[0-3]' --transport roce -b 1M -e 1M --output json
   railbed collective all_reduce --algorithm msccl --file all-pairs.xml -b 1M -e 16M -f 2`,
@@ -150,7 +162,8 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.nodes, "nodes", nil,
 		"`NAMES` or globs of the nodes whose ranks take part (default all)")
 	completeFlag(cmd, "nodes", ofTestbed(&o.testbed, nodeNames))
-	f.StringVar(&o.transport, "transport", worker.TCP, "`TRANSPORT`: tcp, rd, roce or quic")
+	f.StringSliceVar(&o.transports, "transport", []string{worker.TCP},
+		"`TRANSPORT`: tcp, rd, roce or quic, or several with commas")
 	completeFlag(cmd, "transport", oneOf(worker.TCP, worker.RD, worker.RoCE, worker.QUIC))
 	f.StringVar(&o.algorithm, "algorithm", "",
 		"`ALGORITHM`, as in files (default auto, which chooses the best for size and ranks; for "+
@@ -190,6 +203,10 @@ func (o *collectiveOptions) flags(cmd *cobra.Command) {
 	f.IntVarP(&o.average, "average", "a", 1,
 		"`NUMBER` of the printed time: 0 rank 0's, 1 the mean, 2 the shortest, 3 the longest")
 	f.IntVarP(&o.timeout, "timeout", "T", 0, "`SECONDS` after which the command gives up (default never)")
+	f.BoolVar(&o.ncclColumns, "nccl-columns", false,
+		"print bandwidths in GB/s, in the columns and formats of nccl-tests")
+	f.StringVar(&o.out, "out", "", "directory `DIR` for sweep.html, sweep.csv and sweep.json")
+	completeFlag(cmd, "out", completeDirs)
 	for i := range o.others {
 		other := &o.others[i]
 		f.StringVarP(&other.value, other.name, other.short, other.fallback, "only the default: "+other.why)
@@ -323,11 +340,42 @@ func parseNCCLSize(text string) (units.Bytes, error) {
 // ncclPrinter prints the table while rows arrive.
 type ncclPrinter struct {
 	options *collectiveOptions
-	job     worker.Job // the first job
+	job     worker.Job // the first job of the table
 	plan    *plan.Plan
 	out     io.Writer
 	table   *perf.Table
 	begun   bool
+}
+
+// newPrinter returns the printer of a table that begins with a job.
+func (o *collectiveOptions) newPrinter(out io.Writer, p *plan.Plan, job worker.Job) *ncclPrinter {
+	job.Sweep = &worker.Sweep{Sizes: job.Sweep.Sizes[:len(job.Sweep.Sizes)/o.cycles]}
+	printer := &ncclPrinter{options: o, job: job, plan: p, out: out}
+	if o.ncclColumns {
+		printer.table = perf.NewNCCLTable(out)
+	} else {
+		printer.table = perf.NewTable(out, rateUnit(p, job.Ranks))
+	}
+	if o.stamps == "1" {
+		printer.table.Clock = time.Now
+	}
+	return printer
+}
+
+// rateUnit returns the unit for the bandwidths of ranks, by the rates of their NICs. The table is printed row
+// by row, so that the unit is chosen before there are values.
+func rateUnit(p *plan.Plan, ranks []plan.Rank) units.Unit {
+	const unlimited = 10e9
+	most := 0.0
+	for _, r := range ranks {
+		if sends := p.Sends(r.Node, r.NIC); sends != nil {
+			most = max(most, float64(sends.Rate))
+		}
+	}
+	if most == 0 {
+		most = unlimited
+	}
+	return perf.UnitFor(most)
 }
 
 // progress prints the head of the table and each row. The table's Close returns errors of the

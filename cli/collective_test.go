@@ -3,6 +3,8 @@ package cli_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -93,9 +95,12 @@ func TestCollective(t *testing.T) {
 			t.Errorf("%s: more than %d ranks:\n%s", c.args, c.ranks, printed)
 		}
 	}
+	testSweep(t, name)
 	for args, want := range map[string]string{
-		"gossip":          "all_gather, reduce_scatter",
-		"all_reduce -g 2": "-g (--ngpus) 2: want 1: a rank is a process",
+		"all_reduce --transport tcp,rd,tcp": "tcp is there twice",
+		"all_reduce --transport=":           "--transport: want tcp, rd, roce or quic",
+		"gossip":                            "all_gather, reduce_scatter",
+		"all_reduce -g 2":                   "-g (--ngpus) 2: want 1: a rank is a process",
 		"all_reduce -d float8": "-d float8: want one of int8, uint8, int32, uint32, int64, " +
 			"uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, or all",
 		"hypercube -b 4K":            "hypercube with 3 ranks: want a power of two",
@@ -138,6 +143,42 @@ func TestCollective(t *testing.T) {
 		got := do(t, append([]string{"collective", "-t", name}, strings.Fields(args)...)...)
 		if got.code != verdict.ExitUsage || !strings.Contains(got.stderr, want) || got.stdout != "" {
 			t.Errorf("%s: exit %d, %q, want %d and %q", args, got.code, got.stderr, verdict.ExitUsage, want)
+		}
+	}
+}
+
+// testSweep measures several sizes over several transports of a testbed with three nodes at 1 Gbit/s.
+func testSweep(t *testing.T, name string) {
+	dir := filepath.Join(t.TempDir(), "sweep")
+	const sizes = " -b 8 -e 4K -f 512 -n 1 -w 0 -c 0 --transport tcp,rd"
+	printed := must(t, strings.Fields("collective all_reduce -t "+name+sizes+" --out "+dir)...).stdout
+	for want, times := range map[string]int{"(Mbit/s)": 4 * 2, "GB/s": 0, "over rd\n": 3, "over tcp\n": 3,
+		"# Collective test concluded": 2, "\nall_reduce: busbw by size, in ": 1, "\nsize ": 1} {
+		if got := strings.Count(printed, want); got != times {
+			t.Errorf("%d times %q, want %d, in\n%s", got, want, times, printed)
+		}
+	}
+	_, table, _ := strings.Cut(printed, "busbw by size")
+	rows := regexp.MustCompile(`\nsize +tcp +rd\n8B +[0-9.]+ +[0-9.]+\n4KiB +[0-9.]+ +[0-9.]+\n$`)
+	if !rows.MatchString(table) {
+		t.Errorf("the table by size is %q", table)
+	}
+	for file, want := range map[string]string{"sweep.html": "<svg", "sweep.json": `"size_bytes": 4096`,
+		"sweep.csv": "of,number,unit,size_bytes,tcp,rd,not_counted\nall_reduce,busbw,bit/s,8,"} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, no %q in %s", file, err, want, text)
+		}
+	}
+	printed = must(t, strings.Fields("collective all_reduce -t "+name+sizes+" --nccl-columns")...).stdout
+	for want, times := range map[string]int{"(GB/s)": 4 * 2, "bit/s": 0, "by size": 0} {
+		if got := strings.Count(printed, want); got != times {
+			t.Errorf("%d times %q, want %d, in\n%s", got, want, times, printed)
+		}
+	}
+	for line := range strings.Lines(printed) {
+		if !strings.HasPrefix(line, "#") && !ncclRow.MatchString(strings.TrimRight(line, "\n")) {
+			t.Errorf("the row %q is not one of nccl-tests", line)
 		}
 	}
 }

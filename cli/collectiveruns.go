@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/capture/report"
+	"railbed/capture/sweep"
 	"railbed/internal/clock"
 	"railbed/internal/element"
 	"railbed/internal/verdict"
@@ -20,6 +22,7 @@ import (
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/scenarios/outdir"
 	"railbed/testbed"
 	"railbed/workloads/worker"
 )
@@ -58,10 +61,26 @@ func (o *collectiveOptions) roots(ranks int) ([]int, error) {
 	return []int{root}, nil
 }
 
-// jobs returns the jobs for a testbed that the options select, one for each type, operation and
+// jobs returns the jobs for a testbed that the options select, one for each transport, type, operation and
 // root, in the order of nccl-tests. Its error joins everything that is wrong with the options.
-func (o *collectiveOptions) jobs(name string, p *plan.Plan) ([]worker.Job, error) {
-	job, err := o.job(name, p)
+func (o *collectiveOptions) jobs(name string, p *plan.Plan) (jobs []worker.Job, err error) {
+	for i, transport := range o.transports {
+		if slices.Contains(o.transports[:i], transport) {
+			return nil, fmt.Errorf("--transport %s: %s is there twice", strings.Join(o.transports, ","),
+				transport)
+		}
+		some, err := o.jobsOver(transport, name, p)
+		if err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, some...)
+	}
+	return jobs, nil
+}
+
+// jobsOver returns the jobs over a transport.
+func (o *collectiveOptions) jobsOver(transport, name string, p *plan.Plan) ([]worker.Job, error) {
+	job, err := o.job(transport, name, p)
 	if job.Kind == "" {
 		return nil, err
 	}
@@ -127,11 +146,11 @@ func (o *collectiveOptions) shaped(job worker.Job) (worker.Job, error) {
 }
 
 // job returns the settings that all jobs of the options on a testbed share.
-func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
+func (o *collectiveOptions) job(transport, name string, p *plan.Plan) (worker.Job, error) {
 	job := worker.Job{
 		Name:       name,
 		Algorithm:  o.algorithm,
-		Transport:  o.transport,
+		Transport:  transport,
 		Iterations: o.iterations,
 		Warmup:     o.warmup,
 		Seed:       p.Seed, Dilation: p.Dilation, Timeout: time.Duration(o.timeout) * time.Second,
@@ -170,7 +189,7 @@ func (o *collectiveOptions) job(name string, p *plan.Plan) (worker.Job, error) {
 		if job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at); err == nil && job.Family == 6 {
 			err = p.FitsIPv6(&job.Aggregator.Job)
 		}
-		if o.transport == worker.TCP { // the flag's default
+		if slices.Equal(o.transports, []string{worker.TCP}) { // the flag's default
 			job.Transport = worker.InSwitch
 		}
 	}
@@ -222,47 +241,24 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	out := a.stdout
-	if a.output == "json" {
-		out = io.Discard
+	if len(jobs) == 0 {
+		return usage("--transport: want tcp, rd, roce or quic")
 	}
-	first := jobs[0]
-	first.Sweep = &worker.Sweep{Sizes: first.Sweep.Sizes[:len(first.Sweep.Sizes)/o.cycles]}
-	printer := ncclPrinter{options: o, job: first, plan: p, out: out, table: perf.NewTable(out)}
-	if o.stamps == "1" {
-		printer.table.Clock = time.Now
+	var dir *outdir.Dir
+	if o.out != "" { // before the measurements, which may take long
+		if dir, err = outdir.Open(o.out); err != nil {
+			return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("--out %s: %w", o.out, err)}
+		}
+		defer dir.Close()
 	}
-	nodes := worker.NewNodes(cmd.Context(), tb, func(string) (io.Writer, io.Writer, error) {
-		return a.stderr, a.stderr, nil
-	})
-	defer nodes.Close()
-	defer first.Aggregator.End()
-	var runs []CollectiveRun
-	for i := range jobs {
-		var run CollectiveRun
-		if aggregator := jobs[i].Aggregator; aggregator != nil {
-			err = aggregator.Begin(cmd.Context(), tb)
-		}
-		if err == nil {
-			run.Result, err = worker.Run(cmd.Context(), jobs[i], nodes, printer.progress)
-		}
-		if errors.Is(err, worker.ErrJob) || errors.Is(err, testbed.ErrInUse) {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-		if err != nil {
-			return err
-		}
-		run.Straggler = run.Result.Straggler()
-		a.remark(&run)
-		for i := range run.Rows {
-			run.Rows[i] = run.Rows[i].Virtual(clock.Dilation(p.Dilation))
-		}
-		runs = append(runs, run)
-	}
-	if err := printer.table.Close(first.Name); err != nil {
+	runs, average, err := a.runCollectives(cmd.Context(), o, tb, jobs)
+	if err != nil {
 		return err
 	}
-	made := reportOf(runs, printer.table.Average())
+	made := reportOf(runs, average)
+	if err := a.showSweeps(o, made.Sweeps, dir); err != nil {
+		return err
+	}
 	if a.output == "json" {
 		if err := a.printJSON(made); err != nil {
 			return err
@@ -272,6 +268,66 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		return fmt.Errorf("%d elements were wrong", made.Wrong)
 	}
 	return nil
+}
+
+// runCollectives runs the jobs and prints a table for each transport. average is the mean busbw of all rows.
+func (a *app) runCollectives(ctx context.Context, o *collectiveOptions, tb *testbed.Testbed,
+	jobs []worker.Job) (runs []CollectiveRun, average float64, err error) {
+	out, p := a.stdout, tb.Plan()
+	if a.output == "json" {
+		out = io.Discard
+	}
+	nodes := worker.NewNodes(ctx, tb, func(string) (io.Writer, io.Writer, error) {
+		return a.stderr, a.stderr, nil
+	})
+	defer nodes.Close()
+	defer jobs[0].Aggregator.End()
+	var printer *ncclPrinter
+	for i := range jobs {
+		if printer == nil || jobs[i].Transport != printer.job.Transport {
+			printer = o.newPrinter(out, p, jobs[i])
+		}
+		var run CollectiveRun
+		if aggregator := jobs[i].Aggregator; aggregator != nil {
+			err = aggregator.Begin(ctx, tb)
+		}
+		if err == nil {
+			run.Result, err = worker.Run(ctx, jobs[i], nodes, printer.progress)
+		}
+		if errors.Is(err, worker.ErrJob) || errors.Is(err, testbed.ErrInUse) {
+			return nil, 0, &exitError{Code: verdict.ExitUsage, Err: err}
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		run.Straggler = run.Result.Straggler()
+		a.remark(&run)
+		for i := range run.Rows {
+			run.Rows[i] = run.Rows[i].Virtual(clock.Dilation(p.Dilation))
+		}
+		runs = append(runs, run)
+		if i+1 == len(jobs) || jobs[i+1].Transport != jobs[i].Transport {
+			if err := printer.table.Close(printer.job.Name); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+	return runs, averageOf(runs), nil
+}
+
+// averageOf returns the mean busbw of all rows and modes, in GB/s.
+func averageOf(runs []CollectiveRun) float64 {
+	sum, count := 0.0, 0
+	for _, run := range runs {
+		for _, row := range run.Rows {
+			for _, m := range []*perf.Measure{&row.OutOfPlace, row.InPlace} {
+				if m != nil {
+					sum, count = sum+m.BusBW, count+1
+				}
+			}
+		}
+	}
+	return sum / float64(max(count, 1))
 }
 
 // remark prints what slowed a run down.
@@ -296,6 +352,8 @@ type CollectiveReport struct {
 	Average float64         `json:"avg_busbw_gb_s"` // of all rows and modes
 	Wrong   uint64          `json:"wrong"`          // elements, over all ranks and rows
 	Runs    []CollectiveRun `json:"runs,omitempty"`
+	// Sweeps are busbw, algbw and the time by size, with a line for each transport, type, operation and root.
+	Sweeps []sweep.Sweep `json:"sweeps"`
 }
 
 // CollectiveRun holds the results of all sizes for a type, an operation and a root.
@@ -307,7 +365,7 @@ type CollectiveRun struct {
 
 // reportOf returns the report of runs with the given average.
 func reportOf(runs []CollectiveRun, average float64) CollectiveReport {
-	made := CollectiveReport{CollectiveRun: runs[0], Average: average}
+	made := CollectiveReport{CollectiveRun: runs[0], Average: average, Sweeps: collectiveSweeps(runs)}
 	if len(runs) > 1 {
 		one := made.Result
 		made.CollectiveRun = CollectiveRun{Result: &worker.Result{

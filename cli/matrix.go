@@ -5,6 +5,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"railbed/capture/sweep"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/scenarios/suite"
@@ -16,6 +20,20 @@ const numbersShown = 4
 // printMatrix prints the numbers of a matrix and the checks between its cells. dir is the directory of the
 // results.
 func (a *app) printMatrix(m *suite.Matrix, dir string) {
+	shared, names := m.Shared(), m.Unnamed()
+	if shared != "" || names != "" {
+		fmt.Fprintln(a.stdout)
+	}
+	if shared != "" {
+		a.show("%s: all cells have %s", m.Name, shared)
+	}
+	if names != "" {
+		a.show("%s: cells have the values of %s", m.Name, names)
+	}
+	if len(m.Sweeps) > 0 {
+		fmt.Fprintln(a.stdout)
+		a.printSweep(&m.Sweeps[0], m.Name+": ")
+	}
 	shown, more := m.Shown(numbersShown)
 	for _, n := range shown {
 		fmt.Fprintln(a.stdout)
@@ -53,8 +71,39 @@ func (a *app) printMatrix(m *suite.Matrix, dir string) {
 	}
 	at := filepath.Join(dir, filepath.FromSlash(m.Name))
 	words := []string{filepath.Join(at, suite.MatrixFile), filepath.Join(at, suite.CSVFile)}
+	if len(m.Sweeps) > 0 {
+		words = append(words, filepath.Join(at, suite.SweepFile))
+	}
 	if more > 0 {
 		words = append(words, plural.Text("with %d more numbers that differ between runs", more))
 	}
 	a.show("numbers: %s", strings.Join(words, ", "))
+}
+
+// printSweep prints a number by size. The text before it names what it belongs to.
+func (a *app) printSweep(s *sweep.Sweep, of string) {
+	a.show("%s%s", of, s.Title())
+	var header []any
+	columns := []table.ColumnConfig{{Number: 1}}
+	for i, name := range s.Header() {
+		header = append(header, name)
+		if i > 0 {
+			columns = append(columns, table.ColumnConfig{Number: i + 1, Align: text.AlignRight,
+				AlignHeader: text.AlignRight})
+		}
+	}
+	rows := a.newTable(header...)
+	rows.Style().Format.Header = text.FormatDefault // lines have the names of the user's values
+	rows.SetColumnConfigs(columns)
+	for _, row := range s.Table() {
+		var cells []any
+		for _, cell := range row {
+			cells = append(cells, cell)
+		}
+		rows.AppendRow(cells)
+	}
+	rows.Render()
+	for _, note := range s.Notes() {
+		a.show("%s", note)
+	}
 }

@@ -302,3 +302,18 @@ func TestStrict(t *testing.T) {
 		}
 	}
 }
+
+// TestTextsHaveNoExponents: values of every size have four significant digits, and no exponent.
+func TestTextsHaveNoExponents(t *testing.T) {
+	for _, c := range []struct {
+		value float64
+		unit  string
+		want  string
+	}{{5.634e-6, "GB/s", "0.000005634 GB/s"}, {5.634e4, "GB/s", "56340 GB/s"},
+		{45072, BitRate, "45.07 kbit/s"}, {0.25, "", "0.25"},
+		{1e9, "", "1000000000"}, {0.00001, "/s", "0.00001000/s"}} {
+		if got := Text(c.value, c.unit); got != c.want {
+			t.Errorf("%v %s: %q, want %q", c.value, c.unit, got, c.want)
+		}
+	}
+}

@@ -78,8 +78,11 @@ type Number struct {
 	What    string    `json:"what"`
 	Unit    string    `json:"unit,omitempty"`
 	Better  Direction `json:"better,omitempty"`
-	Base    Sample    `json:"base"`
-	New     Sample    `json:"new"`
+	// Size is the size in bytes of a number of one of several sizes. Figure is its name without the size.
+	Size   uint64 `json:"size_bytes,omitempty"`
+	Figure string `json:"figure,omitempty"`
+	Base   Sample `json:"base"`
+	New    Sample `json:"new"`
 	// Difference is the difference of the medians, New less Base. Ratio is New by Base, absent if Base is 0.
 	// Both are absent if only one side has the number.
 	Difference *float64 `json:"difference,omitempty"`
@@ -151,6 +154,15 @@ func (g in) add(what, unit string, better Direction, value float64) {
 	}
 	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
 	sample.Values = append(sample.Values, value)
+}
+
+// addSized adds the value of a size. mode is "", or names another number of this size.
+func (g in) addSized(figure, mode string, size uint64, unit string, better Direction, value float64) {
+	what := fmt.Sprintf("%s, %d B%s", figure, size, mode)
+	g.add(what, unit, better, value)
+	if i, known := g.at[place{g.section, g.of, what}]; known {
+		g.all[i].Size, g.all[i].Figure = size, figure+mode
+	}
 }
 
 // Numbers returns the numbers of reports. Base has the values, one for each report that has the number, in

@@ -60,23 +60,27 @@ func (g *gathered) report(r *report.Report) {
 
 func (g *gathered) workload(w *report.Workload) {
 	to := in{g, Workloads, w.Name}
-	measure := func(of string, m *perf.Measure) {
-		to.add("time"+of, Seconds, Less, m.Time/1e6)
-		to.add("algbw"+of, "GB/s", More, m.AlgBW)
-		to.add("busbw"+of, "GB/s", More, m.BusBW)
-		to.add("wrong elements"+of, "", Less, float64(m.Wrong))
+	measure := func(m *perf.Measure, add func(figure, unit string, better Direction, value float64)) {
+		add("time", Seconds, Less, m.Time/1e6)
+		add("algbw", BitRate, More, m.AlgBits())
+		add("busbw", BitRate, More, m.BusBits())
+		add("wrong elements", "", Less, float64(m.Wrong))
 	}
 	if len(w.Rows) == 0 {
-		measure("", &perf.Measure{Time: w.Time, AlgBW: w.AlgBW, BusBW: w.BusBW, Wrong: w.Wrong})
+		measure(&perf.Measure{Time: w.Time, AlgBW: w.AlgBW, BusBW: w.BusBW, Wrong: w.Wrong}, to.add)
 	} else {
 		to.add("wrong elements", "", Less, float64(w.Wrong))
 	}
 	for i := range w.Rows {
 		row := &w.Rows[i]
-		of := fmt.Sprintf(", %d B", row.Size)
-		measure(of, &row.OutOfPlace)
+		sized := func(mode string) func(string, string, Direction, float64) {
+			return func(figure, unit string, better Direction, value float64) {
+				to.addSized(figure, mode, row.Size, unit, better, value)
+			}
+		}
+		measure(&row.OutOfPlace, sized(""))
 		if row.InPlace != nil {
-			measure(of+" in place", row.InPlace)
+			measure(row.InPlace, sized(" in place"))
 		}
 	}
 	to.leftOut(w.LeftOut)

@@ -11,9 +11,10 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 )
 
-// Text formats a value with its unit in a few characters.
+// Text formats a value with its unit in a few characters, with four significant digits and no exponent.
 func Text(value float64, unit string) string {
 	switch unit {
 	case Seconds:
@@ -26,6 +27,8 @@ func Text(value float64, unit string) string {
 	text := strconv.FormatFloat(value, 'g', 4, 64)
 	if value == math.Trunc(value) || math.Abs(value) >= 1e4 {
 		text = strconv.FormatFloat(value, 'f', 0, 64)
+	} else if strings.Contains(text, "e") {
+		text = units.Digits(value)
 	}
 	if unit == "/s" {
 		return text + unit

@@ -182,23 +182,20 @@ func (r *resultTable) render(room int) []string {
 // collectives has the times and the bandwidth of each collective. A collective of several sizes has another
 // table with a row for each size.
 func collectives(r *Report) table.Writer {
-	var times, rate []float64
-	for _, w := range r.Workloads {
-		times, rate = append(times, w.Time/1e6), append(rate, w.BusBWBits())
-	}
-	in, at := durations.of(times...), rates.of(rate...)
-	rows := newRows("workload", "kind", "over", "ranks", "size", "iters", in.head("mean"), in.head("p50"),
-		in.head("p99"), at.head("busbw"))
+	u := unitsOfWorkloads(r.Workloads)
+	in, at := u.Time, u.Rate
+	rows := newRows("workload", "kind", "over", "ranks", "size", "iters", in.Head("mean"), in.Head("p50"),
+		in.Head("p99"), at.Head("busbw"))
 	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10)
 	for _, w := range r.Workloads {
 		p50, p99 := "-", "-"
 		for _, d := range r.Distributions {
 			if d.Step == w.Name && d.What == OperationSpan {
-				p50, p99 = in.text(d.At(0.5)), in.text(d.At(0.99))
+				p50, p99 = in.Text(d.At(0.5)), in.Text(d.At(0.99))
 			}
 		}
 		rows.AppendRow(table.Row{w.Name, w.Kind, w.Transport, w.Ranks, units.Bytes(w.Bytes), w.Iterations,
-			in.text(w.Time / 1e6), p50, p99, at.text(w.BusBWBits())})
+			in.Text(w.Seconds()), p50, p99, at.Text(w.BusBWBits())})
 	}
 	return rows
 }
@@ -209,15 +206,15 @@ func jobs(all []Training) table.Writer {
 	for i := range all {
 		times = append(times, all[i].Median(), all[i].Ideal)
 	}
-	in := durations.of(times...)
-	rows := newRows("training", "ranks", in.head("p50"), in.head("p99"), "without\nnetwork\n("+in.name+")",
+	in := units.Times.Of(times...)
+	rows := newRows("training", "ranks", in.Head("p50"), in.Head("p99"), "without\nnetwork\n("+in.Name+")",
 		"utilisation", "exposed\ncommunication", "idle")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
 	for i := range all {
 		j, mean := &all[i], all[i].Mean()
 		iterations := NewDistribution("", "", "", slices.Clone(j.Iterations))
-		rows.AppendRow(table.Row{j.Name, j.Ranks, in.text(j.Median()), in.text(iterations.At(0.99)),
-			in.text(j.Ideal), percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle)})
+		rows.AppendRow(table.Row{j.Name, j.Ranks, in.Text(j.Median()), in.Text(iterations.At(0.99)),
+			in.Text(j.Ideal), percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle)})
 	}
 	return rows
 }
@@ -225,13 +222,13 @@ func jobs(all []Training) table.Writer {
 // exchanges has the times of the messages of each step.
 func exchanges(all []Messages) table.Writer {
 	in := unitOfMessages(all)
-	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.head("p50"), in.head("p99"),
-		in.head("most"))
+	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.Head("p50"), in.Head("p99"),
+		in.Head("most"))
 	rightAligned(rows, 4, 5, 6, 7, 8)
 	for i := range all {
 		m, p := &all[i], &all[i].Times
-		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, digits(m.PerSecond), in.text(p.P50),
-			in.text(p.P99), in.text(p.Most)})
+		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, units.Digits(m.PerSecond),
+			in.Text(p.P50), in.Text(p.P99), in.Text(p.Most)})
 	}
 	return rows
 }

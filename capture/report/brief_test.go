@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -82,33 +81,4 @@ func TestQuantilesOfOperations(t *testing.T) {
 		}
 	}
 	t.Errorf("no line %q in\n%s", want, text)
-}
-
-// TestUnits: a table has the largest unit in which its median is at least 1, and four digits.
-func TestUnits(t *testing.T) {
-	for _, c := range []struct {
-		of     quantity
-		values []float64
-		want   string
-	}{
-		{durations, []float64{0.000009, 0.0632, 3.47}, "ms 0.009000 63.20 3470"},
-		{durations, []float64{0, 0.00002}, "us 0 20.00"},
-		{durations, nil, "s"},
-		{durations, []float64{0, 1e-12}, "ns 0 0.001000"},
-		{rates, []float64{100e6, 75.07e6, 12345}, "Mbit/s 100.0 75.07 0.01235"},
-		{rates, []float64{40e9, 39.99996e9}, "Gbit/s 40.00 40.00"},
-		{quantity{{"B", 1}}, []float64{1234567.8, 9.9996}, "B 1234568 10.00"},
-	} {
-		u := c.of.of(c.values...)
-		got := u.name
-		for _, v := range c.values {
-			got += " " + u.text(v)
-		}
-		if got != c.want {
-			t.Errorf("%v: %q, want %q", c.values, got, c.want)
-		}
-	}
-	if got := fmt.Sprint(digits(-0.5), digits(1e-300*1e-300)); got != "-0.50000" {
-		t.Errorf("got %s", got)
-	}
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -76,6 +77,65 @@ func fit(text string, size, width float64) string {
 		return text
 	}
 	return string(letters[:most-1]) + "…"
+}
+
+// fitAll shortens the texts of a chart to a width. Texts that differ only at their ends keep their ends.
+func fitAll(texts []string, size, width float64) []string {
+	cut, of := make([]string, len(texts)), map[string]string{}
+	apart := true
+	for i, text := range texts {
+		cut[i] = fit(text, size, width)
+		before, known := of[cut[i]]
+		apart = apart && (!known || before == text)
+		of[cut[i]] = text
+	}
+	if apart {
+		return cut
+	}
+	for i, text := range texts {
+		letters, room := []rune(text), len([]rune(fit(text, size, width)))
+		if room < len(letters) {
+			tail := room * 2 / 3
+			cut[i] = string(letters[:room-1-tail]) + "…" + string(letters[len(letters)-tail:])
+		}
+	}
+	return cut
+}
+
+// wrapAll divides each text of a chart into lines of a width, at its commas. It shortens parts that are too
+// long for a line so that they differ where the texts do.
+func wrapAll(texts []string, size, width float64) [][]string {
+	var parts []string
+	for _, text := range texts {
+		for part := range strings.SplitAfterSeq(text, ", ") {
+			parts = append(parts, strings.TrimSuffix(part, " "))
+		}
+	}
+	parts = fitAll(parts, size, width)
+	wrapped := make([][]string, len(texts))
+	for i, text := range texts {
+		n := strings.Count(text, ", ") + 1
+		var lines []string
+		for _, part := range parts[:n] {
+			if last := len(lines) - 1; last >= 0 {
+				if longer := lines[last] + " " + part; fit(longer, size, width) == longer {
+					lines[last] = longer
+					continue
+				}
+			}
+			lines = append(lines, part)
+		}
+		wrapped[i], parts = lines, parts[n:]
+	}
+	return wrapped
+}
+
+// short formats a number without zeros at its end.
+func short(text string) string {
+	if _, err := strconv.ParseFloat(text, 64); err != nil || !strings.Contains(text, ".") {
+		return text
+	}
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".")
 }
 
 // outline is the data of an SVG path.

@@ -1,6 +1,12 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+	"html/template"
+	"strings"
+
+	"railbed/internal/units"
+)
 
 // curves is a chart of lines, in units of its view box. The lines' names are at the right, below each other.
 type curves struct {
@@ -12,13 +18,23 @@ type curves struct {
 }
 
 type curve struct {
-	Name, Label string // Label is the name as far as there is room
-	Path        string
-	// Dashes and Thin tell the lines apart, since all have one colour.
+	Name string
+	// Label is the name in lines, beside its sample.
+	Label []level
+	Path  string
+	// Points are the values of a line that has few.
+	Points []point
+	// Dashes, Thin and Hue tell the lines apart, with and without colours.
 	Dashes    string
 	Thin      bool
+	Hue       int
 	X, KeyEnd float64 // of the sample beside the name
 	Y         float64
+}
+
+type point struct {
+	X, Y float64
+	Text string
 }
 
 type level struct {
@@ -50,11 +66,32 @@ func (c *curves) add(name string, x, y axis, across, up []float64) {
 	for i := range across {
 		p.to("L", x.place(across[i]), y.place(up[i]))
 	}
+	c.line(curve{Name: name, Path: "M" + p.String()[1:]})
+}
+
+// line adds a line.
+func (c *curves) line(l curve) {
 	k := len(c.Lines)
-	c.Lines = append(c.Lines, curve{Name: name, Label: fit(name, 12, curvesNames-56), Path: "M" +
-		p.String()[1:], Dashes: dashes[k%len(dashes)], Thin: k >= len(dashes),
-		X: c.Plot + 12, KeyEnd: c.Plot + 46, Y: curvesLabel * float64(k+1)})
-	c.Height = max(c.Height, curvesLabel*float64(k+2))
+	l.Dashes, l.Thin, l.Hue = dashes[k%len(dashes)], k >= len(dashes), k%len(dashes)
+	c.Lines = append(c.Lines, l)
+}
+
+// legend places the names of the lines below each other.
+func (c *curves) legend() {
+	names := make([]string, len(c.Lines))
+	for i := range c.Lines {
+		names[i] = c.Lines[i].Name
+	}
+	lines := 0
+	for i, wrapped := range wrapAll(names, 12, curvesNames-56) {
+		l := &c.Lines[i]
+		l.X, l.KeyEnd, l.Y = c.Plot+12, c.Plot+46, curvesLabel*float64(lines+1)
+		for _, text := range wrapped {
+			lines++
+			l.Label = append(l.Label, level{Y: curvesLabel * float64(lines), Text: text})
+		}
+	}
+	c.Height = max(c.Height, curvesLabel*float64(lines+1))
 }
 
 // newCurves draws the losses of trainings by iteration. It has no lines if no workload trained.
@@ -88,6 +125,7 @@ func newCurves(workloads []Workload) curves {
 		}
 		c.add(w.Name, x, y, iterations, w.Learning.Loss)
 	}
+	c.legend()
 	return c
 }
 
@@ -124,5 +162,64 @@ func newTimes(all []Distribution) curves {
 		c.add(name+d.What+"s", x, y,
 			append(d.Times[:1:1], d.Times...), append([]float64{0}, d.Shares...))
 	}
+	c.legend()
 	return c
+}
+
+// Line is a line of a chart by size.
+type Line struct {
+	Name string
+	// Values has a value for each size, or nil where there is none.
+	Values []*float64
+}
+
+// sizesNamed bounds the sizes at the foot of a chart.
+const sizesNamed = 12
+
+// DrawLines returns a chart of values by size as an SVG element for a page with Style. The axis of sizes is
+// logarithmic. text formats a value.
+func DrawLines(label string, sizes []uint64, lines []Line, text func(float64) string) (template.HTML, error) {
+	most := 0.0
+	for _, l := range lines {
+		for _, v := range l.Values {
+			if v != nil {
+				most = max(most, *v)
+			}
+		}
+	}
+	if len(sizes) == 0 || !(most > 0) {
+		return "", nil
+	}
+	from, to := float64(max(sizes[0], 1)), float64(max(sizes[len(sizes)-1], 1))
+	c, x, y := newChart(label, axis{from: from, to: to, log: true}, axis{to: most})
+	for _, t := range y.ticks(func(v float64) string { return short(text(v)) }) {
+		c.Levels = append(c.Levels, level{Y: t.X, Text: t.Text})
+	}
+	every := (len(sizes) + sizesNamed - 1) / sizesNamed
+	for i := 0; i < len(sizes); i += every {
+		at := x.place(float64(sizes[i]))
+		c.Ticks = append(c.Ticks, tick{X: at, Text: units.Bytes(sizes[i]).String(), Last: at > c.Plot-30})
+	}
+	for _, l := range lines {
+		var p outline
+		made, command := curve{Name: l.Name}, "M"
+		for i, v := range l.Values {
+			if v == nil {
+				command = "M" // a gap
+				continue
+			}
+			at := point{x.place(float64(sizes[i])), y.place(*v),
+				fmt.Sprintf("%s, %s: %s", l.Name, units.Bytes(sizes[i]), text(*v))}
+			p.to(command, at.X, at.Y)
+			made.Points, command = append(made.Points, at), "L"
+		}
+		made.Path = p.String()
+		c.line(made)
+	}
+	c.legend()
+	var drawn strings.Builder
+	if err := page.ExecuteTemplate(&drawn, "curves", c); err != nil {
+		return "", fmt.Errorf("draw %s: %w", label, err)
+	}
+	return template.HTML(drawn.String()), nil
 }

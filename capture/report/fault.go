@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"strings"
+
+	"railbed/internal/units"
 )
 
 // Fault is a fault that a step added.
@@ -65,11 +67,11 @@ func (t *textWriter) faults(faults []Fault) {
 	for _, f := range faults {
 		late = append(late, f.Late)
 	}
-	in := durations.of(late...)
-	rows := newRows("fault", "at", "does", in.head("late"), "matched", "hit", "where")
+	in := units.Times.Of(late...)
+	rows := newRows("fault", "at", "does", in.Head("late"), "matched", "hit", "where")
 	rightAligned(rows, 4, 5, 6)
 	for _, f := range faults {
-		rows.AppendRow([]any{f.Name, f.Where, f.Does, in.text(f.Late), f.Matched, f.Hit, f.At()})
+		rows.AppendRow([]any{f.Name, f.Where, f.Does, in.Text(f.Late), f.Matched, f.Hit, f.At()})
 	}
 	t.table(rows)
 }

@@ -94,7 +94,6 @@ func newGantt(t *Training) gantt {
 		if rank < len(t.PerRank) {
 			band.Text = fmt.Sprintf("rank %d, %s", t.PerRank[rank].Rank, t.PerRank[rank].Node)
 		}
-		band.Text = fit(band.Text, 12, ganttLabels-8)
 		var waiting, inside []ganttBar
 		for _, b := range bars {
 			bar := ganttBar{X: x.place(b.Start), Width: max(1, x.place(b.End)-x.place(b.Start)), Y: y,
@@ -122,8 +121,20 @@ func newGantt(t *Training) gantt {
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap
 	}
+	g.label()
 	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.ticks(seconds)}, y+axisHeight
 	return g
+}
+
+// label shortens the labels of the bands to their width.
+func (g *gantt) label() {
+	names := make([]string, len(g.Bands))
+	for i := range g.Bands {
+		names[i] = g.Bands[i].Text
+	}
+	for i, name := range fitAll(names, 12, ganttLabels-8) {
+		g.Bands[i].Text = name
+	}
 }
 
 // ganttClass is the colour of the i-th group.
@@ -154,7 +165,6 @@ func newActivity(a *Activity) gantt {
 		if lane.Rank != nil {
 			band.Text = fmt.Sprintf("rank %d, %s", *lane.Rank, lane.Node)
 		}
-		band.Text = fit(band.Text, 12, ganttLabels-8)
 		band.Bars, band.Height = lane.bars(x, y, titled)
 		band.Middle = y + band.Height/2
 		for _, b := range band.Bars {
@@ -163,6 +173,7 @@ func newActivity(a *Activity) gantt {
 		g.Bands = append(g.Bands, band)
 		y += band.Height + ganttGap
 	}
+	g.label()
 	for _, key := range []ganttKey{{Class: ganttCompute, Text: "operation: works"},
 		{Class: ganttWaits, Text: "waits until others send"},
 		{Class: ganttOdd, Text: "steps, light and dark in turn"},

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"railbed/internal/units"
 	"railbed/internal/verdict"
-	"railbed/plan/perf"
 )
 
 //go:embed *.html
@@ -26,15 +26,14 @@ var page = template.Must(template.New("page.html").Funcs(template.FuncMap{
 	"shell":       ShellLine,
 	"class":       Class,
 	"mark":        mark,
-	"nccltime":    perf.Time,
-	"ncclrate":    perf.Bandwidth,
 	"nccltable":   ncclTable,
 	"bytes":       byteCount,
 	"clock":       func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
-	"digits":      digits,
+	"digits":      units.Digits,
 	"in":          inUnit,
-	"unitname":    func(u unit) string { return u.name },
+	"unitname":    func(u units.Unit) string { return u.Name },
 	"linkunits":   unitsOfLinks,
+	"workunits":   unitsOfWorkloads,
 	"messageunit": unitOfMessages,
 	"timesunit":   unitOfTimes,
 	"sizes":       Testbed.Sizes,

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/units"
 	"railbed/internal/usage"
 )
 
@@ -106,8 +107,8 @@ func (t *textWriter) kernels(nodes []NodeKernel) {
 	for _, n := range nodes {
 		times = append(times, n.Ran, n.Waited)
 	}
-	in := durations.of(times...)
-	rows := newRows("node", "packets in", "dropped by its kernel", in.head("programs ran"), in.head("waited"),
+	in := units.Times.Of(times...)
+	rows := newRows("node", "packets in", "dropped by its kernel", in.Head("programs ran"), in.Head("waited"),
 		"denied")
 	rightAligned(rows, 2, 4, 5, 6)
 	lost := 0
@@ -116,7 +117,7 @@ func (t *textWriter) kernels(nodes []NodeKernel) {
 			continue
 		}
 		if lost++; lost <= nodesShown {
-			rows.AppendRow([]any{n.Node, n.Received, n.Reasons(), in.text(n.Ran), in.text(n.Waited),
+			rows.AppendRow([]any{n.Node, n.Received, n.Reasons(), in.Text(n.Ran), in.Text(n.Waited),
 				percent(n.Denied())})
 		}
 	}

@@ -2,6 +2,8 @@ package report
 
 import (
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"railbed/internal/units"
 )
 
 // Learning holds the losses and the accuracy of a workload of kind sgd, which trains a real model.
@@ -32,4 +34,4 @@ func (t *textWriter) learned(workloads []Workload) {
 	}
 }
 
-func loss(nats float64) string { return digits(nats) }
+func loss(nats float64) string { return units.Digits(nats) }

@@ -2,6 +2,8 @@ package report
 
 import (
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"railbed/internal/units"
 )
 
 // Mixture is the result of the exchanges of a mixture of experts. Times are the slowest rank's, averaged
@@ -40,9 +42,9 @@ func (t *textWriter) mixtures(workloads []Workload) {
 	for _, w := range workloads {
 		if m := w.Mixture; m != nil {
 			rows.AppendRow(table.Row{
-				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, digits(m.Dispatch),
-				digits(m.Combine), digits(m.TokensPerSecond),
-				m.DispatchBytes, m.CombineBytes, m.Load, digits(m.Times), percent(m.Error),
+				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, units.Digits(m.Dispatch),
+				units.Digits(m.Combine), units.Digits(m.TokensPerSecond),
+				m.DispatchBytes, m.CombineBytes, m.Load, units.Digits(m.Times), percent(m.Error),
 			})
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+
+	"railbed/internal/units"
 )
 
 // Routing describes the reactions of the routing daemons in a run. Times are in seconds.
@@ -50,28 +52,28 @@ func (e DaemonEnd) String() string {
 
 // Head returns the column heads of the table of reactions.
 func (r *Routing) Head() []string {
-	in := r.unit().name
+	in := r.unit().Name
 	return []string{"routers follow", "at (" + in + ")", "routes changed", "in routers",
 		"first after (" + in + ")", "converged after (" + in + ")"}
 }
 
 // unit returns the unit of the table of reactions.
-func (r *Routing) unit() unit {
+func (r *Routing) unit() units.Unit {
 	var times []float64
 	for _, one := range r.Reactions {
 		times = append(times, one.At, one.First, one.Last)
 	}
-	return durations.of(times...)
+	return units.Times.Of(times...)
 }
 
 // Rows returns the cells of the table of reactions.
 func (r *Routing) Rows() (rows [][]string) {
 	in := r.unit()
 	for _, one := range r.Reactions {
-		row := []string{strings.Join(one.To, ", "), in.text(one.At), "0", "0", "-", "-"}
+		row := []string{strings.Join(one.To, ", "), in.Text(one.At), "0", "0", "-", "-"}
 		if one.Routes > 0 {
-			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), in.text(one.First),
-				in.text(one.Last))
+			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), in.Text(one.First),
+				in.Text(one.Last))
 		}
 		rows = append(rows, row)
 	}

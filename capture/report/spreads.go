@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"slices"
@@ -11,7 +12,9 @@ import (
 
 // Spread is the values of a number in several runs.
 type Spread struct {
-	Name string
+	// Name is the label of the row. It is divided into lines at its commas. Whole is the whole name, for the
+	// row's tooltip, and Name if it is empty.
+	Name, Whole string
 	// Values are in ascending order. A row without values has no plot.
 	Values           []float64
 	P25, Median, P75 float64
@@ -28,7 +31,8 @@ type spreads struct {
 
 type spreadRow struct {
 	Y                 float64
-	Name, Title       string
+	Lines             []level
+	Title             string
 	Names, Start      float64 // where the name ends and the plot begins
 	Empty             bool
 	From, To          float64
@@ -40,14 +44,13 @@ type spreadRow struct {
 const (
 	spreadWide  = 1000
 	spreadNames = 300 // width for the names, at the left
-	spreadRows  = 26
+	spreadRows  = 26  // height of a row with one line
+	spreadLines = 14  // height of each further line
 )
 
 // DrawSpreads returns a chart of spreads as an SVG element for a page with Style. text formats a value.
 func DrawSpreads(label string, all []Spread, text func(float64) string) (template.HTML, error) {
 	s := spreads{Width: spreadWide, Label: label}
-	s.frame = frame{4, 4 + spreadRows*float64(len(all)), nil}
-	s.Height = s.Foot + axisHeight
 	var values []float64
 	for _, one := range all {
 		values = append(values, one.Values...)
@@ -63,15 +66,28 @@ func DrawSpreads(label string, all []Spread, text func(float64) string) (templat
 	case x.from == x.to:
 		x.from, x.to = x.from-1, x.to+1
 	}
-	s.Ticks = x.ticks(text)
+	s.frame = frame{4, 4, x.ticks(func(v float64) string { return short(text(v)) })}
+	names := make([]string, len(all))
+	for i := range all {
+		names[i] = all[i].Name
+	}
+	wrapped := wrapAll(names, 12, spreadNames)
 	for i, one := range all {
-		row := spreadRow{Y: s.Top + spreadRows*(float64(i)+0.5), Name: fit(one.Name, 12, spreadNames),
-			Names: spreadNames, Start: x.left, Empty: len(one.Values) == 0, Title: one.Name + ": no value"}
+		lines := wrapped[i]
+		height := float64(spreadRows + spreadLines*(len(lines)-1))
+		whole := cmp.Or(one.Whole, one.Name)
+		row := spreadRow{Y: s.Foot + height/2, Empty: len(one.Values) == 0, Title: whole + ": no value",
+			Names: spreadNames, Start: x.left}
+		for k, line := range lines {
+			y := spreadLines * (float64(k) - float64(len(lines)-1)/2)
+			row.Lines = append(row.Lines, level{y, line})
+		}
+		s.Foot += height
 		if !row.Empty {
 			row.From, row.To = x.place(one.Values[0]), x.place(one.Values[len(one.Values)-1])
 			row.Box, row.At = x.place(one.P25), x.place(one.Median)
 			row.BoxWidth = x.place(one.P75) - row.Box
-			row.Title = plural.Text("%s: median %s of %d runs, %s to %s", one.Name, text(one.Median),
+			row.Title = plural.Text("%s: median %s of %d runs, %s to %s", whole, text(one.Median),
 				len(one.Values), text(one.Values[0]), text(one.Values[len(one.Values)-1]))
 			for _, v := range one.Values {
 				row.Points = append(row.Points, x.place(v))
@@ -79,6 +95,7 @@ func DrawSpreads(label string, all []Spread, text func(float64) string) (templat
 		}
 		s.Rows = append(s.Rows, row)
 	}
+	s.Height = s.Foot + axisHeight
 	var drawn strings.Builder
 	if err := page.ExecuteTemplate(&drawn, "spreads", s); err != nil {
 		return "", fmt.Errorf("draw %s: %w", label, err)

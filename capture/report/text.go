@@ -13,6 +13,7 @@ import (
 
 	"railbed/internal/plural"
 	"railbed/internal/printable"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
@@ -130,8 +131,8 @@ func (t *textWriter) steps(steps []Step) {
 	for _, s := range steps {
 		times = append(times, s.Start, s.End-s.Start)
 	}
-	in := durations.of(times...)
-	rows := newRows("step", in.head("start"), in.head("time"), "state")
+	in := units.Times.Of(times...)
+	rows := newRows("step", in.Head("start"), in.Head("time"), "state")
 	rightAligned(rows, 2, 3)
 	for _, s := range steps {
 		if s.State == Skipped {
@@ -142,22 +143,23 @@ func (t *textWriter) steps(steps []Step) {
 		if s.Times > 0 {
 			state += plural.Text(", done %d times", s.Times)
 		}
-		rows.AppendRow(table.Row{s.Name, in.text(s.Start), in.text(s.End - s.Start), state})
+		rows.AppendRow(table.Row{s.Name, in.Text(s.Start), in.Text(s.End - s.Start), state})
 	}
 	t.table(rows)
 }
 
-// workloads prints the columns and number formats of nccl-tests (all_reduce_perf), with the name first.
+// workloads prints the columns of nccl-tests (all_reduce_perf), with the name first.
 func (t *textWriter) workloads(workloads []Workload) {
 	if len(workloads) == 0 {
 		return
 	}
-	rows := newRows("workload", "size\n(B)", "count\n(elements)", "type", "redop", "time\n(us)",
-		"algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong")
+	u := unitsOfWorkloads(workloads)
+	rows := newRows("workload", "size\n(B)", "count\n(elements)", "type", "redop", u.Time.Head("time"),
+		u.Rate.Head("algbw"), u.Rate.Head("busbw"), "#wrong")
 	rightAligned(rows, 2, 3, 6, 7, 8, 9)
 	for _, w := range workloads {
-		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, perf.Time(w.Time),
-			perf.Bandwidth(w.AlgBW), perf.Bandwidth(w.BusBW), w.Wrong})
+		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, u.Time.Text(w.Seconds()),
+			u.Rate.Text(w.AlgBWBits()), u.Rate.Text(w.BusBWBits()), w.Wrong})
 	}
 	t.table(rows)
 	for _, w := range workloads {
@@ -190,10 +192,10 @@ func (t *textWriter) pace(name string, p Pace) {
 		Took(p.Most))
 }
 
-// ncclTable returns the table in nccl-tests' format of a workload with several sizes.
+// ncclTable returns the table in nccl-tests' columns of a workload with several sizes.
 func ncclTable(w Workload) string {
 	var text strings.Builder
-	table := perf.NewTable(&text) // its writer cannot fail
+	table := perf.NewTable(&text, perf.UnitOf(w.Rows)) // its writer cannot fail
 	_ = table.Header()
 	for i := range w.Rows {
 		_ = table.Row(&w.Rows[i])
@@ -278,7 +280,7 @@ func (t *textWriter) fidelity(f *Fidelity) {
 func (t *textWriter) links(links []LinkRate) {
 	u := unitsOfLinks(links)
 	at, in := u.Rate, u.Time
-	rows := newRows("link", at.head("asked"), at.head("achieved"), at.head("peak"), in.head("busy"),
+	rows := newRows("link", at.Head("asked"), at.Head("achieved"), at.Head("peak"), in.Head("busy"),
 		"packets", "dropped")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7)
 	for i, l := range links {
@@ -288,10 +290,10 @@ func (t *textWriter) links(links []LinkRate) {
 		}
 		achieved, busy := "-", "-"
 		if l.Busy > 0 {
-			achieved, busy = at.text(float64(l.Achieved)), in.text(l.Busy)
+			achieved, busy = at.Text(float64(l.Achieved)), in.Text(l.Busy)
 		}
-		rows.AppendRow(table.Row{l.From + " > " + l.To, at.text(float64(l.Asked)), achieved,
-			at.text(float64(l.Peak)), busy, l.Packets, l.Dropped})
+		rows.AppendRow(table.Row{l.From + " > " + l.To, at.Text(float64(l.Asked)), achieved,
+			at.Text(float64(l.Peak)), busy, l.Packets, l.Dropped})
 	}
 	t.table(rows)
 	if over := peaksOver(links); over != "" {
@@ -308,14 +310,14 @@ func peaksOver(links []LinkRate) string {
 		}
 		most = max(most, l.PeakOver)
 	}
-	u := durations.of(least, most)
+	u := units.Times.Of(least, most)
 	switch {
 	case most == 0:
 		return ""
-	case u.rounded(least) == u.rounded(most):
-		return u.rounded(least)
+	case u.Rounded(least) == u.Rounded(most):
+		return u.Rounded(least)
 	}
-	return u.rounded(least) + " (recorded links) to " + u.rounded(most)
+	return u.Rounded(least) + " (recorded links) to " + u.Rounded(most)
 }
 
 // reasons prints the drops, marks and trims of soft switches' ports, if there were any.
@@ -364,12 +366,9 @@ func Micros(us float64) string { return seconds(us / 1e6) }
 
 // Bits formats a rate with four significant digits and its unit.
 func Bits(bitsPerSecond float64) string {
-	for _, unit := range []struct {
-		name  string
-		scale float64
-	}{{"Tbit/s", 1e12}, {"Gbit/s", 1e9}, {"Mbit/s", 1e6}, {"kbit/s", 1e3}} {
-		if bitsPerSecond >= unit.scale {
-			return strconv.FormatFloat(bitsPerSecond/unit.scale, 'g', 4, 64) + " " + unit.name
+	for _, unit := range units.Rates {
+		if bitsPerSecond >= unit.Size {
+			return strconv.FormatFloat(bitsPerSecond/unit.Size, 'g', 4, 64) + " " + unit.Name
 		}
 	}
 	return strconv.FormatFloat(bitsPerSecond, 'g', 4, 64) + " bit/s"

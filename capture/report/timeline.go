@@ -135,9 +135,14 @@ func newBar(s *Step, y int, x axis) bar {
 
 // stack moves strips, which are drawn at 0, below each other.
 func stack(strips []strip, y int) int {
+	names := make([]string, len(strips))
+	for i := range strips {
+		names[i] = strips[i].Text
+	}
+	names = fitAll(names, 12, stripLabels-8)
 	for i := range strips {
 		strips[i].Y, strips[i].Start, strips[i].Middle = y, stripLabels-8, stripHeight/2
-		strips[i].Text = fit(strips[i].Text, 12, stripLabels-8)
+		strips[i].Text = names[i]
 		y += strips[i].Base + stripGap
 		if len(strips[i].Signs) > 0 {
 			y += signHeight

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"railbed/internal/plural"
+	"railbed/internal/units"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 )
@@ -163,13 +164,13 @@ func (t *textWriter) trainings(all []Training) {
 	for i := range all {
 		times = append(times, all[i].Median(), all[i].Ideal)
 	}
-	in := durations.of(times...)
-	rows := newRows("training", "ranks", "iteration\n(median, "+in.name+")", "without\nnetwork ("+in.name+")",
+	in := units.Times.Of(times...)
+	rows := newRows("training", "ranks", "iteration\n(median, "+in.Name+")", "without\nnetwork ("+in.Name+")",
 		"utilisation", "exposed\ncommunication", "idle", "#wrong")
 	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
 	for i := range all {
 		j, mean := &all[i], all[i].Mean()
-		rows.AppendRow(table.Row{j.Name, j.Ranks, in.text(j.Median()), in.text(j.Ideal),
+		rows.AppendRow(table.Row{j.Name, j.Ranks, in.Text(j.Median()), in.Text(j.Ideal),
 			percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle), j.Wrong})
 		for _, r := range j.PerRank[:min(len(j.PerRank), rowsShown)] {
 			rows.AppendRow(table.Row{fmt.Sprintf("  rank %d (%s:%s)", r.Rank, r.Node, r.NIC), "", "", "",

@@ -1,5 +1,4 @@
-// Package perf presents results of collectives in the units and columns of nccl-tests, whatever
-// program measured them.
+// Package perf presents results of collectives in the columns of nccl-tests, whatever program measured them.
 package perf
 
 import (
@@ -7,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/internal/units"
 	"railbed/plan/schedule"
 )
 
@@ -23,6 +24,15 @@ type Measure struct {
 	// Unchecked reports that elements were not checked.
 	Unchecked bool `json:"unchecked,omitempty"`
 }
+
+// bitsPerGB converts 10^9 bytes per second to bit/s.
+const bitsPerGB = 8e9
+
+// AlgBits returns algbw in bit/s.
+func (m *Measure) AlgBits() float64 { return m.AlgBW * bitsPerGB }
+
+// BusBits returns busbw in bit/s.
+func (m *Measure) BusBits() float64 { return m.BusBW * bitsPerGB }
 
 // Row is a line of the table.
 type Row struct {
@@ -86,20 +96,74 @@ type Device struct {
 	Detail string
 }
 
-// Table prints results to one writer, in the format of nccl-tests 2.19 (src/util.cu). The caller
+// Table prints results to one writer, in the columns of nccl-tests 2.19 (src/util.cu). The caller
 // checks the writer's errors.
 type Table struct {
 	// Clock returns the time of day that is printed after each row. With nil none is printed.
 	Clock func() time.Time
 
 	out       *bufio.Writer
-	bandwidth float64
+	format    format
+	bandwidth float64 // the sum, in GB/s
 	measures  int
 	wrong     uint64
 }
 
-// NewTable returns a table that has printed nothing yet.
-func NewTable(to io.Writer) *Table { return &Table{out: bufio.NewWriter(to)} }
+// format is the format of measurements.
+type format struct {
+	// titles is the line above the names of the columns.
+	titles string
+	// timeWidth and rateWidth are the widths of columns.
+	timeWidth, rateWidth int
+	unchecked            string
+	unit                 string               // of bandwidths
+	time, rate           func(float64) string // microseconds, and GB/s
+	average              func(float64) string // GB/s, with the unit if the line has one
+}
+
+// NewTable returns a table that has printed nothing yet. Times are in microseconds and bandwidths in the
+// given unit, of units.Rates, both with four significant digits.
+func NewTable(to io.Writer, rate units.Unit) *Table {
+	const timeWidth, rateWidth = 10, 10
+	text := func(gigabytes float64) string { return rate.Text(gigabytes * bitsPerGB) }
+	group := func(title string) string { // in the middle of the columns of a mode
+		const width = timeWidth + 2*rateWidth + 6 + 4*2
+		left := (width - len(title)) / 2
+		return strings.Repeat(" ", left) + title + strings.Repeat(" ", width-len(title)-left)
+	}
+	return &Table{out: bufio.NewWriter(to), format: format{
+		titles:    group("out-of-place") + group("in-place"),
+		timeWidth: timeWidth, rateWidth: rateWidth, unchecked: "   N/A", unit: rate.Name,
+		time: units.Digits, rate: text,
+		average: func(gigabytes float64) string { return text(gigabytes) + " " + rate.Name }}}
+}
+
+// NewNCCLTable returns a table in the format of nccl-tests, with bandwidths in GB/s, for programs that read
+// it. Bandwidths below 1 GB/s have more decimals than there, as far as the column has room.
+func NewNCCLTable(to io.Writer) *Table {
+	return &Table{out: bufio.NewWriter(to), format: format{
+		titles:    "           out-of-place                       in-place          ",
+		timeWidth: 7, rateWidth: 6, unit: "GB/s", time: ncclTime, rate: ncclBandwidth,
+		unchecked: "  N/A", // nccl-tests also prints one column less here
+		average:   func(gigabytes float64) string { return fmt.Sprintf("%.6g ", gigabytes) }}}
+}
+
+// UnitFor returns the unit for the bandwidths of a table. It is the largest unit in which a tenth of the
+// greatest bandwidth, in bit/s, is at least 1.
+func UnitFor(most float64) units.Unit { return units.Rates.Of(most / 10) }
+
+// UnitOf returns the unit for the bandwidths of a table with these rows.
+func UnitOf(rows []Row) units.Unit {
+	most := 0.0
+	for i := range rows {
+		for _, m := range []*Measure{&rows[i].OutOfPlace, rows[i].InPlace} {
+			if m != nil {
+				most = max(most, m.AlgBits(), m.BusBits())
+			}
+		}
+	}
+	return UnitFor(most)
+}
 
 // Devices prints the locations of the ranks.
 func (t *Table) Devices(devices []Device) error {
@@ -113,33 +177,44 @@ func (t *Table) Devices(devices []Device) error {
 
 // Header prints the headings of the columns.
 func (t *Table) Header() error {
-	const columns = "# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %*s\n"
-	width, title, format := 0, "", ""
+	f := &t.format
+	width, title, stamp := 0, "", ""
 	if t.Clock != nil {
-		width, title, format = len(time.DateTime), "timestamp", "%Y-%m-%d %H:%M:%S"
+		width, title, stamp = len(time.DateTime), "timestamp", "%Y-%m-%d %H:%M:%S"
 	}
-	fmt.Fprintf(t.out, "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       "+
-		"in-place          \n", "", "", "", "", "")
-	fmt.Fprintf(t.out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong",
-		"time", "algbw", "busbw", "#wrong", width, title)
-	fmt.Fprintf(t.out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
-		"(GB/s)", "(GB/s)", "", width, format)
+	columns := func(size, count, kind, redop, root, time, algbw, busbw, wrong, stamp string) {
+		fmt.Fprintf(t.out, "# %10s  %12s  %8s  %6s  %6s", size, count, kind, redop, root)
+		for range 2 {
+			fmt.Fprintf(t.out, "  %*s  %*s  %*s  %6s", f.timeWidth, time, f.rateWidth, algbw, f.rateWidth,
+				busbw, wrong)
+		}
+		fmt.Fprintf(t.out, " %*s\n", width, stamp)
+	}
+	fmt.Fprintf(t.out, "#\n# %10s  %12s  %8s  %6s  %6s%s\n", "", "", "", "", "", f.titles)
+	columns("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", title)
+	unit := "(" + f.unit + ")"
+	columns("(B)", "(elements)", "", "", "", "(us)", unit, unit, "", stamp)
 	return t.out.Flush()
 }
 
 // Row prints a row. Values that were not measured or not checked are N/A.
 func (t *Table) Row(row *Row) error {
+	f := &t.format
+	cells := func(time, algbw, busbw, wrong string) {
+		fmt.Fprintf(t.out, "  %*s  %*s  %*s  %s", f.timeWidth, time, f.rateWidth, algbw, f.rateWidth, busbw,
+			wrong)
+	}
 	fmt.Fprintf(t.out, "%12d  %12d  %8s  %6s  %6d", row.Size, row.Count, row.Type, row.RedOp, row.Root)
 	for _, m := range []*Measure{&row.OutOfPlace, row.InPlace} {
 		if m == nil {
-			fmt.Fprintf(t.out, "  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A")
+			cells("N/A", "N/A", "N/A", "   N/A")
 			continue
 		}
-		wrong := "  N/A" // nccl-tests also prints one column less here
+		wrong := f.unchecked
 		if !m.Unchecked {
 			wrong = fmt.Sprintf("%6g", float64(m.Wrong))
 		}
-		fmt.Fprintf(t.out, "  %7s  %6s  %6s  %s", Time(m.Time), Bandwidth(m.AlgBW), Bandwidth(m.BusBW), wrong)
+		cells(f.time(m.Time), f.rate(m.AlgBW), f.rate(m.BusBW), wrong)
 		t.bandwidth += m.BusBW
 		t.measures++
 		t.wrong += m.Wrong
@@ -162,16 +237,16 @@ func (t *Table) Close(program string) error {
 		verdict = "FAILED"
 	}
 	fmt.Fprintf(t.out, "# %-20s : %d %s\n", "Out of bounds values", t.wrong, verdict)
-	fmt.Fprintf(t.out, "# %-20s : %.6g \n#\n# Collective test concluded: %s\n", "Avg bus bandwidth",
-		t.Average(), program)
+	fmt.Fprintf(t.out, "# %-20s : %s\n#\n# Collective test concluded: %s\n", "Avg bus bandwidth",
+		t.format.average(t.Average()), program)
 	return t.out.Flush()
 }
 
-// Time formats microseconds as the column time.
-func Time(us float64) string { return fit(us, 7) }
+// ncclTime formats microseconds as the column time of nccl-tests.
+func ncclTime(us float64) string { return fit(us, 7) }
 
-// Bandwidth formats 10^9 bytes per second as the columns algbw and busbw.
-func Bandwidth(gigabytes float64) string { return fit(gigabytes, 6) }
+// ncclBandwidth formats 10^9 bytes per second as the columns algbw and busbw of nccl-tests.
+func ncclBandwidth(gigabytes float64) string { return fit(gigabytes, 6) }
 
 // fit formats a number as getFloatStr of nccl-tests 2.19 (src/util.cu) does: with as many decimals as fit
 // into a column of the given width, at most two. One case differs. nccl-tests also prints two decimals of a

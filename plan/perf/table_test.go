@@ -37,7 +37,7 @@ func TestTableLooksLikeNCCLTests(t *testing.T) {
 			OutOfPlace: Measure{Time: 278945.2, AlgBW: 12345.4, BusBW: 123456.3}},
 	}
 	var got strings.Builder
-	table := NewTable(&got)
+	table := NewNCCLTable(&got)
 	errs := []error{table.Devices([]Device{{PID: 12, Host: "h0", NIC: "eth0", Detail: "10.0.0.1 over tcp"},
 		{Rank: 1, PID: 123456, Host: "h1", Index: 1, NIC: "eth1", Detail: "10.0.0.3 over tcp"}}),
 		table.Header()}
@@ -90,7 +90,7 @@ func TestTableWithTimes(t *testing.T) {
 `
 	m := Measure{Time: 12, AlgBW: 1, BusBW: 1}
 	var got strings.Builder
-	table := NewTable(&got)
+	table := NewNCCLTable(&got)
 	table.Clock = func() time.Time { return time.Date(2026, 11, 23, 4, 5, 6, 7, time.UTC) }
 	if err := errors.Join(table.Header(),
 		table.Row(&Row{Size: 8, Count: 2, Type: "float", RedOp: "sum", OutOfPlace: m,
@@ -111,12 +111,52 @@ func TestSmallNumbers(t *testing.T) {
 		0.00002: "0.0000", 1: "1.00", 12.345: "12.35", 123.45: "123.45", 1234.5: "1234.5", 123456: "123456",
 		1234567: "1e+06",
 	} {
-		got := Bandwidth(value)
+		got := ncclBandwidth(value)
 		if back, err := strconv.ParseFloat(got, 64); got != want || err != nil || len(got) > 6 {
 			t.Errorf("Bandwidth(%v) = %q, %v; want %q", value, got, back, want)
 		}
 	}
-	if got := Time(0.25); got != "0.25000" {
-		t.Errorf("Time(0.25) = %q", got)
+	if got := ncclTime(0.25); got != "0.25000" {
+		t.Errorf("ncclTime(0.25) = %q", got)
+	}
+}
+
+// TestSlowRates: at emulated rates each cell has four significant digits in the unit of the header, without
+// an exponent, from the smallest size to the largest. nccl-tests has the same columns.
+func TestSlowRates(t *testing.T) {
+	const want = `#
+#                                                                   out-of-place                                  in-place                  
+#       size         count      type   redop    root        time       algbw       busbw  #wrong        time       algbw       busbw  #wrong 
+#        (B)    (elements)                                  (us)    (Mbit/s)    (Mbit/s)                (us)    (Mbit/s)    (Mbit/s)         
+           8             2     float     sum      -1       11360    0.005634    0.009859       0       11360    0.005634    0.009859       2
+     4194304       1048576     float     sum      -1      747700       44.88       78.53       0         N/A         N/A         N/A     N/A
+    67108864      16777216     float     sum      -1    12000000       44.74       78.29     N/A      0.1235        1800        3150       0
+# Out of bounds values : 2 FAILED
+# Avg bus bandwidth    : 661.4 Mbit/s
+#
+# Collective test concluded: all_reduce
+`
+	small := Measure{Time: 11360, AlgBW: 0.005634e6 / 8e9, BusBW: 0.0098592e6 / 8e9}
+	wrong := small
+	wrong.Wrong = 2
+	rows := []Row{
+		{Size: 8, Count: 2, Type: "float", RedOp: "sum", Root: -1, OutOfPlace: small, InPlace: &wrong},
+		{Size: 4 << 20, Count: 1 << 20, Type: "float", RedOp: "sum", Root: -1,
+			OutOfPlace: Measure{Time: 747700, AlgBW: 44.876e6 / 8e9, BusBW: 78.533e6 / 8e9}},
+		{Size: 64 << 20, Count: 16 << 20, Type: "float", RedOp: "sum", Root: -1,
+			OutOfPlace: Measure{Time: 12e6, AlgBW: 44.739e6 / 8e9, BusBW: 78.293e6 / 8e9, Unchecked: true},
+			InPlace:    &Measure{Time: 0.12346, AlgBW: 1800e6 / 8e9, BusBW: 3150e6 / 8e9}},
+	}
+	var got strings.Builder
+	table := NewTable(&got, UnitOf(rows))
+	errs := []error{table.Header()}
+	for i := range rows {
+		errs = append(errs, table.Row(&rows[i]))
+	}
+	if err := errors.Join(append(errs, table.Close("all_reduce"))...); err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != want {
+		t.Errorf("table:\n%swant:\n%s", got.String(), want)
 	}
 }

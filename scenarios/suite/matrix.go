@@ -10,7 +10,9 @@ import (
 
 	"railbed/capture/compare"
 	"railbed/capture/report"
+	"railbed/capture/sweep"
 	"railbed/internal/input"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/scenarios/outdir"
@@ -27,6 +29,8 @@ type Matrix struct {
 	Left    int          `json:"left,omitempty"`
 	// Numbers are the numbers of the reports, in the order of a report.
 	Numbers []Number `json:"numbers"`
+	// Sweeps are the numbers of workloads that the matrix has by size.
+	Sweeps []sweep.Sweep `json:"sweeps,omitempty"`
 }
 
 // Cell is a cell of a matrix.
@@ -53,6 +57,10 @@ type Number struct {
 	Better  compare.Direction `json:"better,omitempty"`
 	// Cells has a summary for each cell of the matrix.
 	Cells []Summary `json:"cells"`
+
+	// size and figure are as in compare.Number.
+	size   uint64
+	figure string
 }
 
 // Title names the number: "ar busbw", or "links: all dropped" for a number that belongs to no step.
@@ -65,23 +73,42 @@ func (n *Number) Title() string {
 	return n.Section + ": " + title
 }
 
-// Caption is the title with the unit, unless Text writes the unit.
+// Caption is the title with the unit of Text, unless Text writes it.
 func (n *Number) Caption() string {
-	if n.unit() == "" && n.Unit != "" {
-		return n.Title() + " in " + n.Unit
+	if unit := n.unit(); unit.Name != "" {
+		return n.Title() + " in " + unit.Name
 	}
 	return n.Title()
 }
 
-// Text formats a value of the number.
-func (n *Number) Text(value float64) string { return compare.Text(value, n.unit()) }
-
-// unit returns the unit that values need beside them, because it changes with the value.
-func (n *Number) unit() string {
-	if slices.Contains([]string{compare.Seconds, compare.BitRate, compare.Share}, n.Unit) {
-		return n.Unit
+// Text formats a value of the number. All values of a number have one unit, so that people can compare cells.
+func (n *Number) Text(value float64) string {
+	switch n.Unit {
+	case compare.Seconds, compare.BitRate:
+		return n.unit().Text(value)
+	case compare.Share:
+		return compare.Text(value, compare.Share)
 	}
-	return ""
+	return compare.Text(value, "")
+}
+
+// unit returns the unit of values. Its name is empty for shares, which Text writes in percent.
+func (n *Number) unit() units.Unit {
+	var medians []float64
+	for i := range n.Cells {
+		if n.Cells[i].Runs > 0 {
+			medians = append(medians, n.Cells[i].Median)
+		}
+	}
+	switch n.Unit {
+	case compare.Seconds:
+		return units.Times.Of(medians...)
+	case compare.BitRate:
+		return units.Rates.Of(medians...)
+	case compare.Share:
+		return units.Unit{Size: 1}
+	}
+	return units.Unit{Name: n.Unit, Size: 1}
 }
 
 // Varies reports whether the runs have different values, or some cells have none.
@@ -111,6 +138,7 @@ func (r *Results) measure(out *outdir.Dir, checks map[string][]spec.Compare) err
 	}
 	for i := range r.Matrices {
 		r.Matrices[i].judge(checks[r.Matrices[i].Name])
+		r.Matrices[i].Sweeps = r.Matrices[i].sweeps()
 	}
 	return errors.Join(failures...)
 }
@@ -179,7 +207,8 @@ func (m *Matrix) add(o *Outcome, reports []*report.Report) {
 		if at < 0 {
 			at = len(m.Numbers)
 			m.Numbers = append(m.Numbers,
-				Number{Section: n.Section, Of: n.Of, What: n.What, Unit: n.Unit, Better: n.Better})
+				Number{Section: n.Section, Of: n.Of, What: n.What, Unit: n.Unit, Better: n.Better,
+					size: n.Size, figure: n.Figure})
 		}
 		have := &m.Numbers[at]
 		for len(have.Cells) < len(m.Cells)-1 { // earlier cells lack the number
@@ -192,131 +221,4 @@ func (m *Matrix) add(o *Outcome, reports []*report.Report) {
 			m.Numbers[i].Cells = append(m.Numbers[i].Cells, Summary{})
 		}
 	}
-}
-
-// Comparison is a check between two cells.
-type Comparison struct {
-	// Metric and Of name the number.
-	Metric string `json:"metric"`
-	Of     string `json:"of,omitempty"`
-	// Cell is the cell to judge, Beside the other one.
-	Cell   string `json:"cell"`
-	Beside string `json:"beside"`
-	// Median and Other are the medians of the two cells, and Ratio is Median by Other. They are absent if
-	// they cannot be had.
-	Median *float64 `json:"median,omitempty"`
-	Other  *float64 `json:"other,omitempty"`
-	Ratio  *float64 `json:"ratio,omitempty"`
-	// Want is the bound of the ratio, such as ">= 200%".
-	Want    string          `json:"want"`
-	Verdict verdict.Verdict `json:"verdict"`
-	// Reason is the result in words.
-	Reason string `json:"reason"`
-	// Where is the position of the check: file:line:column.
-	Where string `json:"where"`
-}
-
-// Title names the check: "ar busbw of transport=rd beside transport=tcp".
-func (c *Comparison) Title() string {
-	return strings.TrimSpace(c.Of+" "+c.Metric) + " of " + c.Cell + " beside " + c.Beside
-}
-
-// judge judges the checks whose cells the suite has.
-func (m *Matrix) judge(checks []spec.Compare) {
-	for i := range checks {
-		for _, pair := range checks[i].Pairs {
-			own, other := m.cell(pair[0].String()), m.cell(pair[1].String())
-			if own < 0 || other < 0 {
-				m.Left++
-				continue
-			}
-			m.Compare = append(m.Compare, m.comparison(&checks[i], own, other))
-		}
-	}
-}
-
-func (m *Matrix) cell(name string) int {
-	return slices.IndexFunc(m.Cells, func(c Cell) bool { return c.Name == name })
-}
-
-// comparison judges a check between two cells.
-func (m *Matrix) comparison(check *spec.Compare, own, other int) Comparison {
-	c := Comparison{Metric: check.Metric, Of: check.Of, Cell: m.Cells[own].Name, Beside: m.Cells[other].Name,
-		Want: check.Ratio, Where: check.Where.String(), Verdict: verdict.Inconclusive}
-	for _, of := range []int{own, other} {
-		if m.Cells[of].Verdict == verdict.Unsupported {
-			c.Verdict, c.Reason = verdict.Unsupported, "this host cannot run "+m.Cells[of].Name
-			return c
-		} else if m.Cells[of].Runs == 0 {
-			c.Reason = fmt.Sprintf("%s is %s and has no numbers", m.Cells[of].Name, m.Cells[of].Verdict)
-			if why := m.Cells[of].NotCounted; why != "" {
-				c.Reason += " that count: runs " + why
-			}
-			return c
-		}
-	}
-	number, reason := m.number(check)
-	if number == nil {
-		c.Reason = reason
-		return c
-	}
-	c.Of = number.Of
-	for _, of := range []int{own, other} {
-		if number.Cells[of].Runs == 0 {
-			c.Reason = fmt.Sprintf("%s has no %s", m.Cells[of].Name, number.Title())
-			return c
-		}
-	}
-	a, b := number.Cells[own].Median, number.Cells[other].Median
-	c.Median, c.Other = &a, &b
-	if b != 0 {
-		ratio := a / b
-		c.Ratio = &ratio
-	}
-	bound, err := spec.ParseBound(check.Ratio, spec.BesideBound)
-	if err != nil { // the file was checked
-		c.Reason = err.Error()
-		return c
-	}
-	c.Reason = fmt.Sprintf("%s beside %s", compare.Text(a, number.Unit), compare.Text(b, number.Unit))
-	if a == 0 && b == 0 {
-		c.Reason += ": both are 0, and so there is nothing to compare"
-		return c
-	}
-	if c.Ratio != nil {
-		c.Reason += fmt.Sprintf(": %.4g%%", *c.Ratio*100)
-	}
-	c.Reason += ", want " + check.Ratio
-	c.Verdict = verdict.Fail
-	bound.Limit *= b // so that the ratio may be infinite
-	if bound.Holds(a) {
-		c.Verdict = verdict.Pass
-	}
-	return c
-}
-
-// number finds the number of a check, or returns why there is none.
-func (m *Matrix) number(check *spec.Compare) (found *Number, reason string) {
-	var of, metrics []string
-	for i := range m.Numbers {
-		n := &m.Numbers[i]
-		if n.What == check.Metric && (check.Of == "" || n.Of == check.Of) {
-			found = n
-			of = append(of, n.Of)
-		}
-		if (check.Of == "" || n.Of == check.Of) && !slices.Contains(metrics, n.What) {
-			metrics = append(metrics, n.What)
-		}
-	}
-	switch {
-	case len(of) == 1:
-		return found, ""
-	case len(of) > 1:
-		return nil, fmt.Sprintf("several parts of the report have %s; name one with of: %s", check.Metric,
-			strings.Join(of, "; "))
-	case len(metrics) == 0:
-		return nil, fmt.Sprintf("the reports have no numbers of %q", check.Of)
-	}
-	return nil, fmt.Sprintf("the reports have no number %q; want one of %s", check.Metric,
-		strings.Join(metrics, "; "))
 }

@@ -138,15 +138,16 @@ func TestComparisons(t *testing.T) {
 	}{
 		{"holds", "{metric: busbw, of: ar, cells: {transport: rd, loss: 1%}, beside: {transport: tcp}, " +
 			"ratio: '>= 1000%'}", byCell, never, []verdict.Verdict{pass, pass},
-			"28 GB/s beside 2 GB/s: 1400%, want >= 1000%"},
+			"224 Gbit/s beside 16 Gbit/s: 1400%, want >= 1000%"},
 		{"does not hold", "{metric: busbw, of: ar, cells: {loss: 1%}, beside: {loss: 0}, ratio: '>= 90%'}",
-			byCell, never, []verdict.Verdict{fail, pass, fail}, "2 GB/s beside 10 GB/s: 20%, want >= 90%"},
+			byCell, never, []verdict.Verdict{fail, pass, fail},
+			"16 Gbit/s beside 80 Gbit/s: 20%, want >= 90%"},
 		{"by zero", "{metric: busbw, of: ar, cells: {transport: rd, loss: 1%}, beside: {loss: 0}, " +
 			"ratio: '> 100%'}", func(cell string, _ int) float64 {
 			return float64(strings.Count(cell,
 				"1%"))
 		},
-			never, []verdict.Verdict{pass, pass}, "1 GB/s beside 0 GB/s, want > 100%"},
+			never, []verdict.Verdict{pass, pass}, "8 Gbit/s beside 0 bit/s, want > 100%"},
 		{"zero by zero", "{metric: busbw, of: ar, cells: {transport: rd, loss: 1%}, beside: {loss: 0}, " +
 			"ratio: '<= 100%'}", none, never,
 			[]verdict.Verdict{verdict.Inconclusive, verdict.Inconclusive}, "both are 0"},
@@ -227,7 +228,8 @@ func TestMatrixFiles(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"transport loss section of number": "unit runs median low high p25 p75 min max cv",
-		"rd 1% workloads ar busbw":         "GB/s 2 28   27.5 28.5 27.5 28.5 0.0252538",
+		"rd 1% workloads ar busbw": "bit/s 2 224000000000   220000000000 228000000000 220000000000 " +
+			"228000000000 0.0252538",
 	} {
 		row := got[key]
 		if len(row) > 0 {
@@ -241,9 +243,10 @@ func TestMatrixFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, there := range map[string]bool{"ar busbw in GB/s": true, "other busbw": false, `<svg class="chart `: true, "transport=rd, loss=1%": true, `href="../index.html"`: true, `href="matrix.csv"`: true,
+	for want, there := range map[string]bool{"ar busbw in Gbit/s": true, "other busbw": false,
+		`<svg class="chart `: true, "transport=rd, loss=1%": true, `href="../index.html"`: true, `href="matrix.csv"`: true,
 		"101 102": true, "20%, want &gt;= 90%": true,
-		"transport=rd, loss=1%: median 28 of 2 runs, 27.5 to 28.5": true} {
+		"transport=rd, loss=1%: median 224.0 of 2 runs, 220.0 to 228.0": true} {
 		if bytes.Contains(page, []byte(want)) != there {
 			t.Errorf("the page has %q: %t, want %t", want, !there, there)
 		}

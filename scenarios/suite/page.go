@@ -20,7 +20,7 @@ var Columns = []string{"Cell", "Runs", "Median", "95% interval", "P25", "P75", "
 // Rows returns the table of a number for people, with a row for each cell.
 func (m *Matrix) Rows(n *Number) (rows [][]string) {
 	for i, s := range n.Cells {
-		row := []string{m.Cells[i].Name, strconv.Itoa(s.Runs)}
+		row := []string{m.Label(i), strconv.Itoa(s.Runs)}
 		if s.Runs > 0 {
 			interval, variation := "-", "-"
 			if s.Low != nil {
@@ -81,7 +81,7 @@ func (m *Matrix) WriteCSV(w io.Writer) error {
 				s.Variation} {
 				cell := ""
 				if v != nil && s.Runs > 0 {
-					cell = strconv.FormatFloat(*v, 'g', -1, 64)
+					cell = strconv.FormatFloat(*v, 'f', -1, 64)
 				}
 				row = append(row, cell)
 			}
@@ -105,10 +105,11 @@ var matrixText string
 
 var matrixPage = template.Must(template.Must(index.Clone()).New("matrix").Parse(matrixText))
 
-// plotsShown bounds the plots of a page, and tablesOpen the tables that show without a click.
+// plotsShown and sweepsShown bound the plots of a page, and tablesOpen the tables that show without a click.
 const (
-	plotsShown = 48
-	tablesOpen = 4
+	plotsShown  = 48
+	sweepsShown = 12
+	tablesOpen  = 4
 )
 
 type plot struct {
@@ -124,19 +125,30 @@ func (m *Matrix) WriteHTML(w io.Writer) error {
 	data := struct {
 		*Matrix
 		Index, CSV string
-		Axes       []string
+		Axes       []int           // that differ
+		Drawn      []template.HTML // sweeps
+		MoreSweeps int
 		Plots      []plot
 		Same, More int
-	}{Matrix: m, CSV: CSVFile, Axes: m.axes(),
-		Index: strings.Repeat("../", strings.Count(m.Name, "/")+1) + IndexFile}
+		SweepCSV   string
+	}{Matrix: m, CSV: CSVFile, SweepCSV: SweepFile, Axes: m.differing(),
+		MoreSweeps: max(0, len(m.Sweeps)-sweepsShown),
+		Index:      strings.Repeat("../", strings.Count(m.Name, "/")+1) + IndexFile}
+	for i := range m.Sweeps[:len(m.Sweeps)-data.MoreSweeps] {
+		drawn, err := m.Sweeps[i].HTML()
+		if err != nil {
+			return err
+		}
+		data.Drawn = append(data.Drawn, drawn)
+	}
 	var shown []*Number
 	shown, data.More = m.Shown(plotsShown)
 	data.Same = len(m.Numbers) - len(shown) - data.More
 	for i, n := range shown {
 		var rows []report.Spread
 		for k, s := range n.Cells {
-			rows = append(rows, report.Spread{Name: m.Cells[k].Name, Values: s.values, P25: s.P25,
-				Median: s.Median, P75: s.P75})
+			rows = append(rows, report.Spread{Name: m.Label(k), Whole: m.Cells[k].Name, Values: s.values,
+				P25: s.P25, Median: s.Median, P75: s.P75})
 		}
 		drawn, err := report.DrawSpreads(n.Caption(), rows, n.Text)
 		if err != nil {

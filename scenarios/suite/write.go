@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/capture/sweep"
 	"railbed/internal/input"
 	"railbed/internal/printable"
 	"railbed/internal/verdict"
@@ -29,6 +30,7 @@ const (
 	IndexFile   = "index.html"
 	// In the directory of each matrix.
 	CSVFile    = "matrix.csv"
+	SweepFile  = "sweep.csv" // of a matrix with sweeps
 	MatrixFile = "matrix.html"
 )
 
@@ -40,6 +42,11 @@ func (r *Results) write(out *outdir.Dir) error {
 		m := &r.Matrices[i]
 		failures = append(failures, replace(out, path.Join(m.Name, CSVFile), m.WriteCSV),
 			replace(out, path.Join(m.Name, MatrixFile), m.WriteHTML))
+		if len(m.Sweeps) > 0 {
+			failures = append(failures, replace(out, path.Join(m.Name, SweepFile), func(w io.Writer) error {
+				return sweep.WriteCSV(w, m.Sweeps)
+			}))
+		}
 	}
 	return errors.Join(failures...)
 }
