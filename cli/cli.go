@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"railbed/internal/input"
 	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/reexec"
@@ -76,6 +77,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), endSignals...)
 	defer stop()
+	defer context.AfterFunc(ctx, input.Interrupt)()
 	printed := &checkedWriter{to: stdout}
 	a := newApp(stdin, printed, stderr)
 	root := newRootCommand(a)
@@ -93,8 +95,12 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 // exitCode prints an error that ended a command, if any, and returns the exit code.
 func (a *app) exitCode(err error) int {
-	if err == nil {
+	switch {
+	case err == nil:
 		return verdict.ExitPass
+	case input.Interrupted(err):
+		a.complain("railbed: ", input.ErrInterrupted)
+		return verdict.ExitFail
 	}
 	var exit *exitError
 	if errors.As(err, &exit) {
@@ -124,6 +130,9 @@ func newApp(stdin io.Reader, stdout, stderr io.Writer) *app {
 		stdout: printable.NewWriter(stdout), stderr: printable.NewWriter(stderr),
 	}
 }
+
+// input returns standard input for commands that read a file from it. A signal ends its reads.
+func (a *app) input() io.Reader { return input.Reader(a.stdin) }
 
 // say prints a line to stderr. It marks further lines, which occur in an error of several problems
 // or of a program's output.

@@ -194,7 +194,7 @@ Standard error has a line for each kind of omission, as for containerlab.`,
 // errors.
 func (a *app) readText(file string) (string, []byte, error) {
 	if file == "-" {
-		text, err := spec.ReadTextFrom(stdinName, a.stdin)
+		text, err := spec.ReadTextFrom(stdinName, a.input())
 		return stdinName, text, err
 	}
 	text, err := spec.ReadText(file)

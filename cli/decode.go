@@ -161,7 +161,7 @@ func (a *app) decodeInput(ctx context.Context, name string, flags decodeFlags, a
 	if _, err := os.Stat(name); name != "-" {
 		live = errors.Is(err, fs.ErrNotExist) && !strings.Contains(name, "/")
 	}
-	stream := io.NopCloser(a.stdin)
+	stream := io.NopCloser(a.input())
 	switch {
 	case live && asked:
 		return nil, nil, nil, errors.New(

@@ -146,7 +146,9 @@ func (a *app) recording(ctx context.Context, name, capture string) (*follow.Reco
 		run.Close()
 		return nil, nil, &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
-	a.warnMissing(name, r.Missing)
+	for _, what := range r.Lacks() {
+		a.say("railbed: warning: %s %s", name, what)
+	}
 	return r, run, nil
 }
 

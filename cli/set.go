@@ -47,7 +47,7 @@ func (a *app) readFile(name string) (*spec.File, error) {
 	if name != "-" {
 		return spec.LoadFile(name)
 	}
-	text, err := spec.ReadTextFrom(stdinName, a.stdin)
+	text, err := spec.ReadTextFrom(stdinName, a.input())
 	if err != nil {
 		return nil, err
 	}

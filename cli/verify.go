@@ -171,7 +171,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 // openVerified opens a capture, standard input, or the only recording of a run, which has a plan.
 func (a *app) openVerified(name string) (io.ReadCloser, *plan.Plan, error) {
 	if name == "-" {
-		return io.NopCloser(a.stdin), nil, nil
+		return io.NopCloser(a.input()), nil, nil
 	}
 	if !isRun(name) {
 		file, err := keep.OpenFile(name)

@@ -28,7 +28,12 @@ type whyReport struct {
 	Denied []report.NodeKernel `json:"denied,omitempty"`
 	Lost   uint64              `json:"lost_by_the_capture"`
 	// Missing names files of the recording that are missing.
-	Missing []string        `json:"missing,omitempty"`
+	Missing []string `json:"missing,omitempty"`
+	// Truncated is set if the end of the recording is missing.
+	Truncated bool `json:"truncated,omitempty"`
+	// LeftOut counts the records at the end of the recording that the answers do not take into account, as
+	// they do not fit into memory.
+	LeftOut int             `json:"left_out,omitempty"`
 	Answers []follow.Answer `json:"answers"`
 	// Operations are the slowest operation of each workload.
 	Operations []slowOperation `json:"operations,omitempty"`
@@ -94,7 +99,8 @@ func (a *app) why(ctx context.Context, name string, flags followFlags) error {
 const throttled = 0.1
 
 func newWhyReport(run *bundle.Run, r *follow.Recording) *whyReport {
-	told := &whyReport{Lost: r.Lost, Missing: r.Missing, Answers: []follow.Answer{}}
+	told := &whyReport{Lost: r.Lost, Missing: r.Missing, Truncated: r.Truncated, LeftOut: r.LeftOut,
+		Answers: []follow.Answer{}}
 	if run.Report != nil && run.Report.Fidelity != nil {
 		told.Fidelity = string(run.Report.Fidelity.Verdict)
 		if told.Fidelity != report.Faithful {
@@ -134,9 +140,6 @@ func (a *app) printWhy(run string, told *whyReport) {
 			continue
 		}
 		a.show("%s: its kernel dropped %s: %s", n.Node, plural.Count(n.Dropped(), "packets"), n.Reasons())
-	}
-	if told.Lost > 0 {
-		a.show("The capture lost %s: messages may seem unfinished.", plural.Count(told.Lost, "packets"))
 	}
 	if len(told.Answers) == 0 {
 		a.show("no such message was recorded")

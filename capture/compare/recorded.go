@@ -10,7 +10,6 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
-	"railbed/internal/plural"
 )
 
 // messages are the messages of a workload and protocol in a run's recording.
@@ -105,15 +104,7 @@ func readMessages(ctx context.Context, run *bundle.Run, name string) (all []mess
 	if err != nil {
 		return nil, "", err
 	}
-	switch {
-	case len(r.Missing) > 0:
-		warning = fmt.Sprintf("is not complete (%s): messages may seem unfinished",
-			strings.Join(r.Missing, "; "))
-	case r.Lost > 0:
-		warning = plural.Text("lost %d packets: messages may seem unfinished", r.Lost)
-	case r.Truncated:
-		warning = "is cut off: messages may seem unfinished"
-	}
+	warning = strings.Join(r.Lacks(), "; and it ")
 	selected := r.Select(follow.Selection{})
 	type kind struct{ workload, protocol string }
 	took := map[kind][]time.Duration{}

@@ -233,8 +233,8 @@ type Tap struct {
 	recorded func(at int64) bool
 }
 
-// Recording holds the packets and messages of a capture, or of several captures of a run. It takes some 80
-// bytes for each record.
+// Recording holds the packets and messages of a capture, or of several captures of a run. It takes 100 bytes
+// for each record, 200 for each packet and 300 for each message, up to Options.Memory.
 type Recording struct {
 	Taps     []Tap
 	Flows    []Flow
@@ -249,6 +249,8 @@ type Recording struct {
 	Lost      uint64
 	Truncated bool
 	Missing   []string
+	// LeftOut counts the records after End that were not followed, because Options.Memory holds no more.
+	LeftOut int
 
 	// parts are the files of each recording, and files their names. Origins are the places of records in the
 	// recordings, if there are several.
@@ -256,6 +258,7 @@ type Recording struct {
 	files   [][]string
 	origins []pcapng.Origin
 
+	most    int64 // Options.Memory
 	sights  []Sight
 	records []int32 // by record number less 1, the index of the packet
 	lanes   []lane  // by tap, in the order of Taps

@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -20,15 +21,15 @@ import (
 	"railbed/plan/spec"
 )
 
-// maxRecords bounds the records of a recording, and so its memory.
-const maxRecords = 1 << 26
-
 // Options describe the run. All fields are optional. Without a plan no link's rate and
 // delay is known, and time on links is Emulator.
 type Options struct {
 	evidence.Options
 	// Workloads name the flows' ranks.
 	Workloads []evidence.Workload
+	// Memory bounds what a Recording takes, in bytes: the default 0 is MaxMemory. The records that come when
+	// it is full are counted, and not followed.
+	Memory int64
 }
 
 // Read follows all packets of a capture.
@@ -44,7 +45,7 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 // NewFollower returns the check. Its Options.Plan must be the plan of evidence.Run's options.
 func NewFollower(o Options) *Follower {
 	f := &Follower{
-		r: &Recording{Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
+		r: &Recording{most: cmp.Or(o.Memory, MaxMemory), Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
 			tapped: map[string][]int{}, ends: map[string]bool{}, soft: map[string]bool{},
 			slowed: map[string]*slowdown{}, kernels: map[string]report.NodeKernel{},
 			heldBack: map[int]holdup{}, storms: map[int]string{}},
@@ -62,9 +63,6 @@ func NewFollower(o Options) *Follower {
 
 // Recording returns what the follower found. It is called once, after the pass.
 func (f *Follower) Recording(summary evidence.Summary) (*Recording, error) {
-	if f.full {
-		return nil, fmt.Errorf("follow: the capture has more than %d records: take a part of it", maxRecords)
-	}
 	f.r.Lost, f.r.Truncated, f.r.Missing = summary.Lost, summary.Truncated, summary.Missing
 	f.finish()
 	return f.r, nil
@@ -168,7 +166,6 @@ type Follower struct {
 	rounds    map[roundKey]int
 	windows   map[connection]*window
 	changed   []changed // packets that faults of the kernel changed, and that have not left yet
-	full      bool
 }
 
 // Begin implements evidence.Check.
@@ -183,8 +180,8 @@ func (f *Follower) Result() evidence.Result { return evidence.Result{Name: "foll
 // Packet implements evidence.Check.
 func (f *Follower) Packet(p *evidence.Packet) {
 	r := f.r
-	if len(r.sights) >= maxRecords {
-		f.full = true
+	if r.LeftOut > 0 || r.memory() >= r.most {
+		r.LeftOut++
 		return
 	}
 	f.addTaps()

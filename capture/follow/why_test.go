@@ -68,11 +68,12 @@ func pass(s *verifytest.Scene, back bool, at stamps, segment golayers.TCP, data 
 // causes returns the causes of the only answer, without the times between the scene's messages.
 func causes(t *testing.T, s *verifytest.Scene) (answer follow.Answer, texts string) {
 	t.Helper()
-	r := read(t, s)
+	return causesOf(read(t, s))
+}
+
+// causesOf formats the causes of the messages of h0, without idle times.
+func causesOf(r *follow.Recording) (answer follow.Answer, texts string) {
 	answers := r.Why(r.Select(follow.Selection{From: "h0"}))
-	if len(answers) != 1 {
-		t.Fatalf("answers %+v", answers)
-	}
 	answers[0].Causes = slices.DeleteFunc(answers[0].Causes, func(c follow.Cause) bool {
 		return strings.HasPrefix(c.What, "no message was under way")
 	})

@@ -25,7 +25,8 @@ type KindError struct {
 func (e *KindError) Error() string { return e.Path + " is " + e.Kind + ", want a regular file" }
 
 // Open opens a regular file for reading. It accepts any descriptor that the user's shell has
-// already opened: /dev/stdin, and /dev/fd/N as process substitution names it.
+// already opened: /dev/stdin, and /dev/fd/N as process substitution names it. Interrupt ends the reads of
+// such a descriptor.
 func Open(path string) (*os.File, error) {
 	// Without O_NONBLOCK the open of a FIFO waits for a writer.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -39,6 +40,9 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		file.Close()
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		interruptible(file)
 	}
 	return file, nil
 }

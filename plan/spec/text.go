@@ -110,6 +110,9 @@ func Read(name string, r io.Reader) (*Testbed, error) {
 }
 
 func reason(err error) string {
+	if input.Interrupted(err) {
+		return input.ErrInterrupted.Error()
+	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err.Error()
