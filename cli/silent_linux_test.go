@@ -16,7 +16,7 @@ import (
 	"railbed/internal/verdict"
 )
 
-// TestSignalsEndReadsOfPipes: a pipe into which nobody writes does not keep a command from its end.
+// TestSignalsEndReadsOfPipes: a signal ends a command that waits for data from a pipe.
 func TestSignalsEndReadsOfPipes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "small.yaml")
 	if err := os.WriteFile(file, []byte(small), 0o600); err != nil {
@@ -31,8 +31,8 @@ func TestSignalsEndReadsOfPipes(t *testing.T) {
 	}
 	for _, name := range []string{"/dev/stdin", "/dev/fd/3"} {
 		cases = append(cases, []string{"why", name}, []string{"follow", name}, []string{"trace", name},
-			[]string{"verify", file, "--plan", name}, []string{"verify", file, "--mtu", "1500", "--keys", name},
-			[]string{"verify", file, "--testbed-file", name})
+			[]string{"verify", file, "--plan", name}, []string{"verify", file, "--testbed-file", name},
+			[]string{"verify", file, "--mtu", "1500", "--keys", name})
 	}
 	for i, args := range cases {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
@@ -70,6 +70,7 @@ func interruptSilent(t *testing.T, args []string, with os.Signal) {
 	code := cmd.ProcessState.ExitCode()
 	if code != verdict.ExitFail && code != verdict.ExitUsage ||
 		!strings.Contains(said.String(), "interrupted by a signal") {
-		t.Errorf("after %v: %v, %q; want that the signal interrupted it", with, cmd.ProcessState, said.String())
+		t.Errorf("after %v: %v, %q; want that the signal interrupted it", with, cmd.ProcessState,
+			said.String())
 	}
 }

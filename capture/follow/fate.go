@@ -14,8 +14,8 @@ func (w *why) fate(packet int) (at cause, record int, effect string) {
 		s := &sights[i]
 		if s.Verdict == "drop" || s.Verdict == "trim" {
 			what := map[string]string{"drop": "dropped packets", "trim": "trimmed packets"}[s.Verdict]
-			if spoiler := spoiled(sights[:i]); spoiler != nil && !s.injects() {
-				return w.recorded(spoiler, changes[spoiler.Verdict]+" packets"), spoiler.Number,
+			if change := firstChange(sights[:i]); change != nil && !s.injects() {
+				return w.recorded(change, changes[change.Verdict]+" packets"), change.Number,
 					what + ": " + s.Reason + " at " + w.r.Taps[s.Tap].Name()
 			}
 			if down := w.downAt(p, s); down.what != "" {
@@ -24,7 +24,7 @@ func (w *why) fate(packet int) (at cause, record int, effect string) {
 			return w.recorded(s, what), s.Number, ""
 		}
 	}
-	if s := spoiled(sights); s != nil {
+	if s := firstChange(sights); s != nil {
 		return w.recorded(s, changes[s.Verdict]+" packets"), s.Number, ""
 	}
 	last := &sights[len(sights)-1]
@@ -79,8 +79,8 @@ func (w *why) end(p *Packet, sights []Sight) (at cause, record int) {
 // changes names the faults that make other packets of packets.
 var changes = map[string]string{"corrupt": "corrupted", "truncate": "truncated", "rewrite": "rewritten"}
 
-// spoiled returns the first record of a fault that changed a packet, or nil.
-func spoiled(sights []Sight) *Sight {
+// firstChange returns the first record of a fault that changed a packet, or nil.
+func firstChange(sights []Sight) *Sight {
 	for i := range sights {
 		if s := &sights[i]; changes[s.Verdict] != "" && s.injects() {
 			return s

@@ -18,12 +18,12 @@ type incident struct {
 	fatal bool // the programs of its nodes end
 }
 
-// deeds says what the faults of nodes do that make their programs send late. A clock or a full disk alone
-// does not.
-var deeds = map[string]string{
+// nodeEffects are the effects of faults of nodes that make their programs send late. A clock or a full disk
+// alone does not. A NIC that is down does so, too.
+var nodeEffects = map[string]string{
 	"crash": "ended its programs", "hang": "stopped its programs",
 	"slow": "limited the processor time of its programs", "memory": "limited its memory",
-	"queue-pairs": "broke its queue pairs",
+	"queue-pairs": "broke its queue pairs", report.NICDownKind: "took its NIC down",
 }
 
 // incidentsOf returns the incidents of a run's steps. A fault of nodes that the file gives no end lasts as
@@ -133,8 +133,17 @@ func (w *why) downAt(p *Packet, s *Sight) (at cause) {
 func (i *incident) cause(where string) cause {
 	at := cause{part: Recover, tap: -1, node: where, what: "the link was down"}
 	switch {
+	case i.Kind == report.NICDownKind:
+		at.what = i.NIC + " was down: a program in " + i.Nodes[0] + " took it down"
+		if at.by = i.NIC; slices.Contains(i.Nodes, where) {
+			at.part = Host
+		}
+		if i.Step != "" {
+			at.what, at.injected = at.what+fmt.Sprintf(", by the step %q", i.Step), true
+		}
 	case slices.Contains(i.Nodes, where):
-		at.part, at.what, at.injected, at.by = Host, byFault+i.Fault+" "+deeds[i.Kind], true, byFault+i.Fault
+		at.part, at.injected, at.by = Host, true, byFault+i.Fault
+		at.what = at.by + " " + nodeEffects[i.Kind]
 	case i.Fault != "":
 		at.what += ", because fault " + i.Fault + " " + map[bool]string{true: "crashed " +
 			strings.Join(i.Nodes, ", "), false: "rebooted a switch"}[i.Kind == "crash"]
@@ -152,7 +161,8 @@ func (w *why) metAt(nodes []string, during span, extra int64) (at cause) {
 	for i := range w.r.incidents {
 		one := &w.r.incidents[i]
 		lasted := min(during.to, one.to) - max(during.from, one.from)
-		if lasted < 0 || lasted*2 < extra || deeds[one.Kind] == "" {
+		if lasted < 0 || lasted*2 < extra || nodeEffects[one.Kind] == "" ||
+			one.Kind == report.NICDownKind && extra == 0 { // downAt compares the time of the loss
 			continue
 		}
 		for _, node := range nodes {
@@ -172,7 +182,7 @@ func (w *why) idled(idle span) (at cause) {
 	for i := range w.r.incidents {
 		one := &w.r.incidents[i]
 		if filled := min(idle.to, one.to) - max(idle.from, one.from); filled*2 <= idle.to-idle.from ||
-			deeds[one.Kind] == "" && len(one.Links) == 0 || one.Kind == "set" {
+			nodeEffects[one.Kind] == "" && len(one.Links) == 0 || one.Kind == "set" {
 			continue
 		}
 		if len(one.Nodes) > 0 {

@@ -11,9 +11,10 @@ import (
 	"railbed/internal/units"
 )
 
-// MaxMemory is the default of Options.Memory. It is enough for two million datagrams that were recorded at one
-// tap, or for four million segments of long messages that were recorded at both ends of their path. The process
-// has up to three times as much, because slices are copied when they grow, and the copies are garbage.
+// MaxMemory is the default of Options.Memory. It is enough for two million datagrams that were recorded at
+// one tap, or for four million segments of long messages that were recorded at both ends of their path. The
+// process has up to three times as much, because slices are copied when they grow, and the copies are
+// garbage.
 const MaxMemory = 1 << 30
 
 // Bytes that a recording and its follower take for each record, packet and message.

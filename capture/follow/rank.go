@@ -48,6 +48,7 @@ func (w *why) ranked() []Cause {
 		if c := &all[i]; c.at.tap >= 0 && (c.at.part == Pause || w.r.pausedLong(c.at.tap) > 0) {
 			w.pauser(c) // a fault may have asked for the pauses
 		}
+		w.nameMarker(&all[i])
 	}
 	all = joinFaults(all)
 	slices.SortFunc(all, order)
@@ -71,6 +72,16 @@ func (w *why) ranked() []Cause {
 	return all
 }
 
+// nameMarker makes a fault that marked a sender's packets the cause of the sender's low rate.
+func (w *why) nameMarker(c *Cause) {
+	if c.at.part != Host || c.What != sentNothing && c.What != fewInFlight {
+		return
+	}
+	if fault, _ := w.r.marker(c.Where); fault != "" {
+		c.Injected, c.at.by = true, fault
+	}
+}
+
 // take adds another cause of the same kind.
 func (c *Cause) take(o *Cause) {
 	for _, at := range o.Where {
@@ -78,13 +89,25 @@ func (c *Cause) take(o *Cause) {
 			c.Where = append(c.Where, at)
 		}
 	}
-	c.Messages += o.Messages
-	c.Unfinished += o.Unfinished
+	for message, unfinished := range o.counted {
+		c.count(message, unfinished)
+	}
 	c.Extra += o.Extra
 	c.weight += o.weight
 	c.From, c.To = min(c.From, o.From), max(c.To, o.To)
 	for effect, messages := range o.effects {
 		c.led(effect, messages)
+	}
+}
+
+// count counts a message that the cause made late, once.
+func (c *Cause) count(message int, unfinished bool) {
+	if _, counted := c.counted[message]; counted {
+		return
+	}
+	c.counted[message] = unfinished
+	if c.Messages++; unfinished {
+		c.Unfinished++
 	}
 }
 

@@ -45,7 +45,8 @@ func Read(ctx context.Context, in io.Reader, o Options) (*Recording, error) {
 // NewFollower returns the check. Its Options.Plan must be the plan of evidence.Run's options.
 func NewFollower(o Options) *Follower {
 	f := &Follower{
-		r: &Recording{most: cmp.Or(o.Memory, MaxMemory), Dilation: 1, paused: map[line][]span{}, cpus: map[string]float64{},
+		r: &Recording{most: cmp.Or(o.Memory, MaxMemory), Dilation: 1,
+			paused: map[line][]span{}, cpus: map[string]float64{},
 			tapped: map[string][]int{}, ends: map[string]bool{}, soft: map[string]bool{},
 			slowed: map[string]*slowdown{}, kernels: map[string]report.NodeKernel{},
 			heldBack: map[int]holdup{}, storms: map[int]string{}},
@@ -199,10 +200,11 @@ func (f *Follower) Packet(p *evidence.Packet) {
 	}
 	packet, known := f.packets[p.ID]
 	if p.Event && p.Fault != "" {
+		f.markByFault(p)
 		if known {
 			f.harmed(p, packet)
 		}
-		packet, known = f.spoils(p, packet, known)
+		packet, known = f.recordChange(p, packet, known)
 		f.recorded(p, packet, known)
 		return
 	}

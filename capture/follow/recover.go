@@ -125,7 +125,7 @@ func (w *why) unanswered(m *Message, during span) (at cause, record int, effect 
 func (r *Recording) lostAnswers() (packets []int) {
 	for i := range r.Packets {
 		if p := &r.Packets[i]; p.answers && p.Arrived == 0 &&
-			(p.Dropped != "" || p.changed > 0 || spoiled(r.Sights(i)) != nil) {
+			(p.Dropped != "" || p.changed > 0 || firstChange(r.Sights(i)) != nil) {
 			packets = append(packets, i)
 		}
 	}

@@ -23,6 +23,7 @@ type slowdown struct {
 	notices map[string]int
 	marks   map[int]*marks // of the node's packets, by the tap of the port that set them
 	packets int            // that the node sent with parts of messages
+	faults  map[string]int // how many of the node's packets each fault marked
 }
 
 // marks counts the packets that a port marked. least and most are the bytes in the port's queue at these
@@ -65,10 +66,20 @@ func (f *Follower) restrain(p *evidence.Packet, packet int32) {
 	}
 }
 
+// markByFault counts a packet that a fault marked.
+func (f *Follower) markByFault(p *evidence.Packet) {
+	if p.Verdict != "mark" || p.Flow == nil {
+		return
+	}
+	if from := f.owners[p.Flow.Src.Addr()].Node; from != "" {
+		f.slowdown(from).faults[reasonOf(p)]++
+	}
+}
+
 func (f *Follower) slowdown(node string) *slowdown {
 	s := f.r.slowed[node]
 	if s == nil {
-		s = &slowdown{notices: map[string]int{}, marks: map[int]*marks{}}
+		s = &slowdown{notices: map[string]int{}, marks: map[int]*marks{}, faults: map[string]int{}}
 		f.r.slowed[node] = s
 	}
 	return s
@@ -138,20 +149,70 @@ func (w *why) lacking(c *Cause) string {
 	return "; " + text
 }
 
+// marker returns the fault that marked at least half of all marked packets of senders, and the number of
+// packets that it marked. Without such a fault it returns "". It also returns "" if congestion notifications
+// did not slow the senders down.
+func (r *Recording) marker(senders []string) (fault string, count int) {
+	faults, others := map[string]int{}, 0
+	for _, sender := range senders {
+		if s := r.slowed[sender]; s != nil {
+			for fault, marked := range s.faults {
+				faults[fault] += marked
+				others += marked
+			}
+			for _, m := range s.marks {
+				others += m.count
+			}
+		}
+	}
+	for _, one := range slices.Sorted(maps.Keys(faults)) {
+		if faults[one]*2 >= others && faults[one] > count {
+			fault, count = one, faults[one]
+		}
+	}
+	if fault == "" || r.notified(senders) == "" {
+		return "", 0
+	}
+	return fault, count
+}
+
+// notified lists the congestion notifications that the senders received. Without enough of them it returns
+// "".
+func (r *Recording) notified(senders []string) (text string) {
+	notices, packets := map[string]int{}, 0
+	for _, sender := range senders {
+		if s := r.slowed[sender]; s != nil {
+			packets += s.packets
+			for notice, count := range s.notices {
+				notices[notice] += count
+			}
+		}
+	}
+	for _, notice := range slices.Sorted(maps.Keys(notices)) {
+		if notices[notice] >= fewest && notices[notice]*rarest >= packets {
+			text += fmt.Sprintf("%s %d %s", map[bool]string{true: ",",
+				false: "; congestion control slowed it down after"}[text != ""], notices[notice], notice)
+		}
+	}
+	return text
+}
+
 // restraint lists the congestion notifications that the senders received, and the ports that marked their
 // packets, most marks first. Without enough notifications it returns "". It lists at most four ports, and
 // no port with fewer than a tenth of the first port's marks.
 func (r *Recording) restraint(senders []string) string {
-	notices, packets := map[string]int{}, 0
+	text := r.notified(senders)
+	if text == "" {
+		return ""
+	}
+	if fault, count := r.marker(senders); fault != "" {
+		return text + plural.Text(": "+fault+" marked %d packets", count)
+	}
 	all := map[int]*marks{}
 	for _, sender := range senders {
 		s := r.slowed[sender]
 		if s == nil {
 			continue
-		}
-		packets += s.packets
-		for notice, count := range s.notices {
-			notices[notice] += count
 		}
 		for tap, m := range s.marks {
 			if sum := all[tap]; sum == nil {
@@ -162,16 +223,6 @@ func (r *Recording) restraint(senders []string) string {
 				sum.least, sum.most = min(sum.least, m.least), max(sum.most, m.most)
 			}
 		}
-	}
-	text := ""
-	for _, notice := range slices.Sorted(maps.Keys(notices)) {
-		if notices[notice] >= fewest && notices[notice]*rarest >= packets {
-			text += fmt.Sprintf("%s %d %s", map[bool]string{true: ",",
-				false: "; congestion control slowed it down after"}[text != ""], notices[notice], notice)
-		}
-	}
-	if text == "" {
-		return ""
 	}
 	taps := slices.SortedFunc(maps.Keys(all), func(a, b int) int {
 		return cmp.Or(cmp.Compare(all[b].count, all[a].count), cmp.Compare(a, b))

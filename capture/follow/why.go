@@ -47,6 +47,8 @@ type Cause struct {
 	// message is the last message that it made late, by last.
 	message int
 	last    time.Duration
+	// counted are the messages in Messages. A message is true if it is in Unfinished.
+	counted map[int]bool
 	// effects counts messages by the effect of the cause.
 	effects map[string]int
 	// between is set if the time is between messages.
@@ -204,7 +206,8 @@ func (w *why) add(at cause, message int, extra int64, record int) {
 			where = w.r.Taps[at.tap].Name()
 		}
 		c = &Cause{Part: at.part.String(), Where: []string{where}, What: at.what, From: start, To: start,
-			Injected: at.injected, at: at, message: -1}
+			Injected: at.injected, at: at, message: -1,
+			counted: map[int]bool{}}
 		w.causes[at] = c
 	}
 	own := w.r.Own(extra)
@@ -213,8 +216,8 @@ func (w *why) add(at cause, message int, extra int64, record int) {
 	if c.message == message { // it made several parts of the message's time longer
 		c.weight -= c.last.Seconds() * c.last.Seconds()
 		own += c.last
-	} else if c.Messages++; w.r.Messages[message].Placed == 0 {
-		c.Unfinished++
+	} else {
+		c.count(message, w.r.Messages[message].Placed == 0)
 	}
 	c.message, c.last = message, own
 	c.weight += own.Seconds() * own.Seconds()
@@ -351,6 +354,9 @@ func (w *why) explain(c *Cause) {
 			c.What += w.waiters(c.Where)
 		case fewInFlight:
 			c.What += w.limits(c.Where)
+			if _, marked := w.r.marker(c.Where); marked > 0 {
+				c.What += w.r.restraint(c.Where)
+			}
 		}
 		c.What += w.r.throttled(c) + w.lacking(c)
 	case Queue:

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"railbed/internal/input"
-	"railbed/internal/plural"
 	"railbed/internal/printable"
 	"railbed/internal/usage"
 	"railbed/internal/verdict"
@@ -310,23 +309,6 @@ type Fidelity struct {
 	Downs []NICDown `json:"nics_down,omitempty"`
 	// Timing is the timing accuracy of soft switches. It is absent without soft switches.
 	Timing *Timing `json:"timing,omitempty"`
-}
-
-// NICDown is a NIC that something in its node took down.
-type NICDown struct {
-	NIC   string `json:"nic"`   // NODE:PORT
-	Times uint64 `json:"times"` // how often
-	// Lost is the number of packets that a soft switch had for the NIC and that were lost there.
-	Lost uint64 `json:"lost,omitempty"`
-}
-
-// String names the cause for people.
-func (d NICDown) String() string {
-	text := plural.Text(d.NIC+" went down %d times, and no step took its link down", d.Times)
-	if d.Lost > 0 {
-		text += plural.Text(": %d packets to it were lost", d.Lost)
-	}
-	return text
 }
 
 // HeldUp is the share of time in which the host delayed a source of traffic.

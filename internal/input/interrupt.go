@@ -25,9 +25,9 @@ var pipes = struct {
 }{ended: make(chan struct{})}
 
 // Interrupt ends the reads of all pipes, sockets and terminals of Open and Reader, within a second. Reads of
-// files that Open opened then fail with os.ErrDeadlineExceeded, and reads of a Reader with ErrInterrupted. The
-// process cannot read from pipes any more. A process calls Interrupt after a signal that it catches: otherwise
-// no signal would end a read of a pipe into which nobody writes.
+// files that Open opened then fail with os.ErrDeadlineExceeded, and reads of a Reader with ErrInterrupted.
+// The process cannot read from pipes any more. A process calls Interrupt after a signal that it catches:
+// otherwise no signal would end a read of an empty pipe.
 func Interrupt() {
 	pipes.Lock()
 	defer pipes.Unlock()
@@ -69,8 +69,8 @@ func interruptible(file *os.File) {
 
 // Reader returns a reader of a file that the process has inherited, such as os.Stdin. Interrupt ends its
 // reads. The runtime cannot interrupt a read of such a file, as the descriptor is in blocking mode. So each
-// read has a goroutine, which remains in the read if Interrupt ends the wait for it. Other readers and regular
-// files are returned as they are.
+// read has a goroutine, which remains in the read if Interrupt ends the wait for it. Other readers and
+// regular files are returned as they are.
 func Reader(from io.Reader) io.Reader {
 	file, is := from.(*os.File)
 	if !is {

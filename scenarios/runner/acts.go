@@ -57,9 +57,7 @@ func (f *faultStep) act(p *plan.Plan) report.Act {
 
 // acts returns the changes of links and nodes by the steps, in the order of the file.
 func acts(p *plan.Plan, steps []step, records []report.Step, c *clock.Clock) (all []report.Act) {
-	at := func(seconds float64) time.Time {
-		return c.Real(clock.Time(0).Add(time.Duration(seconds * float64(time.Second))))
-	}
+	at := func(seconds float64) time.Time { return realTime(c, seconds) }
 	for i, s := range steps {
 		one, is := s.(actor)
 		if !is || records[i].State == report.Skipped {
@@ -79,6 +77,11 @@ func acts(p *plan.Plan, steps []step, records []report.Step, c *clock.Clock) (al
 		all = append(all, a)
 	}
 	return all
+}
+
+// realTime returns the time of the host's clock for seconds from the start of the first step.
+func realTime(c *clock.Clock, seconds float64) time.Time {
+	return c.Real(clock.Time(0).Add(time.Duration(seconds * float64(time.Second))))
 }
 
 // ended sets the end of acts that took down links that a step has taken up.

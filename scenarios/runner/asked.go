@@ -82,6 +82,7 @@ func (s *sampler) downs() (found []report.NICDown) {
 		}{{l.A.Node, l.A.Port, was.A.Downs, l.A.Downs}, {l.B.Node, l.B.Port, was.B.Downs, l.B.Downs}} {
 			if times := since(end.before, end.after); times > 0 && s.plan.Node(end.node) != nil {
 				nic := report.NICDown{NIC: end.node + ":" + end.port, Times: times}
+				nic.Spans = s.downSpans[nic.NIC]
 				nic.Lost = s.failedAt(end.node, end.port)
 				found = append(found, nic)
 			}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"railbed/capture/report"
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/clock"
 	"railbed/internal/usage"
 	"railbed/plan/plantest"
 	"railbed/plan/spec"
@@ -145,6 +147,45 @@ func TestNICsThatGoDownAreNamed(t *testing.T) {
 		if got := s.interrupted()["h1--leaf1"]; got != (c.downs > 0) {
 			t.Errorf("%+v: interrupted %t", c, got)
 		}
+	}
+}
+
+// The times in which a NIC is down are those between samples, and the only step with a command in its node
+// took it down.
+func TestTimesOfNICsThatGoDown(t *testing.T) {
+	const commands = "- exec: {name: a, nodes: [h1], command: [x]}\n- exec: {name: b, nodes: [h0], " +
+		"command: [x]}\n"
+	s := askedSampler(t, "bridge", commands, 1)
+	start := time.Unix(1000, 0)
+	sample := func(second int, downs uint64, state string) {
+		l := fabric.LinkState{Name: "h1--leaf1", A: dropping("h1", "eth0", 0), B: dropping("leaf1", "p1", 0)}
+		l.A.Downs, l.B.Downs, l.A.Operstate = downs, downs, state
+		at := start.Add(time.Duration(second) * time.Second)
+		s.watchNICs(at, []fabric.LinkState{l})
+		s.last, s.ended = observed{links: []fabric.LinkState{l}}, at
+	}
+	for second, now := range []string{"1 up", "1 up", "2 down", "2 down", "2 up", "3 up", "4 down"} {
+		sample(second, uint64(now[0]-'0'), now[2:])
+	}
+	f := &report.Fidelity{Downs: []report.NICDown{{NIC: "h1:eth0", Spans: s.downSpans["h1:eth0"]}}}
+	c := clock.At(start, 1)
+	steps := []step{&execStep{spec: s.file.Steps[1].Exec}, &execStep{spec: s.file.Steps[2].Exec}}
+	records := []report.Step{{Name: "exec a", End: 3}, {Name: "exec b", End: 9}}
+	got := ""
+	for _, a := range nicActs(s.plan, f, steps, records, c) {
+		to := "the end"
+		if !a.To.IsZero() {
+			to = a.To.Sub(start).String()
+		}
+		got += fmt.Sprintf("%s %s %v %v from %v to %s by %q\n", a.Kind, a.NIC, a.Links, a.Nodes,
+			a.From.Sub(start), to, a.Step)
+	}
+	const want = `nic-down h1:eth0 [h1--leaf1] [h1] from 1s to 4s by "exec a"
+nic-down h1:eth0 [h1--leaf1] [h1] from 4s to 5s by ""
+nic-down h1:eth0 [h1--leaf1] [h1] from 5s to the end by ""
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 

@@ -47,13 +47,14 @@ type sampler struct {
 	read func(ctx context.Context, stacks bool) (observed, error)
 	cpu  *cpuMeter
 
-	stop    context.CancelFunc
-	done    chan struct{}
-	meters  []linkMeter // two for each link, a-to-b first
-	history history
-	samples int
-	began   time.Time
-	ended   time.Time // the latest sample
+	stop      context.CancelFunc
+	done      chan struct{}
+	meters    []linkMeter // two for each link, a-to-b first
+	history   history
+	downSpans map[string][]report.DownSpan // by NIC
+	samples   int
+	began     time.Time
+	ended     time.Time // the latest sample
 	// first and last are the first and the latest state of the testbed.
 	first, last observed
 }
@@ -103,6 +104,7 @@ func (s *sampler) dilation() clock.Dilation {
 
 func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState, cpus cpuTime) {
 	s.samples++
+	s.watchNICs(at, links)
 	if s.meters == nil {
 		s.meters = make([]linkMeter, 2*len(links))
 		for i := range s.meters {

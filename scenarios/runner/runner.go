@@ -313,7 +313,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		clock: line.clock,
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
-	r.report.Acts, r.report.Signals = acts(r.Plan, r.prepared, r.report.Steps, line.clock), look.signals()
+	r.report.Acts, r.report.Signals = append(acts(r.Plan, r.prepared, r.report.Steps, line.clock),
+		nicActs(r.Plan, r.report.Fidelity, r.prepared, r.report.Steps, line.clock)...), look.signals()
 	r.report.Series = look.history.series(look.meters, r.report.Fidelity.Links, line.clock)
 	r.addWorkloads(look)
 	if faultErr := r.readFaults(last, tb, s); err == nil {

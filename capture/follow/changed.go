@@ -31,9 +31,9 @@ func numbered(p *evidence.Packet) (number uint32, is bool) {
 	return 0, false
 }
 
-// spoils takes the record of a fault at a port of the kernel that changes a packet. At a NIC the record is
-// the packet's first. It returns the packet.
-func (f *Follower) spoils(p *evidence.Packet, packet int32, known bool) (int32, bool) {
+// recordChange takes the record of a fault at a port of the kernel that changes a packet. At a NIC the
+// record is the packet's first. It returns the packet.
+func (f *Follower) recordChange(p *evidence.Packet, packet int32, known bool) (int32, bool) {
 	if f.capture.Numbered() || !p.Spoiled() || p.Flow == nil {
 		return packet, known
 	}
@@ -55,14 +55,14 @@ func (f *Follower) add(p *evidence.Packet, at int32) (packet int32) {
 	f.packets[p.ID] = packet
 	f.r.Packets = append(f.r.Packets, Packet{ID: p.ID, Flow: -1, Message: -1, Length: p.Length, first: at,
 		last: at, behind: -1, identity: p.Identity()})
-	if !f.spoilt(p) {
+	if !f.carriesChange(p) {
 		f.newPacket(p, packet)
 	}
 	return packet
 }
 
-// spoilt reports whether a packet has the bytes that a fault at its port has changed.
-func (f *Follower) spoilt(p *evidence.Packet) bool {
+// carriesChange reports whether a packet has the bytes that a fault at its port has changed.
+func (f *Follower) carriesChange(p *evidence.Packet) bool {
 	number, is := numbered(p)
 	if len(f.changed) == 0 || p.Event || !is || p.Flow == nil || p.Direction != evidence.Out {
 		return false
