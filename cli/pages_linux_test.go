@@ -58,6 +58,17 @@ type reader struct {
 	enter []string
 }
 
+// visibleDir returns a temporary directory that nodes see. Nodes have a /tmp of their own.
+func visibleDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/tmp", "railbed-pages-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // copyOfRepository copies the files of the repository into a folder, with this test's program as
 // .programs/railbed. The repository may belong to another user, which git wants to be told.
 func copyOfRepository(t *testing.T) string {
@@ -66,7 +77,7 @@ func copyOfRepository(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir := visibleDir(t)
 	if out, err := exec.Command("bash", "-c", `set -e -o pipefail
 git -c safe.directory='*' -C .. ls-files -z | tar -C .. --null --ignore-failed-read -T - -c | tar -x -C "$1"
 mkdir "$1/.programs" && ln -s "$2" "$1/.programs/railbed"`, "-", dir, self).CombinedOutput(); err != nil {
@@ -80,7 +91,7 @@ mkdir "$1/.programs" && ln -s "$2" "$1/.programs/railbed"`, "-", dir, self).Comb
 // are still up.
 func newReader(t *testing.T, repository string) *reader {
 	t.Helper()
-	r := &reader{T: t, dir: t.TempDir(), enter: []string{"env", "--"}}
+	r := &reader{T: t, dir: visibleDir(t), enter: []string{"env", "--"}}
 	if err := os.Chmod(r.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

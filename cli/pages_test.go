@@ -14,7 +14,7 @@ import (
 	"railbed/internal/hosttest"
 )
 
-// page has the files whose names the titles of YAML blocks give, and the console blocks.
+// page has the console blocks, and the files that titles of blocks of YAML and shell programs name.
 type page struct {
 	files  map[string]string
 	blocks []block
@@ -42,7 +42,7 @@ type shown struct {
 
 var (
 	fenced = regexp.MustCompile(
-		"(?ms)((?:^[ \t]*<!--[^\n]*-->\n)*)^([ \t]*)```(console|yaml)([^\n]*)\n(.*?)^[ \t]*```$")
+		"(?ms)((?:^[ \t]*<!--[^\n]*-->\n)*)^([ \t]*)```(console|yaml|sh)([^\n]*)\n(.*?)^[ \t]*```$")
 	titled   = regexp.MustCompile(`title="([^"]+)"`)
 	comments = regexp.MustCompile(`<!-- ([a-z ]+?)(?:: (.*?))? -->`)
 	replaced = regexp.MustCompile(`<!-- tested with (.+) for (.+) -->`)
@@ -59,7 +59,7 @@ func readPage(t *testing.T, path string) (p page) {
 	for _, m := range fenced.FindAllSubmatchIndex(text, -1) {
 		group := func(i int) string { return string(text[m[2*i]:m[2*i+1]]) }
 		body := strings.ReplaceAll("\n"+group(5), "\n"+group(2), "\n")[1:]
-		if group(3) == "yaml" {
+		if group(3) != "console" {
 			if title := titled.FindStringSubmatch(group(4)); title != nil {
 				p.files[title[1]] = body
 			}

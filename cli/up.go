@@ -15,6 +15,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/scenarios/runner"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -45,9 +46,13 @@ Ctrl-C undoes what was made, a second one kills the testbed. A repair is complet
 		Args:              exactArgs(1),
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, p, err := a.load(args[0], name)
+			file, p, err := a.load(args[0], name)
 			if err != nil {
 				return err
+			}
+			absent := runner.Missing(runner.Options{File: file, Plan: p, Path: args[0]})
+			if err := absent.Err(); err != nil {
+				return usage("%w", err)
 			}
 			return a.up(cmd.Context(), p, args[0])
 		},

@@ -24,6 +24,10 @@ var ErrClosed = errors.New("node is closed")
 // ErrNotFound is wrapped by Start when the program is not in the node.
 var ErrNotFound = errors.New("program not found in the node")
 
+// ErrNoFolder is wrapped by Start when the node lacks the directory of the command, or the entry of the
+// directory that the command wants.
+var ErrNoFolder = errors.New("the node does not see")
+
 // Runtime makes nodes of one kind.
 type Runtime interface {
 	// Create makes the node that config describes. Nothing runs in it yet.
@@ -87,6 +91,9 @@ type Command struct {
 	Env []string
 	// Dir is the working directory. If the node does not have it, it is "/".
 	Dir string
+	// DirHas is an entry that Dir must have in the node, such as "." or a file of the host's directory of
+	// that name. Otherwise Start returns ErrNoFolder. Default: any directory will do.
+	DirHas string
 	// Stdin, Stdout and Stderr are the standard streams; nil is /dev/null.
 	Stdin, Stdout, Stderr *os.File
 	// Channel becomes descriptor 3; nil leaves it closed.

@@ -112,6 +112,34 @@ func set(environment []string, name, value string) []string {
 	return append(environment, name+"="+value)
 }
 
+// Directory returns the working directory of a command in the mount namespace of the calling thread. If that
+// namespace lacks dir or its entry, the error wraps ErrNoFolder. Without an entry, a missing directory is the
+// first of the fallbacks that exists, or "/".
+func Directory(dir, entry string, fallbacks ...string) (string, error) {
+	if entry != "" {
+		for _, path := range []string{dir, filepath.Join(dir, entry)} {
+			if _, err := os.Stat(path); err != nil {
+				return "", fmt.Errorf("%w %s", ErrNoFolder, path)
+			}
+		}
+		if !isDirectory(dir) {
+			return "", fmt.Errorf("%w a directory %s: it is a file", ErrNoFolder, dir)
+		}
+		return dir, nil
+	}
+	for _, candidate := range append([]string{dir}, fallbacks...) {
+		if candidate != "" && isDirectory(candidate) {
+			return candidate, nil
+		}
+	}
+	return "/", nil
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 // LookPath finds a program in the mount namespace of the calling thread, along the PATH that the
 // program will have. If the program is missing, the error wraps ErrNotFound.
 func LookPath(name, dir string, environment []string) (string, error) {

@@ -75,6 +75,10 @@ type Cmd struct {
 	Env []string
 	// Dir is the working directory. If the node does not see it, the directory is "/".
 	Dir string
+	// DirHas is an entry that Dir must have in the node: "." for the directory itself, or a file that shows
+	// that the node sees the host's directory. If the node lacks the entry, Start returns ErrNoFolder.
+	// Default: none.
+	DirHas string
 	// Stdin is empty if it is nil. The output to a nil Stdout or Stderr is dropped. Writers are
 	// called from one goroutine.
 	Stdin          io.Reader
@@ -107,7 +111,7 @@ func (c *Cmd) Channel() io.ReadWriteCloser {
 // Start starts the command. If it returns an error, nothing was started.
 func (c *Cmd) Start() error {
 	request := supervisor.ExecRequest{
-		Node: c.node.name, Args: c.Args, Self: c.self, Env: c.Env, Dir: c.Dir,
+		Node: c.node.name, Args: c.Args, Self: c.self, Env: c.Env, Dir: c.Dir, DirHas: c.DirHas,
 		Stdin: c.Stdin != nil, Channel: c.channel != nil, Terminal: c.Terminal,
 	}
 	conn, err := c.node.testbed.upgrade(c.ctx, "/v1/exec", request)

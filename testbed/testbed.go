@@ -36,7 +36,6 @@ import (
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
 	"railbed/nodes"
-	"railbed/nodes/cni"
 	"railbed/nodes/docker"
 	"railbed/nodes/netns"
 	"railbed/nodes/vm"
@@ -57,6 +56,9 @@ var ErrNotRunning = errors.New("no testbed of this name is up")
 
 // ErrNotFound is wrapped if a node does not have the program.
 var ErrNotFound = nodes.ErrNotFound
+
+// ErrNoFolder is wrapped if a node does not have the directory of a command whose DirHas is set.
+var ErrNoFolder = nodes.ErrNoFolder
 
 // ErrNoSuchObject is wrapped if a testbed has no node, link or tap with a name.
 var ErrNoSuchObject = supervisor.ErrNoSuchObject
@@ -430,33 +432,6 @@ func readFailure(response *http.Response) error {
 		return fmt.Errorf("supervisor answered %s", response.Status)
 	}
 	return failureError(failure)
-}
-
-// remoteError holds the supervisor's message and the errors for which callers test.
-type remoteError struct {
-	text string
-	kind error
-}
-
-func (e *remoteError) Error() string { return e.text }
-func (e *remoteError) Unwrap() error { return e.kind }
-
-func failureError(failure supervisor.Failure) error {
-	switch {
-	case failure.Unsupported != nil:
-		return &remoteError{text: failure.Error, kind: failure.Unsupported}
-	case failure.NotFound:
-		return &remoteError{text: failure.Error, kind: ErrNotFound}
-	case failure.NoSuchObject:
-		return &remoteError{text: failure.Error, kind: ErrNoSuchObject}
-	case failure.NoPort:
-		return &remoteError{text: failure.Error, kind: cni.ErrNoPort}
-	case failure.Taken:
-		return &remoteError{text: failure.Error, kind: cni.ErrTaken}
-	case failure.Twice:
-		return &remoteError{text: failure.Error, kind: cni.ErrTwice}
-	}
-	return errors.New(failure.Error)
 }
 
 // InvokingUser returns the owner of files that a command makes. Under sudo this is the user who

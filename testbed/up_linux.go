@@ -264,7 +264,8 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 		case supervisor.StartupEnding:
 			return errors.New(message.Text)
 		case supervisor.StartupFailed:
-			err := failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported})
+			err := failureError(supervisor.Failure{Error: message.Text, Unsupported: message.Unsupported,
+				Mistake: message.Mistake})
 			if message.Where != "" {
 				return &placedError{err, message.Where}
 			}

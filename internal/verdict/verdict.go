@@ -88,5 +88,14 @@ func (e *UnsupportedError) Error() string {
 	return text
 }
 
+// MistakeError reports that a file names something that exists on no host, such as an image that its registry
+// does not have. A run that ends with it is FAIL and not UNSUPPORTED.
+type MistakeError struct {
+	Text string // what the file names, what is wrong, and what would be right
+}
+
+// Error implements error.
+func (e *MistakeError) Error() string { return e.Text }
+
 // Is reports a match with ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == ErrUnsupported }

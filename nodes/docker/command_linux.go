@@ -31,6 +31,7 @@ func (c *container) startIn(ctx context.Context, command nodes.Command, logged b
 		Self:     command.Self,
 		Env:      nodes.Environment(config, c.runtime.program.dir, command.Env),
 		Dir:      command.Dir,
+		DirHas:   command.DirHas,
 		Home:     c.image.dir,
 		User:     c.image.user,
 		Stdin:    command.Stdin != nil,
@@ -122,7 +123,7 @@ func (c *container) await(ctx context.Context, answers <-chan answer, gone <-cha
 	select {
 	case said := <-answers:
 		if said.Error != "" {
-			return said, &refusal{said.Error, said.NotFound}
+			return said, &refusal{said.Error, said.NotFound, said.NoFolder}
 		}
 		return said, nil
 	case <-gone:

@@ -126,6 +126,10 @@ func (c *container) taken(by *containerapi.Config) error {
 
 // refused converts an engine error that the file or the host caused.
 func (c *container) refused(err error) error {
+	if strings.Contains(err.Error(), "bind source path does not exist") {
+		return &verdict.MistakeError{Text: fmt.Sprintf("binds of %s: %s", c.config.Node.Name,
+			oneLine(err.Error()))}
+	}
 	if errdefs.IsInvalidArgument(err) || errdefs.IsInternal(err) {
 		return &verdict.UnsupportedError{Feature: "docker", Reason: oneLine(err.Error())}
 	}

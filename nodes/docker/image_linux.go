@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -98,11 +99,7 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	remedy := "make the image (docker build -t, docker load or docker import), or name an image that " +
 		"docker images lists"
 	if err != nil && settings.Pull == spec.PullNever {
-		return &verdict.UnsupportedError{
-			Feature: "image " + settings.Image,
-			Reason:  "the engine does not have it, and pull is never",
-			Remedy:  remedy,
-		}
+		return noImage(settings.Image, "the engine does not have it, and pull is never; "+remedy)
 	}
 	if err == nil && settings.Pull != spec.PullAlways {
 		return nil
@@ -111,12 +108,35 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	if err == nil {
 		_, err = outcome(progress)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return nil
+	case unknown(err):
+		return noImage(settings.Image, "pull it: "+oneLine(err.Error())+"; "+remedy)
+	default:
 		return &verdict.UnsupportedError{
 			Feature: "image " + settings.Image, Reason: "pull it: " + oneLine(err.Error()), Remedy: remedy,
 		}
 	}
-	return nil
+}
+
+// noImage is the error of an image that exists on no host. The image belongs to the file, so the host lacks
+// nothing.
+func noImage(image, what string) error {
+	return &verdict.MistakeError{Text: fmt.Sprintf("image %s: %s", image, what)}
+}
+
+// unknown reports whether a registry answered that it does not have an image. Registries hide that an image
+// exists from those who may not pull it: "pull access denied" is then all that they say. All other errors are
+// about the way to the registry, or its limits.
+func unknown(err error) bool {
+	if errdefs.IsNotFound(err) {
+		return true
+	}
+	text := strings.ToLower(err.Error())
+	return slices.ContainsFunc([]string{"manifest unknown", "name unknown", "repository does not exist",
+		"pull access denied", "requested access to the resource is denied", "no matching manifest"},
+		func(answer string) bool { return strings.Contains(text, answer) })
 }
 
 // build builds an image from a folder with a Dockerfile.
@@ -161,12 +181,12 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 // load makes an image from an archive of a root file system.
 func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error) {
 	path := r.path(config.Node.Container.RootFS)
-	wrong := func(err error) error {
-		return &verdict.UnsupportedError{
-			Feature: "rootfs " + path,
-			Reason:  oneLine(err.Error()),
-			Remedy:  "want a tar archive of a root file system, as docker export writes it",
+	wrong := func(err error) error { // the archive belongs to the file, so that the host lacks nothing
+		if strings.Contains(err.Error(), "no space left") {
+			return fmt.Errorf("load rootfs %s: %w", path, err)
 		}
+		return &verdict.MistakeError{Text: fmt.Sprintf("rootfs %s: %s; want a tar archive of a root file "+
+			"system, as docker export writes it", path, oneLine(err.Error()))}
 	}
 	file, err := input.Open(path)
 	if err != nil {

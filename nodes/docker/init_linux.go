@@ -127,6 +127,7 @@ func (in *inside) do(asked request, files []*os.File) {
 	}
 	if err != nil {
 		reply.Error, reply.NotFound = clipped(err.Error()), errors.Is(err, nodes.ErrNotFound)
+		reply.NoFolder = errors.Is(err, nodes.ErrNoFolder)
 	}
 	_ = in.channel.send(reply) // the testbed may be over
 }
@@ -164,9 +165,13 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 		asked.Env[i] = "HOME=" + who.home
 	}
 	path, args := reexec.Again(asked.Args)
+	dir, err := nodes.Directory(asked.Dir, asked.DirHas, asked.Home)
+	if err != nil {
+		return err
+	}
 	if !asked.Self {
 		args = asked.Args
-		if path, err = nodes.LookPath(args[0], asked.Dir, asked.Env); err != nil {
+		if path, err = nodes.LookPath(args[0], dir, asked.Env); err != nil {
 			return err
 		}
 	}
@@ -174,12 +179,6 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	defer closeAll(opened)
 	if err != nil {
 		return err
-	}
-	dir := "/"
-	for _, candidate := range []string{asked.Home, asked.Dir} {
-		if info, err := os.Stat(candidate); err == nil && info.IsDir() {
-			dir = candidate
-		}
 	}
 	// The lock ensures that the start is reported before the end.
 	in.mu.Lock()

@@ -57,8 +57,9 @@ type startRequest struct {
 	Self     bool     `json:"self,omitempty"`
 	Env      []string `json:"env,omitempty"`
 	Dir      string   `json:"dir,omitempty"`
-	Home     string   `json:"home,omitempty"` // the directory if Dir does not exist
-	User     string   `json:"user,omitempty"` // as in a Dockerfile; "" is root
+	DirHas   string   `json:"dir_has,omitempty"` // as in nodes.Command
+	Home     string   `json:"home,omitempty"`    // the directory if Dir does not exist
+	User     string   `json:"user,omitempty"`    // as in a Dockerfile; "" is root
 	Stdin    bool     `json:"stdin,omitempty"`
 	Stdout   bool     `json:"stdout,omitempty"`
 	Stderr   bool     `json:"stderr,omitempty"`
@@ -78,17 +79,21 @@ type answer struct {
 	Group    *cgroup.Reading `json:"group,omitempty"`
 	Error    string          `json:"error,omitempty"`
 	NotFound bool            `json:"not_found,omitempty"`
+	NoFolder bool            `json:"no_folder,omitempty"`
 	// Stopping reports, without a request, a stop of the container that was requested from outside.
 	Stopping bool `json:"stopping,omitempty"`
 }
 
 // refusal is an error of the other side.
 type refusal struct {
-	text     string
-	notFound bool
+	text               string
+	notFound, noFolder bool
 }
 
 func (r *refusal) Error() string { return r.text }
 
-// Is reports a missing program as nodes.ErrNotFound, whose text the refusal has.
-func (r *refusal) Is(target error) bool { return r.notFound && target == nodes.ErrNotFound }
+// Is reports a missing program as nodes.ErrNotFound and a missing directory as nodes.ErrNoFolder, whose texts
+// the refusal has.
+func (r *refusal) Is(target error) bool {
+	return r.notFound && target == nodes.ErrNotFound || r.noFolder && target == nodes.ErrNoFolder
+}

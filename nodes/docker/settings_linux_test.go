@@ -257,11 +257,11 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		want string
 	}{
 		"no image": {"x", spec.Container{Image: "nobody/nothing:1", Pull: spec.PullNever},
-			"image nobody/nothing:1: unsupported here: the engine does not have it, and pull is never; " +
+			"image nobody/nothing:1: the engine does not have it, and pull is never; " +
 				"make the image"},
 		"no registry": {"x", spec.Container{Image: "127.0.0.1:1/nothing:1"},
 			"image 127.0.0.1:1/nothing:1: unsupported here: pull it: "},
-		"no archive": {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": unsupported here: "},
+		"no archive": {"x", spec.Container{RootFS: noTar}, "rootfs " + noTar + ": "},
 		"no folder": {"x", spec.Container{Build: "/nonexistent"},
 			"build /nonexistent: stat /nonexistent/Dockerfile: no such file"},
 		"no network": {"x", spec.Container{Build: needsNetwork},
@@ -291,7 +291,11 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 			node, err := tryNode(t, r, plan.Node{Name: test.node, Container: &test.c})
 			// What belongs to the file, such as a folder or a program of its image, is no lack of the host.
 			ofFile := slices.Contains([]string{"no folder", "no network", "no pattern", "no entry point",
-				"no check"}, name)
+				"no check", "no image", "no archive", "no bind"}, name)
+			mistake := slices.Contains([]string{"no image", "no archive", "no bind"}, name)
+			if errors.As(err, new(*verdict.MistakeError)) != mistake {
+				t.Errorf("%v is a mistake of the file: %v, want %v", err, !mistake, mistake)
+			}
 			if err == nil || errors.Is(err, verdict.ErrUnsupported) == ofFile ||
 				!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("node %v, error %v; want %q", node, err, test.want)

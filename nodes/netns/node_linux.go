@@ -224,9 +224,12 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 	// Between clone and exec the child shares this process's memory. So /proc/self/exe in its PID
 	// namespace is this executable, wherever the file is.
 	path := reexec.Self
+	dir, err := nodes.Directory(command.Dir, command.DirHas)
+	if err != nil {
+		return nil, err
+	}
 	if !command.Self {
-		var err error
-		if path, err = nodes.LookPath(command.Args[0], command.Dir, environment); err != nil {
+		if path, err = nodes.LookPath(command.Args[0], dir, environment); err != nil {
 			return nil, err
 		}
 	}
@@ -239,10 +242,6 @@ func (n *node) spawnHere(command nodes.Command) (*os.Process, error) {
 		orNull(command.Stderr, null)}
 	if command.Channel != nil {
 		files = append(files, command.Channel)
-	}
-	dir := command.Dir
-	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
-		dir = "/"
 	}
 	if n.config.Nice > 0 { // the thread's own value, which the program inherits
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, n.config.Nice); err != nil {

@@ -218,6 +218,25 @@ func (s *suite) environment(t *testing.T) {
 	if _, err := process.Wait(); err != nil {
 		t.Error(err)
 	}
+	for _, wrong := range []nodes.Command{
+		{Dir: "/no/such/directory", DirHas: "."}, {Dir: "/usr", DirHas: "no-such-file"},
+		{Dir: "/proc/version", DirHas: "."},
+	} {
+		wrong.Args = []string{"pwd"}
+		if process, err := node.Start(t.Context(), wrong); !errors.Is(err, nodes.ErrNoFolder) {
+			t.Errorf("start in %s, which should have %s: process %v, error %v; want ErrNoFolder", wrong.Dir,
+				wrong.DirHas, process, err)
+		}
+	}
+	process, output = start(t, node,
+		nodes.Command{Args: []string{"./sh", "-c", "pwd"}, Dir: "/bin", DirHas: "sh"})
+	// /bin may be a link to /usr/bin.
+	if text, _ := io.ReadAll(output); !strings.HasSuffix(string(text), "/bin\n") {
+		t.Errorf("a program of its directory printed %q, want /bin", text)
+	}
+	if _, err := process.Wait(); err != nil {
+		t.Error(err)
+	}
 	process, output = start(t, node, nodes.Command{Args: []string{"pwd"}, Dir: "/no/such/directory"})
 	if text, _ := io.ReadAll(output); string(text) != "/\n" {
 		t.Errorf("a directory that the node lacks became %q, want /", text)

@@ -107,8 +107,12 @@ type guestCommand struct {
 func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-chan syscall.WaitStatus,
 	err error) {
 	path := reexec.Self
+	dir, err := nodes.Directory(request.Dir, request.DirHas)
+	if err != nil {
+		return 0, nil, err
+	}
 	if !request.Self {
-		if path, err = nodes.LookPath(request.Args[0], request.Dir, request.Env); err != nil {
+		if path, err = nodes.LookPath(request.Args[0], dir, request.Env); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -120,10 +124,6 @@ func (a *agent) start(c *guestCommand, request startRequest) (pid int, ended <-c
 	fds := make([]uintptr, len(files))
 	for i, file := range files {
 		fds[i] = file.Fd()
-	}
-	dir := request.Dir
-	if info, err := os.Stat(dir); dir == "" || err != nil || !info.IsDir() {
-		dir = "/"
 	}
 	terminal := request.Terminal != nil
 	group := a.group

@@ -81,6 +81,7 @@ type relay struct {
 func (p *process) start(ctx context.Context, command nodes.Command) error {
 	request := &startRequest{
 		ID: p.id, Args: command.Args, Self: command.Self, Dir: command.Dir,
+		DirHas:    command.DirHas,
 		Unlimited: command.Unlimited,
 		Env:       nodes.Environment(p.node.config, nodes.ProgramDir, command.Env),
 	}

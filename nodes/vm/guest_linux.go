@@ -259,7 +259,8 @@ func (a *agent) configured(id identityOf, loaded error, to *frame.Writer) error 
 }
 
 func refuse(to *frame.Writer, err error) error {
-	refused := refusal{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound)}
+	refused := refusal{Error: err.Error(), NotFound: errors.Is(err, nodes.ErrNotFound),
+		NoFolder: errors.Is(err, nodes.ErrNoFolder)}
 	errors.As(err, &refused.Sysctl)
 	errors.As(err, &refused.Unsupported)
 	return to.WriteJSON(frame.Failure, refused)

@@ -166,7 +166,9 @@ func answer(from *frame.Reader, want frame.Type, into any) error {
 	}
 	switch {
 	case refused.NotFound:
-		return notFound(refused.Error)
+		return &absent{refused.Error, nodes.ErrNotFound}
+	case refused.NoFolder:
+		return &absent{refused.Error, nodes.ErrNoFolder}
 	case refused.Sysctl != nil:
 		return refused.Sysctl
 	case refused.Unsupported != nil:
@@ -175,11 +177,14 @@ func answer(from *frame.Reader, want frame.Type, into any) error {
 	return errors.New(refused.Error)
 }
 
-// notFound is a guest's error that wraps nodes.ErrNotFound, whose text it has.
-type notFound string
+// absent is a guest's error that wraps nodes.ErrNotFound or nodes.ErrNoFolder, whose text it has.
+type absent struct {
+	text string
+	kind error
+}
 
-func (n notFound) Error() string        { return string(n) }
-func (n notFound) Is(target error) bool { return target == nodes.ErrNotFound }
+func (a *absent) Error() string        { return a.text }
+func (a *absent) Is(target error) bool { return target == a.kind }
 
 // files returns the kernel and the initramfs with these modules.
 func (r *Runtime) files(modules []string) (kernel, initrd *os.File, err error) {

@@ -50,6 +50,7 @@ type startRequest struct {
 	Self      bool
 	Env       []string // the whole environment
 	Dir       string
+	DirHas    string // as in nodes.Command
 	Unlimited bool
 	Terminal  *sizeRequest // nil without one
 	Carried   []descriptor
@@ -90,6 +91,7 @@ type exited struct {
 type refusal struct {
 	Error    string
 	NotFound bool
+	NoFolder bool // wraps nodes.ErrNoFolder
 	// Sysctl is a setting of the file that the guest's kernel rejects.
 	Sysctl *kernel.RefusedSysctlError `json:",omitempty"`
 	// Unsupported is a feature that the guest's kernel lacks.

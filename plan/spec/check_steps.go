@@ -228,6 +228,9 @@ func (e *Exec) check(c *checker, at string, _ int) {
 		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	c.words(at, e.Command, "[ping, -c1, h7]")
+	if strings.ContainsRune(e.Workdir, 0) {
+		c.report(at+".workdir", "a NUL byte in the directory", "remove it")
+	}
 	c.positive(at+".timeout", uint64(e.Timeout), "timeout is 0", "want a duration such as 1m")
 }
 

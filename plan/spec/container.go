@@ -34,7 +34,8 @@ const (
 // gives the container's file system.
 type Container struct {
 	// Image is the name of a container's image. Its entry point and command start as soon as the node
-	// has its network. Default none.
+	// has its network. If its registry does not have the image, the run is FAIL. If the registry does not
+	// answer, the run is UNSUPPORTED. Default none.
 	Image string `yaml:"image,omitempty" json:"image,omitempty"`
 	// Build is a folder with a Dockerfile, relative to this file. The image is built from it and kept
 	// for as long as the testbed is up. Files that its .dockerignore names are left out. Default none.
@@ -45,7 +46,7 @@ type Container struct {
 	// RootFS is a tar archive of a container's root file system, relative to this file. Default none.
 	RootFS string `yaml:"rootfs,omitempty" json:"rootfs,omitempty"`
 	// Pull specifies when a container's image is fetched from its registry: missing (default), if the
-	// engine does not have it; always; or never.
+	// engine does not have it; always; or never. With never, an image that the engine lacks is FAIL.
 	Pull string `yaml:"pull,omitempty" json:"pull,omitempty" jsonschema:"enum=missing,enum=never,enum=always"`
 	// Entrypoint replaces the entry point and the command of a container's image. Default: the image's.
 	Entrypoint []string `yaml:"entrypoint,omitempty" json:"entrypoint,omitempty" scalar:"any"`

@@ -428,6 +428,14 @@ type Exec struct {
 	// Command is the program and its arguments. It is not run by a shell. The program name railbed
 	// stands for the binary that runs this file.
 	Command []string `yaml:"command" json:"command" scalar:"any"`
+	// Workdir is the directory in which the command runs, and to which a command such as ./server is
+	// relative. It is relative to the file's folder. In a container it is an absolute path of the
+	// container. If the node lacks the directory, the step fails.
+	//
+	// Default: the file's folder, and in containers the working directory of the image. Nodes do not see
+	// the host's /tmp, /run and /dev/shm. Virtual machines do not see its /var/tmp, /home and /root
+	// either. For a file there the default is /, and the run says so.
+	Workdir string `yaml:"workdir,omitempty" json:"workdir,omitempty"`
 	// Background starts the next step at once. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
 	// Timeout is the time after which the command fails. Default 1m.

@@ -34,6 +34,7 @@ type Stack struct {
 	//   - perftest: write_bw (default), write_lat, send_bw, send_lat, read_bw or read_lat.
 	Test string `yaml:"test,omitempty" json:"test,omitempty"`
 	// Command is a user's MPI program and its arguments, in place of a test. It is not run by a shell.
+	// It runs in the file's folder, if all its nodes see that folder.
 	// Default none.
 	Command []string `yaml:"command,omitempty" json:"command,omitempty" scalar:"any"`
 	// Sends is the least number of bytes that each rank of command sends to ranks of other nodes, for

@@ -38,6 +38,7 @@ type execStep struct {
 }
 
 func (p *preparation) exec(f stepFrame, e *spec.Exec) step {
+	p.workdir(f, e)
 	return &execStep{f, e, !e.Background || p.o.File.Source.Has(f.at+".timeout")}
 }
 
@@ -82,7 +83,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	cmd := s.testbed.Node(node).Command(life, e.Command[0], e.Command[1:]...)
 	tail := &tailWriter{limit: errorTail}
 	cmd.Stdout, cmd.Stderr = logs.out, teeWriter{logs.err, tail}
-	err = cmd.Start()
+	err = s.start(cmd, node, e.Workdir)
 	if err == nil {
 		stop := context.AfterFunc(ctx, func() {
 			if cmd.Signal(syscall.SIGTERM) != nil || !sleep(life, endGrace) {
@@ -113,7 +114,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 	if e.Background && s.killed(node, err) {
 		return nil // a server; the file crashed it on purpose, and its clients show the effect
 	}
-	return s.explain(ctx, e.Command, []string{node}, judgeExit(err, node, e, tail.String()))
+	return s.explain(ctx, e.Command, e.Workdir, []string{node}, judgeExit(err, node, e, tail.String()))
 }
 
 // stoppedError is the error of a command whose process was stopped when the command was ended, so that the

@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,34 +55,36 @@ func Validate(o Options) (warnings spec.Problems, err error) {
 	found.take(err)
 	never, hardly := Provable(o)
 	found.problems = append(found.problems, never...)
-	return append(hardly, missing(&o)...), found.err()
+	return slices.Concat(hardly, Missing(o), missingPrograms(&o)), found.err()
 }
 
-// missing returns a warning for each file or folder of a container that does not exist. The user
-// may make it before the run.
-func missing(o *Options) (warnings spec.Problems) {
-	look := func(path, name string, folder bool) {
-		what := "a file"
-		if folder {
-			what = "a folder"
-		}
-		info, err := os.Stat(besideFile(o, name))
-		if err != nil || info.IsDir() != folder {
-			warnings = append(warnings, o.File.Source.Problem(path,
-				fmt.Sprintf("%s does not exist, or is not %s", besideFile(o, name), what),
+// Missing returns a problem for each file or folder of a container that does not exist. For Validate it is a
+// warning, because the user may make the file before the run. Later it is a mistake.
+func Missing(o Options) (problems spec.Problems) {
+	look := func(path, name, what string, fits func(fs.FileInfo) bool) {
+		info, err := os.Stat(besideFile(&o, name))
+		if err != nil || !fits(info) {
+			problems = append(problems, o.File.Source.Problem(path,
+				fmt.Sprintf("%s does not exist, or is not %s", besideFile(&o, name), what),
 				"make it before the run"))
 		}
 	}
+	folder := func(info fs.FileInfo) bool { return info.IsDir() }
 	for _, entry := range o.File.Nodes {
 		at := fmt.Sprintf("nodes[%q]", entry.Key)
 		if build := entry.Value.Build; build != "" {
-			look(at+".build", build, true)
+			look(at+".build", build, "a folder", folder)
 		}
 		if archive := entry.Value.RootFS; archive != "" {
-			look(at+".rootfs", archive, false)
+			look(at+".rootfs", archive, "a file", func(info fs.FileInfo) bool { return !info.IsDir() })
+		}
+		for i, bind := range entry.Value.Binds {
+			source, _, _ := strings.Cut(bind, ":")
+			look(fmt.Sprintf("%s.binds[%d]", at, i), source, "a file or a folder",
+				func(fs.FileInfo) bool { return true })
 		}
 	}
-	return warnings
+	return problems
 }
 
 // findings are problems of a file, and the kinds of errors that they are.

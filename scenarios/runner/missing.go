@@ -39,7 +39,8 @@ func (e *missingError) Unwrap() error { return e.error }
 // explain finds out whether a command failed because a node lacks a program. If the command names a program
 // that the file requires and the node does not have, the host lacks a feature. Otherwise a missing program is
 // a mistake of the file, and the error is a missingError.
-func (s *session) explain(ctx context.Context, command []string, nodes []string, err error) error {
+func (s *session) explain(ctx context.Context, command []string, workdir string, nodes []string,
+	err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
@@ -47,7 +48,8 @@ func (s *session) explain(ctx context.Context, command []string, nodes []string,
 		if !spec.Names(command, program) {
 			continue
 		}
-		if at := slices.IndexFunc(nodes, func(n string) bool { return s.lacks(ctx, n, program) }); at >= 0 {
+		lacks := func(n string) bool { return s.lacks(ctx, n, workdir, program) }
+		if at := slices.IndexFunc(nodes, lacks); at >= 0 {
 			return &verdict.UnsupportedError{Feature: program, Reason: fmt.Sprintf("%s lacks it: %v",
 				nodes[at], err),
 				Remedy: "install the program where the node finds its files: on this host, or " +
@@ -69,21 +71,24 @@ func notFound(err error) bool {
 // explainStack is explain for the program of a user that a launcher starts in all nodes. Launchers have exit
 // codes of their own for a program that they do not find.
 func (s *session) explainStack(ctx context.Context, command []string, nodes []string, err error) error {
-	explained := s.explain(ctx, command, nodes, err)
+	explained := s.explain(ctx, command, "", nodes, err)
 	if explained != err || err == nil || len(command) == 0 || ctx.Err() != nil {
 		return explained
 	}
-	if at := slices.IndexFunc(nodes, func(n string) bool { return s.lacks(ctx, n, command[0]) }); at >= 0 {
+	lacks := func(n string) bool { return s.lacks(ctx, n, "", command[0]) }
+	if at := slices.IndexFunc(nodes, lacks); at >= 0 {
 		return &missingError{command[0], fmt.Errorf("%s has no program %s: %w", nodes[at], command[0], err)}
 	}
 	return err
 }
 
-// lacks reports whether a node is found to lack a program.
-func (s *session) lacks(ctx context.Context, node, program string) bool {
+// lacks reports whether a node is found to lack a program, which may be relative to a step's directory.
+func (s *session) lacks(ctx context.Context, node, workdir, program string) bool {
 	ctx, done := context.WithTimeout(ctx, findTimeout)
 	defer done()
 	var exit *testbed.ExitError
-	err := s.testbed.Node(node).Command(ctx, "sh", "-c", `command -v "$1"`, "find", program).Run()
+	cmd := s.testbed.Node(node).Command(ctx, "sh", "-c", `command -v "$1"`, "find", program)
+	cmd.Dir, _ = s.workdir(node, workdir)
+	err := cmd.Run()
 	return ctx.Err() == nil && errors.As(err, &exit) && exit.Signal == 0
 }

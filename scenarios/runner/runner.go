@@ -173,6 +173,9 @@ func (r *run) carryOut(ctx context.Context) error {
 	if err := r.require(ctx); err != nil {
 		return err
 	}
+	if problems := Missing(r.Options); len(problems) > 0 {
+		return &verdict.MistakeError{Text: problems.Error()}
+	}
 	if r.HostLoad != nil {
 		if text := r.HostLoad().Warning(r.Plan); text != "" {
 			r.Progress(Update{Line: "warning: " + text})
@@ -273,6 +276,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	go watchSupervisor(ctx, tb, r.silence, cancel)
 	s := &session{
 		file: r.File, plan: r.Plan, testbed: tb, results: r.results, progress: r.Progress,
+		path:  absolute(r.Path),
 		links: newLinkBook(r.Plan, tb.ChangeLink), secret: r.secret, silence: r.silence,
 	}
 	told := startNotes(ctx, tb)

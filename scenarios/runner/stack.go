@@ -38,6 +38,9 @@ func (k *stackStep) do(ctx context.Context, s *session) error {
 		}
 		return logs.out, logs.err, nil
 	}
+	if len(step.Command) > 0 {
+		job.Dir = s.folderOf(ctx, k.programs(s.plan))
+	}
 	ctx, done := s.withPatience(ctx, k.programs(s.plan))
 	defer done()
 	result, err := stacks.Run(ctx, s.testbed, job)

@@ -395,6 +395,8 @@ func stepVerdict(err error) verdict.Verdict {
 		return verdict.Unsupported
 	case errors.As(err, new(*lostError)):
 		return verdict.Aborted
+	case errors.As(err, new(*verdict.MistakeError)):
+		return verdict.Fail
 	case errors.As(err, &failed), errors.As(err, &ended), errors.As(err, &daemon):
 		return verdict.Fail
 	}

@@ -52,6 +52,7 @@ var freeText = map[string]string{
 	"Fault.name":           "for people and captures",
 	"Fault.program":        "a program of the node",
 	"Exec.command":         "a program of the node",
+	"Exec.workdir":         "a directory that a step may make",
 	"Stack.command":        "a program of the node",
 	"Health.command":       "a program of the container",
 	"Container.entrypoint": "a program of the image",

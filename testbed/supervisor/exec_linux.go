@@ -62,7 +62,7 @@ func (s *supervisor) serveExec(c *frameConn) {
 		args, self = reexec.Argv(CommandPart, args[1:]...), true
 	}
 	process, err := node.Start(context.Background(), nodes.Command{
-		Args: args, Self: self, Env: request.Env, Dir: request.Dir,
+		Args: args, Self: self, Env: request.Env, Dir: request.Dir, DirHas: request.DirHas,
 		Stdin: pipes.child[0], Stdout: pipes.child[1], Stderr: pipes.child[2], Channel: pipes.child[3],
 		Terminal: request.Terminal != nil,
 	})

@@ -105,6 +105,8 @@ type Startup struct {
 	Total int    `json:"total,omitempty"`
 	// Unsupported is set if the host lacks a feature.
 	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
+	// Mistake is set if the file names something that exists on no host.
+	Mistake *verdict.MistakeError `json:"mistake,omitempty"`
 }
 
 // Detach is the client's reply to ready. Afterwards the testbed outlives the client.
@@ -198,6 +200,7 @@ type ExecRequest struct {
 	Self    bool     `json:"self,omitempty"`
 	Env     []string `json:"env,omitempty"`
 	Dir     string   `json:"dir,omitempty"`
+	DirHas  string   `json:"dir_has,omitempty"` // as in nodes.Command
 	Stdin   bool     `json:"stdin,omitempty"`   // if false, it is /dev/null
 	Channel bool     `json:"channel,omitempty"` // descriptor 3, as Channel frames
 	// Terminal gives the command a terminal of this size.
@@ -233,8 +236,12 @@ type ExecExit struct {
 type Failure struct {
 	Error       string                    `json:"error"`
 	Unsupported *verdict.UnsupportedError `json:"unsupported,omitempty"`
+	// Mistake is set if the file names something that exists on no host.
+	Mistake *verdict.MistakeError `json:"mistake,omitempty"`
 	// NotFound reports whether the program does not exist in the node.
 	NotFound bool `json:"not_found,omitempty"`
+	// NoFolder reports whether the node lacks the directory of the command.
+	NoFolder bool `json:"no_folder,omitempty"`
 	// NoSuchObject reports whether the testbed has no node, link or tap of the name.
 	NoSuchObject bool `json:"no_such_object,omitempty"`
 	// NoPort reports that there is no such port for a container. Taken reports that no port is

@@ -141,7 +141,7 @@ func writeError(w http.ResponseWriter, err error) {
 	switch {
 	case failure.Unsupported != nil:
 		status = http.StatusNotImplemented
-	case failure.NotFound, failure.NoSuchObject:
+	case failure.NotFound, failure.NoFolder, failure.NoSuchObject:
 		status = http.StatusNotFound
 	}
 	writeJSON(w, status, failure)
@@ -151,12 +151,14 @@ func failureOf(err error) Failure {
 	failure := Failure{
 		Error:        err.Error(),
 		NotFound:     errors.Is(err, nodes.ErrNotFound),
+		NoFolder:     errors.Is(err, nodes.ErrNoFolder),
 		NoSuchObject: errors.Is(err, ErrNoSuchObject),
 		NoPort:       errors.Is(err, cni.ErrNoPort),
 		Taken:        errors.Is(err, cni.ErrTaken),
 		Twice:        errors.Is(err, cni.ErrTwice),
 	}
 	errors.As(err, &failure.Unsupported)
+	errors.As(err, &failure.Mistake)
 	return failure
 }
 

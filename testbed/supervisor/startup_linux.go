@@ -89,6 +89,7 @@ func (c *startupChannel) ready() {
 func (c *startupChannel) failed(err error) {
 	message := Startup{Kind: StartupFailed, Text: err.Error()}
 	errors.As(err, &message.Unsupported)
+	errors.As(err, &message.Mistake)
 	var at *placed
 	if errors.As(err, &at) {
 		message.Where = at.where

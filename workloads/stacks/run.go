@@ -104,7 +104,7 @@ func (r *run) command(ctx context.Context, node string, args ...string) (*testbe
 		args[0] = name
 	}
 	cmd := r.testbed.Node(node).Command(ctx, args[0], args[1:]...)
-	cmd.Env = r.env()
+	cmd.Env, cmd.Dir = r.env(), r.Dir
 	cmd.Stdout, cmd.Stderr = l.out, l.err
 	return cmd, nil
 }

@@ -39,6 +39,8 @@ type Job struct {
 	// two.
 	Plan  *plan.Plan
 	Nodes []*plan.Node
+	// Dir is the directory in which the programs run. Default: /, and in containers the image's.
+	Dir string
 	// Log opens the outputs for a node's programs. It is called once for each node.
 	Log func(node string) (stdout, stderr io.Writer, err error)
 }

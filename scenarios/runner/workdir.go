@@ -1,0 +1,164 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"railbed/plan"
+	"railbed/plan/spec"
+	"railbed/testbed"
+)
+
+// contained reports whether a node has the files of an image and not the host's. Routers, which are no nodes
+// of the plan, have the host's files.
+func contained(p *plan.Plan, node string) bool {
+	n := p.Node(node)
+	return n != nil && (n.Container != nil || n.Runtime == spec.CNI)
+}
+
+// workdir returns the directory in which a command of a step runs in a node. has is the entry that the
+// directory must have there, as in testbed.Cmd. given is the value of the step's key.
+func (s *session) workdir(node, given string) (dir, has string) {
+	switch {
+	case given == "" && (contained(s.plan, node) || s.path == ""):
+		return "", ""
+	case given == "":
+		// The file shows that the node sees the host's directory and not one of its own with the same name.
+		return filepath.Dir(s.path), filepath.Base(s.path)
+	case filepath.IsAbs(given):
+		return given, "."
+	}
+	return filepath.Join(filepath.Dir(s.path), given), "."
+}
+
+// start starts a command of a step in the step's directory. If the node does not see the file's directory,
+// the command runs in the root directory, and the run says so.
+func (s *session) start(cmd *testbed.Cmd, node, given string) error {
+	cmd.Dir, cmd.DirHas = s.workdir(node, given)
+	err := cmd.Start()
+	if !errors.Is(err, testbed.ErrNoFolder) {
+		return err
+	}
+	if given != "" {
+		return fmt.Errorf("workdir %s: %w (%s)", given, err, ownFiles(s.plan.Node(node)))
+	}
+	folder := cmd.Dir
+	s.notSeen.Do(func() {
+		s.progress(Update{Line: fmt.Sprintf("note: %s does not see %s, so its commands run in / (%s)", node,
+			folder, ownFiles(s.plan.Node(node)))})
+	})
+	cmd.Dir, cmd.DirHas = "", ""
+	if err = cmd.Start(); errors.Is(err, testbed.ErrNotFound) {
+		err = fmt.Errorf("%w; the command ran in /, because %s does not see %s", err, node, folder)
+	}
+	return err
+}
+
+// folderOf returns the directory of the file if all of these nodes see it, else "". It is for launchers,
+// which start programs in all nodes.
+func (s *session) folderOf(ctx context.Context, names []string) string {
+	dir := ""
+	for _, node := range names {
+		cmd := s.testbed.Node(node).Command(ctx, "true")
+		if s.start(cmd, node, "") != nil || cmd.Wait() != nil || cmd.Dir == "" {
+			return ""
+		}
+		dir = cmd.Dir
+	}
+	return dir
+}
+
+// ownFiles says which directories a node does not share with the host. n is nil for a router.
+func ownFiles(n *plan.Node) string {
+	switch {
+	case n != nil && n.Container != nil:
+		return "a container has the files of its image"
+	case n != nil && n.Runtime == spec.VM:
+		return "a virtual machine does not see the host's /tmp, /var/tmp, /run, /home and /root"
+	}
+	return "a node has its own /tmp, /run and /dev/shm"
+}
+
+// workdir checks the directory of an exec step.
+func (p *preparation) workdir(f stepFrame, e *spec.Exec) {
+	if e.Workdir == "" || filepath.IsAbs(e.Workdir) {
+		return
+	}
+	names := p.o.Plan.ExecNodes(e.Nodes)
+	if at := slices.IndexFunc(names, func(n string) bool { return contained(p.o.Plan, n) }); at >= 0 {
+		p.wrong(ErrJob, f.at+".workdir", fmt.Errorf("%s is a container, in which the directory %s is "+
+			"relative to nothing: want an absolute path of the container", names[at], e.Workdir))
+	}
+}
+
+// missingPrograms returns a warning for each directory of a step and each program with a slash in its name
+// that the host lacks. A step before may make it.
+func missingPrograms(o *Options) (warnings spec.Problems) {
+	s := &session{plan: o.Plan, path: absolute(o.Path)}
+	for i, step := range o.File.Steps {
+		e := step.Exec
+		if e == nil || len(e.Command) == 0 {
+			continue
+		}
+		warn := func(key, what, remedy string) {
+			warnings = append(warnings, o.File.Source.Problem(fmt.Sprintf("steps[%d].exec.%s", i, key), what,
+				remedy))
+		}
+		names := o.Plan.ExecNodes(e.Nodes)
+		names = slices.DeleteFunc(names, func(n string) bool { return contained(o.Plan, n) })
+		if len(names) == 0 {
+			continue
+		}
+		dir, _ := s.workdir(names[0], e.Workdir)
+		program := e.Command[0]
+		named := strings.Contains(program, "/")
+		relative := named && !filepath.IsAbs(program)
+		if relative {
+			program = filepath.Join(dir, program)
+		}
+		switch {
+		case e.Workdir != "" && !ofNode(dir) && !isFolder(dir):
+			warn("workdir", dir+" does not exist, or is not a directory", "make it before the step")
+		case e.Workdir == "" && relative && ofNode(dir):
+			warn("command[0]", fmt.Sprintf("nodes do not see %s, so they look for %s in / (%s)", dir,
+				e.Command[0], ownFiles(nil)), "keep this file and its programs elsewhere")
+		case named && !ofNode(program) && !isProgram(program):
+			warn("command[0]", program+" does not exist, or is not an executable file",
+				"make it before the step")
+		}
+	}
+	return warnings
+}
+
+// ofNode reports whether every node has files of its own at a path.
+func ofNode(path string) bool {
+	own := []string{"/tmp/", "/run/", "/dev/shm/", "/proc/", "/sys/"}
+	return slices.ContainsFunc(own, func(p string) bool { return strings.HasPrefix(path+"/", p) })
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func isProgram(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+}
+
+// absolute returns a path that does not depend on the working directory, or "" if it is the path of no file.
+func absolute(path string) string {
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		return ""
+	}
+	if info, err := os.Stat(whole); err != nil || info.IsDir() {
+		return ""
+	}
+	return whole
+}
