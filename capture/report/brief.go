@@ -241,9 +241,18 @@ func (t *textWriter) remarks(r *Report, shown int) (lines []string) {
 			lines = append(lines, fmt.Sprintf("%s: step %s: %s", s.Where, s.Name, s.Error))
 		}
 	}
+	said := map[string]bool{}
 	for i := range r.Checks {
-		if c := &r.Checks[i]; c.Verdict != verdict.Pass {
+		c := &r.Checks[i]
+		same := r.alike(c)
+		switch {
+		case c.Verdict == verdict.Pass:
+		case same < 2 || t.o.Verbose:
 			lines = append(lines, t.unproved(c)...)
+		case !said[c.Summary]:
+			said[c.Summary] = true
+			lines = append(lines,
+				fmt.Sprintf("%d checks: %s: %s", same, t.paint(string(c.Verdict)), c.Summary))
 		}
 	}
 	var near []string
@@ -257,6 +266,17 @@ func (t *textWriter) remarks(r *Report, shown int) (lines []string) {
 		lines = append(lines, "")
 	}
 	return lines
+}
+
+// alike counts the checks with the verdict and the summary of a check, if it has no details.
+func (r *Report) alike(c *Check) (count int) {
+	for i := range r.Checks {
+		o := &r.Checks[i]
+		if len(c.Details)+len(o.Details) == 0 && c.Verdict == o.Verdict && c.Summary == o.Summary {
+			count++
+		}
+	}
+	return count
 }
 
 // some returns the first remarks, or all of them in a verbose report.

@@ -82,3 +82,28 @@ func TestQuantilesOfOperations(t *testing.T) {
 	}
 	t.Errorf("no line %q in\n%s", want, text)
 }
+
+// TestChecksAlike: checks that were not judged for one reason are one line. The verbose report has each.
+func TestChecksAlike(t *testing.T) {
+	r := passed(0)
+	r.Verdict, r.Reason = verdict.Aborted, "interrupted"
+	for _, name := range []string{"a", "b", "c"} {
+		r.Checks = append(r.Checks, Check{Name: name, Where: "f.yaml:" + name, Verdict: verdict.Inconclusive,
+			Summary: "not judged: interrupted"})
+	}
+	r.Checks = append(r.Checks, Check{Name: "d", Where: "f.yaml:d", Verdict: verdict.Fail, Summary: "lost 3"})
+	text := printed(t, r, TextOptions{})
+	for want, times := range map[string]int{"\n3 checks: INCONCLUSIVE: not judged: interrupted\n": 1,
+		"not judged": 1, "f.yaml:d: check d: FAIL: lost 3": 1, "check a": 0} {
+		if got := strings.Count(text, want); got != times {
+			t.Errorf("%d times %q, want %d, in\n%s", got, want, times, text)
+		}
+	}
+	text = printed(t, r, TextOptions{Verbose: true})
+	for _, name := range []string{"a", "b", "c"} {
+		want := "f.yaml:" + name + ": check " + name + ": INCONCLUSIVE: not judged"
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}

@@ -213,8 +213,9 @@ func DrawLines(label string, sizes []uint64, lines []Line, text func(float64) st
 			p.to(command, at.X, at.Y)
 			made.Points, command = append(made.Points, at), "L"
 		}
-		made.Path = p.String()
-		c.line(made)
+		if made.Path = p.String(); made.Path != "" {
+			c.line(made)
+		}
 	}
 	c.legend()
 	var drawn strings.Builder

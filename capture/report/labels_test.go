@@ -65,6 +65,7 @@ func TestLines(t *testing.T) {
 	drawn, err := DrawLines("busbw", []uint64{1 << 10, 1 << 12, 1 << 20}, []Line{
 		{Name: "tcp", Values: []*float64{value(0), value(50), value(100)}},
 		{Name: "rd", Values: []*float64{value(25), nil, value(100)}},
+		{Name: "not measured", Values: []*float64{nil, nil, nil}},
 	}, func(v float64) string { return fmt.Sprintf("%.2f", v) })
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +77,9 @@ func TestLines(t *testing.T) {
 		if !strings.Contains(string(drawn), want) {
 			t.Errorf("no %s in %s", want, drawn)
 		}
+	}
+	if strings.Contains(string(drawn), "not measured") {
+		t.Errorf("a line without values is drawn: %s", drawn)
 	}
 	drawn, err = DrawLines("nothing", []uint64{1}, []Line{{Name: "a", Values: []*float64{nil}}}, nil)
 	if err != nil || drawn != "" {

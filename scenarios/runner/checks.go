@@ -20,6 +20,15 @@ import (
 	"railbed/plan/spec"
 )
 
+// leaveUnjudged gives a verdict to the checks that have none because the run was interrupted.
+func leaveUnjudged(checks []report.Check, cause error) {
+	for i := range checks {
+		if c := &checks[i]; c.Verdict == "" {
+			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", cause)
+		}
+	}
+}
+
 // judge returns the result of every check of the file, in the file's order. Packet checks read the
 // file's first capture, all in one pass. The same pass also reads the rates of links. open opens a
 // result file. read is called with the number of bytes of that file read so far.
@@ -58,6 +67,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 		results, err = verifyCapture(ctx, file, p, e, open, read, packets)
 	}
 	if ctx.Err() != nil {
+		leaveUnjudged(checks, context.Cause(ctx))
 		return checks, context.Cause(ctx)
 	}
 	if rates != nil && err == nil {

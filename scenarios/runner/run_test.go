@@ -291,6 +291,31 @@ func TestNothingToJudgeIsNoPass(t *testing.T) {
 	want(t, runAll(t, t.Context(), options(t, twoHosts)), verdict.Inconclusive)
 }
 
+// TestInterruptedWhileJudging: checks that an interruption leaves without a result say so.
+func TestInterruptedWhileJudging(t *testing.T) {
+	o := options(t, twoHosts+`
+steps:
+  - capture: {at: [all], file: run.pcapng}
+checks:
+  - packets: {conservation: "*"}
+  - fidelity: faithful
+`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("interrupted")
+	cancel(cause)
+	checks, err := judge(ctx, o.File, o.Plan, &evidence{}, func(string) (io.ReadCloser, error) {
+		return nil, os.ErrNotExist
+	}, func(int64) {})
+	if !errors.Is(err, cause) || len(checks) != 2 {
+		t.Fatalf("%v, %+v", err, checks)
+	}
+	for _, c := range checks {
+		if c.Verdict != verdict.Inconclusive || c.Summary != "not judged: interrupted" {
+			t.Errorf("%s: %s: %q", c.Name, c.Verdict, c.Summary)
+		}
+	}
+}
+
 func TestInterruptedRun(t *testing.T) {
 	o := options(t, twoHosts+`
 steps:

@@ -193,7 +193,7 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 
 	// The same run without checks of time passes, and proves nothing if another check failed.
 	concluded := func(checks []report.Check, file []spec.Check) *report.Report {
-		again := &run{Options: Options{File: &spec.Testbed{Steps: o.File.Steps, Checks: file}},
+		again := &run{Options: Options{File: &spec.Testbed{Steps: o.File.Steps, Checks: file}, Plan: o.Plan},
 			report: &report.Report{
 				Steps: r.Steps, Fidelity: r.Fidelity, Checks: checks,
 			}}

@@ -144,9 +144,9 @@ func lateLinks(links []report.LinkRate, p *plan.Plan, last *live.State) {
 // judgeTiming reports each reason in a soft switch's timing for a verdict other than faithful.
 func judgeTiming(t *report.Timing, against func(level int, format string, args ...any)) {
 	if t.Late > 0 && t.First != nil {
-		against(degraded, "frames arrived late in %d of %d seconds, first in the second from %.1f s on: one "+
-			"in 100 by more than %s, the latest, at %.2f s, by %s (limit %s, the smallest time of the links "+
-			"in use)",
+		against(degraded, "frames arrived late in %d of %d seconds; in the first of these, from %.1f s on, "+
+			"one in 100 was more than %s late, and the latest, at %.2f s, was %s late (limit %s, the "+
+			"smallest time of the links in use)",
 			t.Late, t.Windows, max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt,
 			report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit))
 	}

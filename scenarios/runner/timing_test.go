@@ -31,9 +31,9 @@ func TestTimingByNumbers(t *testing.T) {
 		{"exact", report.Timing{Unit: 12, Arrivals: report.Lateness{P99: 11}, Windows: 9, Frames: 1000,
 			Waited: 0.05}, report.Faithful, ""},
 		{"late second", report.Timing{Unit: 4000, First: late(12300), Late: 1, Windows: 6}, report.Degraded,
-			"frames arrived late in 1 of 6 seconds, first in the second from 2.5 s on: one in 100 by more " +
-				"than 12.3ms, the latest, at 3.25 s, by 19.8ms (limit 4ms, the smallest time of the links " +
-				"in use)"},
+			"frames arrived late in 1 of 6 seconds; in the first of these, from 2.5 s on, one in 100 was " +
+				"more than 12.3ms late, and the latest, at 3.25 s, was 19.8ms late (limit 4ms, the " +
+				"smallest time of the links in use)"},
 		{"late run", report.Timing{Unit: 12, Arrivals: report.Lateness{P99: 10_001}, First: late(12300),
 			Late: 1, Windows: 1}, report.Overloaded,
 			"1% of all frames arrived more than 10ms late (limit 10ms)"},
