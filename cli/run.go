@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -214,8 +216,9 @@ func (a *app) printReport(r *report.Report, dir string) error {
 	if a.output == "json" {
 		return r.WriteJSON(a.stdout)
 	}
-	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, Color: isTerminal(a.rawStdout),
-		Verbose: a.verbose})
+	_, err := os.Stat(filepath.Join(dir, report.HTMLFile))
+	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, NoPage: err != nil,
+		Color: isTerminal(a.rawStdout), Verbose: a.verbose})
 }
 
 // ended converts a verdict to the exit code.

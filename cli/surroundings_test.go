@@ -155,8 +155,13 @@ const onAFullDisk = `
 mount --make-rprivate /
 mount -t tmpfs -o size=$SIZE tmpfs "$DIR"
 (exec -a railbed "$SELF" run "$FILE" --out "$DIR/out")
+code=$?
+if [ -e "$DIR/out/report.html" ]; then echo "there is a page" >&2; fi
+exit $code
 `
 
+// TestResultsOnAFullDisk: such a run is not PASS with exit code 0. It prints each error once, and names no
+// page that was not written.
 func TestResultsOnAFullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
 	for _, test := range []struct {
@@ -186,6 +191,15 @@ func TestResultsOnAFullDisk(t *testing.T) {
 				!strings.Contains(got.stdout+got.stderr, test.says) {
 				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", got.code,
 					test.code, test.verdict, test.says, got.stdout, got.stderr)
+			}
+			page := strings.Contains(got.stderr, "there is a page")
+			if named := strings.Contains(got.stdout, "report.html"); named != page {
+				t.Errorf("the text names the page: %v, and it exists: %v\n%s", named, page, got.stdout)
+			}
+			for _, name := range []string{"report.json", "junit.xml", "report.html", "workloads.json"} {
+				if n := strings.Count(got.stderr, name+".new: no space left"); n > 1 {
+					t.Errorf("the error of %s was printed %d times:\n%s", name, n, got.stderr)
+				}
 			}
 		})
 	}

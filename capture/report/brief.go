@@ -337,8 +337,10 @@ func (t *textWriter) tail(r *Report) (lines []string) {
 	if t.o.Dir == "" {
 		return append(lines, t.again(r)...)
 	}
-	lines = append(lines, "report:   "+filepath.Join(t.o.Dir, HTMLFile))
-	if !t.o.Verbose {
+	if !t.o.NoPage {
+		lines = append(lines, "report:   "+filepath.Join(t.o.Dir, HTMLFile))
+	}
+	if !t.o.Verbose && !t.o.NoPage {
 		lines = append(lines, "tables:   "+ShellLine([]string{"railbed", "report", "-v", t.o.Dir}))
 	}
 	if len(r.Captures) > 0 {

@@ -23,6 +23,9 @@ import (
 type TextOptions struct {
 	// Dir is the directory of the results, printed before file names.
 	Dir string
+	// NoPage is set if Dir has no page, because it could not be written. Then the text names neither the
+	// page nor the command that reads the report. Default false.
+	NoPage bool
 	// Color marks verdicts with ANSI colours, for terminals.
 	Color bool
 	// Verbose adds the tables that the report leaves out for its length.

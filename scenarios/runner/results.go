@@ -249,7 +249,10 @@ func (r *results) replace(path string, write func(io.Writer) error) error {
 		return err
 	}
 	buffered := bufio.NewWriter(file)
-	err = errors.Join(write(buffered), buffered.Flush(), file.Close())
+	if err = write(buffered); err == nil { // otherwise Flush returns the same error again
+		err = buffered.Flush()
+	}
+	err = errors.Join(err, file.Close())
 	if err == nil {
 		err = r.rename(temporary, path)
 	}
