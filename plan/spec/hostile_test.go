@@ -49,6 +49,7 @@ func TestHostileFilesAreRefusedInBoundedTime(t *testing.T) {
 		"dashes":            strings.Repeat("- ", maxFile/2),
 		"question marks":    strings.Repeat("? ", maxFile/2),
 		"block of newlines": "a: |\n " + strings.Repeat("\n", maxFile-6),
+		"comments":          filled("", "k%d: 1\n", strings.Repeat("k: []#c\n", maxLenient+1)),
 		"quoted tabs":       `a: "` + strings.Repeat("\t", maxFile-4),
 		"merge marks":       strings.Repeat("<<", maxFile/2),
 		"one long name":     "name: " + strings.Repeat("a", maxFile-6-len(fabric)-1) + "\n" + fabric,

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -138,26 +140,105 @@ func ParseTree(file string, text []byte) (*yaml.Node, error) {
 	if problem, bad := unreadable(file, text); bad {
 		return nil, Problems{problem}
 	}
+	documents, err := parseDocuments(text)
+	for range maxLenient {
+		more, mended := lenient(text, err)
+		if !mended {
+			break
+		}
+		text = more
+		documents, err = parseDocuments(text)
+	}
+	switch {
+	case err != nil:
+		return nil, syntaxProblem(file, text, err)
+	case len(documents) == 0 || isEmpty(documents[0]):
+		return nil, fileProblem(file, "is empty", "write name: and fabric:, as `railbed generate` does")
+	}
+	for _, second := range documents[1:] {
+		if !isEmpty(second) {
+			return nil, Problems{{File: file, Line: second.Line, Column: second.Column,
+				What: "a second document starts here",
+				Want: "one file is one testbed; remove the --- or split the file"}}
+		}
+	}
+	return documents[0].Content[0], nil
+}
+
+// maxDocuments bounds the documents that are parsed: the testbed and empty documents behind it.
+const maxDocuments = 4
+
+// parseDocuments parses the first documents of a text.
+func parseDocuments(text []byte) (documents []*yaml.Node, err error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithUniqueKeys(false),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth), loaderlimits.AliasNone())))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
+		return nil, err
 	}
-	var document, second yaml.Node
-	switch err := loader.Load(&document); {
-	case err == io.EOF || err == nil && isEmpty(&document):
-		return nil, fileProblem(file, "is empty", "write name: and fabric:, as `railbed generate` does")
-	case err != nil:
-		return nil, syntaxProblem(file, text, err)
+	for range maxDocuments {
+		var document yaml.Node
+		if err := loader.Load(&document); err == io.EOF {
+			return documents, nil
+		} else if err != nil {
+			return nil, err
+		}
+		documents = append(documents, &document)
 	}
-	if err := loader.Load(&second); err == nil {
-		return nil, Problems{{File: file, Line: second.Line, Column: second.Column,
-			What: "a second document starts here",
-			Want: "one file is one testbed; remove the --- or split the file"}}
-	} else if err != io.EOF {
-		return nil, syntaxProblem(file, text, err)
+	return documents, nil
+}
+
+// Parts of the parser's errors about texts that PyYAML, on which other tools rely, accepts.
+const (
+	gluedComment = "found a comment without preceding whitespace"
+	otherVersion = "found incompatible YAML document"
+)
+
+// maxLenient bounds the places of a file where lenient changes the text, each of which costs a parse.
+const maxLenient = 8
+
+// lenient changes a text where the parser refuses what PyYAML accepts without doubt about its meaning. The
+// positions of all values stay the same.
+//
+//   - A comment directly after a bracket, a comma or a quote gets a space in front.
+//   - The directive %YAML 1.2, or of another minor version, becomes %YAML 1.1.
+func lenient(text []byte, err error) (changed []byte, ok bool) {
+	var load *yaml.LoadError
+	if !errors.As(err, &load) {
+		return nil, false
 	}
-	return document.Content[0], nil
+	at := offsetOf(text, load.Mark.Line, load.Mark.Column)
+	switch {
+	case strings.Contains(load.Message, gluedComment) && at < len(text) && text[at] == '#':
+		return slices.Insert(bytes.Clone(text), at, ' '), true
+	case strings.Contains(load.Message, otherVersion):
+		directive := anyVersion.FindSubmatchIndex(text[at:])
+		if directive == nil {
+			return nil, false
+		}
+		changed = bytes.Clone(text)
+		changed[at+directive[2]] = '1'
+		return changed, true
+	}
+	return nil, false
+}
+
+// anyVersion is a directive with a minor version other than 1.
+var anyVersion = regexp.MustCompile(`^%YAML[ \t]+1\.([02-9])[ \t]*(?:#.*)?\r?\n`)
+
+// offsetOf returns the offset of a position, at most the length of the text.
+func offsetOf(text []byte, line, column int) (offset int) {
+	for ; line > 1; line-- {
+		next := bytes.IndexByte(text[offset:], '\n')
+		if next < 0 {
+			return len(text)
+		}
+		offset += next + 1
+	}
+	for ; column > 1 && offset < len(text); column-- {
+		_, size := utf8.DecodeRune(text[offset:])
+		offset += size
+	}
+	return offset
 }
 
 func isEmpty(document *yaml.Node) bool {
@@ -216,6 +297,10 @@ func syntaxProblem(file string, text []byte, err error) error {
 	opened := fmt.Sprintf("close what line %d, column %d opened", load.ContextMark.Line,
 		load.ContextMark.Column)
 	switch at := charAt(text, mark.Line, mark.Column); {
+	case strings.Contains(load.Message, gluedComment):
+		problem.What, problem.Want = "a comment without a space before its #", "write a space before #"
+	case strings.Contains(load.Message, otherVersion):
+		problem.What, problem.Want = "a directive of another version of YAML", "write %YAML 1.2, or remove the line"
 	case strings.Contains(load.Message, "exceeded max depth"):
 		problem.What, problem.Want = "too many levels of nesting",
 			fmt.Sprintf("want at most %d; a testbed needs 8", maxDepth)
@@ -262,17 +347,10 @@ func within(text []byte, line, column int) (int, int) {
 
 // charAt returns the character at a position, or 0 if there is none.
 func charAt(text []byte, line, column int) rune {
-	for ; line > 1; line-- {
-		_, rest, found := bytes.Cut(text, []byte("\n"))
-		if !found {
-			return 0
-		}
-		text = rest
+	at := offsetOf(text, line, column)
+	if at == len(text) || column < 1 {
+		return 0
 	}
-	for _, r := range string(text[:min(len(text), utf8.UTFMax*column)]) {
-		if column--; column == 0 {
-			return r
-		}
-	}
-	return 0
+	r, _ := utf8.DecodeRune(text[at:])
+	return r
 }

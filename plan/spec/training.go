@@ -3,6 +3,7 @@ package spec
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"railbed/internal/units"
 )
@@ -18,6 +19,10 @@ type Training struct {
 	// execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). Chakra's traces can also be
 	// JSON (NAME.0.json). The path is relative to this file.
 	Trace string `yaml:"trace,omitempty" json:"trace,omitempty"`
+	// Groups is a file with the groups of ranks that Chakra's traces name, in the form of ASTRA-sim's
+	// communicator groups: {"1": [0, 1]}. Group 0 is all ranks. The path is relative to this file.
+	// Default: NAME.json beside the traces, if it exists.
+	Groups string `yaml:"groups,omitempty" json:"groups,omitempty"`
 	// World is the number of ranks of the job of a trace. Default: the number that the trace gives.
 	// The ranks of a traffic matrix of htsim are the nodes that its connections use. If world is the
 	// number after Nodes, all nodes are ranks.
@@ -190,6 +195,10 @@ func (t *Training) check(c *checker, at string, _ int) {
 	c.unique(at+".name", t.Name)
 	c.positive(at+".timeout", uint64(t.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
+	if t.Groups != "" && !strings.HasSuffix(t.Trace, ".et") && !strings.HasSuffix(t.Trace, ".json") {
+		c.report(at+".groups", "groups without a trace of Chakra", "remove groups, or want a trace NAME.0.et or "+
+			"NAME.0.json")
+	}
 	c.carriage(at, cmp.Or(t.Transport, defaultTransport), &t.Carriage)
 	if t.Placement != "" && len(t.Ranks) > 0 {
 		c.report(at+".placement", "placement and ranks are both set", "remove one of them")

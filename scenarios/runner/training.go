@@ -61,9 +61,12 @@ func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 	if t.Model != nil {
 		return training.Compile(t.Model, training.Scale{Bytes: t.BytesScale, Times: t.TimeScale})
 	}
-	program, err := trace.Read(besideFile(o, t.Trace),
-		trace.Options{Ranks: max(t.World, len(t.Ranks)),
-			Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}})
+	options := trace.Options{Ranks: max(t.World, len(t.Ranks)),
+		Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}}
+	if t.Groups != "" {
+		options.Groups = besideFile(o, t.Groups)
+	}
+	program, err := trace.Read(besideFile(o, t.Trace), options)
 	return program, inFile("trace", err)
 }
 

@@ -123,8 +123,9 @@ var wrongWords = func() map[string]string {
 			"{workload: {name: w, kind: all-reduce, algorithm: in-network, switch: nosuch, size: 4KiB}}"),
 		"Workload.file": steps(
 			"{workload: {name: w, kind: all-reduce, algorithm: msccl, file: nosuch, size: 4KiB}}"),
-		"Training.trace": steps("{training: {name: t, trace: nosuch.cm}}"),
-		"Sizing.file":    steps("{messages: {name: m, closed: {file: nosuch, count: 3}}}"),
+		"Training.trace":  steps("{training: {name: t, trace: nosuch.cm}}"),
+		"Training.groups": steps("{training: {name: t, trace: a.0.et, groups: nosuch.json}}"),
+		"Sizing.file":     steps("{messages: {name: m, closed: {file: nosuch, count: 3}}}"),
 		"CacheMessages.trace": steps("{messages: {name: m, cache: {prefill: 1, trace: nosuch, layers: 1, " +
 			"layer-time: 1ms, layer-bytes: 1KB}}}"),
 		"RD.rates": steps("{workload: {name: w, kind: all-reduce, size: 4KiB, transport: rd, " +

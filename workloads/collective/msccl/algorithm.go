@@ -23,7 +23,8 @@ type gpu struct {
 	*element
 	id     int
 	chunks map[string]int
-	blocks []*block // by id
+	blocks []*block // by id, then the block of copies if there are any
+	copies *block   // from input to output, before all other steps; nil for none
 	// changes is set if steps write to the rank's input.
 	changes bool
 }
@@ -144,10 +145,14 @@ func (r *reader) gpu(a *algorithm, e *element) {
 		}
 	}
 	a.gpus[g.id] = g
-	g.blocks = make([]*block, len(e.children))
+	copies := slices.DeleteFunc(slices.Clone(e.children), func(c *element) bool { return c.name != "copy" })
+	g.blocks = make([]*block, len(e.children)-len(copies))
 	for _, child := range e.children {
-		r.block(a, g, child)
+		if child.name == "tb" {
+			r.block(a, g, child)
+		}
 	}
+	defer r.copies(g, copies)
 	for _, b := range g.blocks {
 		for i := 0; b != nil && i < len(b.steps); i++ {
 			r.dependency(g, b, i)
@@ -193,6 +198,28 @@ func (r *reader) block(a *algorithm, g *gpu, e *element) {
 		b.steps = append(b.steps, s)
 		g.changes = g.changes || s.writes && s.dst.buffer == "i"
 	}
+}
+
+// copies adds a block with the copies of a gpu. Older tools write them in place of steps of type cpy, one for
+// each chunk that is in the input and in the output. A chunk is copied before the thread blocks begin.
+func (r *reader) copies(g *gpu, elements []*element) {
+	if len(elements) == 0 {
+		return
+	}
+	g.copies = &block{id: len(g.blocks), send: -1, recv: -1, channel: -1}
+	for _, e := range elements {
+		in := r.in(e)
+		s := &step{element: e, operation: local("cpy"), count: 1}
+		s.src = reference{"i", in.number("i_off", 0, g.chunks["i"]-1)}
+		s.dst = reference{"o", in.number("o_off", 0, g.chunks["o"]-1)}
+		g.copies.steps = append(g.copies.steps, s)
+	}
+	g.blocks = append(g.blocks, g.copies)
+}
+
+// local returns the operation of a type of step.
+func local(verb string) *operation {
+	return &operations[slices.IndexFunc(operations, func(o operation) bool { return o.verb == verb })]
 }
 
 func (r *reader) step(g *gpu, b *block, e *element, number int) *step {

@@ -78,8 +78,14 @@ func (c *compiler) number(g *gpu) {
 func (c *compiler) block(g *gpu, b *block) {
 	thread, origins := schedule.Thread{Channel: b.channel}, []origin(nil)
 	var after []schedule.At
+	if g.copies != nil && b != g.copies {
+		after = append(after, schedule.At{Thread: g.copies.id, Step: len(g.copies.steps) - 1})
+	}
 	for i, s := range b.steps {
 		words := fmt.Sprintf("gpu %d tb %d step %d (%s)", g.id, b.id, i, s.verb)
+		if b == g.copies {
+			words = fmt.Sprintf("gpu %d copy %d", g.id, i)
+		}
 		if s.waits {
 			after = append(after, schedule.At{Thread: s.block, Step: c.ends[s.block][s.after]})
 		}

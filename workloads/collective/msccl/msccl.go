@@ -4,6 +4,7 @@
 //
 //	<algo name proto nchannels nchunksperloop ngpus coll inplace [outofplace]>
 //	  <gpu id i_chunks o_chunks s_chunks>
+//	    <copy i_off o_off/>
 //	    <tb id send recv chan>
 //	      <step s type srcbuf srcoff dstbuf dstoff cnt depid deps hasdep/>
 //
@@ -12,6 +13,8 @@
 // offset there. A step waits for the first step in thread block depid, from number deps on, that has
 // hasdep. A nop waits on behalf of the next step. Only sends differ: MSCCL's sends wait when its
 // queues are full, and Railbed's never wait.
+//
+// A copy, which older tools write, moves one chunk of the input to the output before the thread blocks begin.
 //
 // If a file is in place, its input and output are the same memory. It also runs out of place, by
 // copying the input first. The protocol, the number of channels' queues and the sizes for which a

@@ -1,6 +1,7 @@
 package msccl
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -75,6 +76,49 @@ func TestWaits(t *testing.T) {
 	}
 	if got, want := s.Ranks[0][1].Steps[2].After, []schedule.At{{Thread: 0, Step: 1}}; !equal(got, want) {
 		t.Errorf("the result's send waits for %v, want %v", got, want)
+	}
+}
+
+// TestCopies: ncclize.py of msccl-tools, before it wrote cpy steps, wrote an element copy with i_off and o_off
+// for each chunk that stays at its rank. Without them the result of the all-to-all is wrong.
+func TestCopies(t *testing.T) {
+	for _, inPlace := range []string{`inplace="0"`, `inplace="0" outofplace="1"`} {
+		const block = `<tb id="%d" send="%d" recv="%d" chan="0"><step s="0" type="%s" srcbuf="i" srcoff="%d" ` +
+			`dstbuf="o" dstoff="%d" cnt="1" depid="-1" deps="-1" hasdep="0"/></tb>`
+		text := `<algo name="copies" proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="alltoall" ` +
+			inPlace + ">\n"
+		for gpu := range 2 {
+			other := 1 - gpu
+			text += fmt.Sprintf(`<gpu id="%d" i_chunks="2" o_chunks="2" s_chunks="0"><copy i_off="%d" o_off="%d"/>`,
+				gpu, gpu, gpu) + fmt.Sprintf(block, 0, other, -1, "s", other, gpu) +
+				fmt.Sprintf(block, 1, -1, other, "r", gpu, other) + "</gpu>\n"
+		}
+		text += "</algo>\n"
+		s, err := Read("copies.xml", []byte(text), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Ranks[0][2].Steps; len(got) != 1 || got[0].Op != schedule.Copy {
+			t.Errorf("the thread after the thread blocks has %v, want one copy", got)
+		}
+		if got, want := s.Ranks[0][0].Steps[0].After, []schedule.At{{Thread: 2}}; !equal(got, want) {
+			t.Errorf("the send waits for %v, want %v", got, want)
+		}
+		for change, want := range map[string]string{
+			`<copy i_off="0" o_off="0"/>`:                 "copies.xml:1:1: check all-to-all by copies for 2 ranks",
+			`i_off="0" o_off="0"/>=i_off="2" o_off="0"/>`: `2:58: i_off of copy: "2": want 0 to 1`,
+			`i_off="0" o_off="0"/>=i_off="0"/>`:           "2:52: copy has no attribute o_off",
+			`o_off="0"/>=o_off="0"><tb/></copy>`:          `2:78: element "tb" in copy: want no element there`,
+		} {
+			old, new, _ := strings.Cut(change, `/>=`)
+			if new != "" {
+				old += "/>"
+			}
+			if _, err := Read("copies.xml", []byte(strings.Replace(text, old, new, 1)), 0); err == nil ||
+				!strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", change, err, want)
+			}
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func (f *file) position(offset int) (line, column int) {
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-// element is an element of one of the four kinds in levels.
+// element is an element of a kind in levels.
 type element struct {
 	name       string
 	start, end int // bytes of its start tag
@@ -37,8 +37,8 @@ type element struct {
 	children   []*element
 }
 
-// levels are the elements of a file, each nested in the one before.
-var levels = []string{"algo", "gpu", "tb", "step"}
+// levels are the elements of a file, each nested in the first kind of the one before. Nothing is in a copy.
+var levels = [][]string{{"algo"}, {"gpu"}, {"tb", "copy"}, {"step"}}
 
 // maxAttrs is the maximum number of attributes of an element. A step needs ten.
 const maxAttrs = 32
@@ -82,7 +82,8 @@ func (r *reader) parse() (*element, error) {
 		case xml.StartElement:
 			e := &element{name: token.Name.Local, start: start, end: int(d.InputOffset()), attrs: token.Attr}
 			switch {
-			case len(open) == len(levels), e.name != levels[len(open)]:
+			case len(open) == len(levels), !slices.Contains(levels[len(open)], e.name),
+				len(open) > 0 && open[len(open)-1].name == "copy":
 				return nil, r.at(start, "element %.20q %s", e.name, within(open))
 			case len(open) == 0 && algo != nil:
 				return nil, r.at(start, "a second element algo: want one")
@@ -116,10 +117,11 @@ func within(open []*element) string {
 	if len(open) == 0 {
 		return "at the top: want algo"
 	}
-	if len(open) == len(levels) {
-		return "in step: want no element there"
+	parent := open[len(open)-1].name
+	if len(open) == len(levels) || parent == "copy" {
+		return "in " + parent + ": want no element there"
 	}
-	return fmt.Sprintf("in %s: want %s", open[len(open)-1].name, levels[len(open)])
+	return fmt.Sprintf("in %s: want %s", parent, strings.Join(levels[len(open)], " or "))
 }
 
 // attributes checks that no attribute occurs twice.

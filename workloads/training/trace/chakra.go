@@ -1,12 +1,13 @@
 package trace
 
 import (
-	"bytes"
 	"cmp"
 	"container/heap"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -51,20 +52,21 @@ const (
 //
 // comm_size is an Operation's Bytes, except that for an all-gather it is the input of one rank, as
 // in ASTRA-sim. Computation takes its duration_micros. Nodes of memory and metadata take no time.
-// Collectives are among all ranks, or those of the group that pg_name names. Nodes become tasks in
-// the order of their dependencies; among ready nodes the lowest id comes first.
+// Collectives are among all ranks, or those of the group that pg_name names; group 0 is all ranks. Nodes
+// become tasks in the order of their dependencies; among ready nodes the lowest id comes first.
 //
 // A message is sent when its sender's node is reached. Its receiver's node is done when it is
 // reached and the message has arrived, as in ASTRA-sim. Messages from one rank to another with the
 // same tag must be in the same order at both ranks. Errors name the byte, or the line and the column of
 // JSON.
-func readChakra(files []File, groups map[string][]int, o Options) (*training.Program, error) {
+func readChakra(files []File, known groups, o Options) (*training.Program, error) {
 	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
-		return nil, fmt.Errorf("%d execution traces, want one for each of %d ranks", len(files), o.Ranks)
+		return nil, fmt.Errorf("%d execution traces%s, want one for each of %d ranks", len(files), span(files),
+			o.Ranks)
 	}
 	b := training.NewBuilder(len(files))
 	for rank, f := range files {
-		c := &chakra{File: f, rank: rank, ranks: len(files), groups: groups, at: map[uint64]int{}}
+		c := &chakra{File: f, rank: rank, ranks: len(files), groups: known, at: map[uint64]int{}}
 		if err := c.read(); err != nil {
 			return nil, err
 		}
@@ -75,11 +77,22 @@ func readChakra(files []File, groups map[string][]int, o Options) (*training.Pro
 	return o.done(files[0].Name+" and others", b)
 }
 
+// span returns the names of the first and the last file, for errors.
+func span(files []File) string {
+	switch len(files) {
+	case 0:
+		return ""
+	case 1:
+		return ", " + files[0].Name
+	}
+	return fmt.Sprintf(", %s to %s", files[0].Name, filepath.Base(files[len(files)-1].Name))
+}
+
 // chakra is the trace of one rank.
 type chakra struct {
 	File
 	rank, ranks int
-	groups      map[string][]int
+	groups      groups
 	nodes       []chakraNode
 	at          map[uint64]int // index by id
 }
@@ -102,9 +115,8 @@ func (c *chakra) errorAt(offset int, format string, args ...any) error {
 	if !c.json() {
 		return fmt.Errorf("%s: byte %d: %s", c.Name, offset, what)
 	}
-	before := c.Content[:offset]
-	line := bytes.Count(before, []byte("\n"))
-	return fmt.Errorf("%s:%d:%d: %s", c.Name, line+1, offset-bytes.LastIndexByte(before, '\n'), what)
+	line, column := positionOf(c.Content, offset)
+	return fmt.Errorf("%s:%d:%d: %s", c.Name, line, column, what)
 }
 
 func (c *chakra) json() bool { return filepath.Ext(c.Name) == ".json" }
@@ -263,14 +275,28 @@ func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
 			number = value
 		case 15, 17: // sint32 and sint64
 			number = uint64(protowire.DecodeZigZag(value))
+		case 3: // double
+			number = whole(math.Float64frombits(value))
+		case 5: // float
+			number = whole(float64(math.Float32frombits(uint32(value))))
 		}
 		return nil
 	})
 	if name == "pg_name" {
-		node.group = text
+		if node.group = text; text == "" {
+			node.group = strconv.FormatUint(number, 10)
+		}
 	}
 	node.numbers[name] = number
 	return err
+}
+
+// whole returns a number that tools wrote as a floating-point number, or 0 if it is not whole.
+func whole(number float64) uint64 {
+	if number >= 0 && number <= 1<<53 && number == math.Trunc(number) {
+		return uint64(number)
+	}
+	return 0
 }
 
 // ready are nodes whose dependencies are done, the lowest id first.
@@ -403,20 +429,4 @@ func (c *chakra) task(b *training.Builder, node *chakraNode) (training.Task, err
 	}
 	t.Kind, t.Operation = training.Exchange, b.Operation(operation)
 	return t, nil
-}
-
-// group returns the ranks of a collective.
-func (c *chakra) group(node *chakraNode) (name string, ranks []int, err error) {
-	if node.group == "" {
-		for rank := range c.ranks {
-			ranks = append(ranks, rank)
-		}
-		return "all", ranks, nil
-	}
-	ranks, known := c.groups[node.group]
-	if !known || !slices.Contains(ranks, c.rank) {
-		return "", nil, c.errorAt(node.offset, "node %d has group %s, want a group of the .json file with "+
-			"rank %d", node.id, shown(node.group), c.rank)
-	}
-	return node.group, ranks, nil
 }

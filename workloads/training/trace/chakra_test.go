@@ -101,8 +101,11 @@ var chakraNodes = [][]string{
 		`id: 5 type: 6 attr { name: "comm_src" int32_val: 0 } attr { name: "comm_tag" int64_val: 4 } attr { name: "comm_size" uint64_val: 100 }`},
 }
 
+// pairOf is a file with one group.
+func pairOf(ranks ...int) groups { return groups{found: true, ranks: map[string][]int{"pair": ranks}} }
+
 func TestChakra(t *testing.T) {
-	p, err := readChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{})
+	p, err := readChakra(chakraFiles(t), pairOf(1, 0), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +137,7 @@ func TestChakraAllGather(t *testing.T) {
 		files = append(files, File{fmt.Sprintf("f.%d.et", rank),
 			encoded(t, metadata, `id: 1 type: 7 attr { name: "comm_type" int64_val: 2 } attr { name: "comm_size" int64_val: 4096 }`)})
 	}
-	p, err := readChakra(files, nil, Options{})
+	p, err := readChakra(files, groups{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +162,7 @@ func TestChakraRing(t *testing.T) {
 		files = append(files, File{fmt.Sprintf("f.%d.et", rank),
 			encoded(t, append([]string{metadata}, nodes...)...)})
 	}
-	p, err := readChakra(files, nil, Options{})
+	p, err := readChakra(files, groups{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,14 +220,14 @@ func TestWrongChakra(t *testing.T) {
 		{"no size", replaced("4096", "0"), start, "node 3 has no comm_size"},
 		{"large", replaced("4096", "-2"), start,
 			"node 3 has a comm_size of 18446744073709551614, want at most"},
-		{"no group", replaced(`"pair"`, `"trio"`), start, `node 3 has group "trio", want a group`},
+		{"no group", replaced(`"pair"`, `"trio"`), start, `node 3 has group "trio", which `},
 		{"to itself", replaced("type: 7", "type: 5"), start,
 			"node 3 of rank 0 sends to or receives from rank 0"},
 		{"long", encoded(t, metadata, strings.Replace(compute, "250", "3600000001", 1)), -1,
 			"a duration of 3600000001 us"},
 	} {
-		_, err := readChakra([]File{{"f.et", c.content}}, map[string][]int{"pair": {0}, "two": {0, 1}},
-			Options{})
+		_, err := readChakra([]File{{"f.et", c.content}}, groups{found: true,
+			ranks: map[string][]int{"pair": {0}, "two": {0, 1}}}, Options{})
 		if err == nil {
 			t.Errorf("%s: it is taken", c.name)
 			continue
@@ -238,12 +241,12 @@ func TestWrongChakra(t *testing.T) {
 			t.Errorf("%s: got  byte %s: %s\nwant %d: %s", c.name, place, what, c.at, c.want)
 		}
 	}
-	if _, err := readChakra(chakraFiles(t), map[string][]int{"pair": {1, 0}}, Options{Ranks: 3}); err == nil {
+	if _, err := readChakra(chakraFiles(t), pairOf(1, 0), Options{Ranks: 3}); err == nil {
 		t.Error("two files for three ranks")
 	}
 	alone := chakraFiles(t)
 	alone[1].Content = encoded(t, metadata, compute)
-	if _, err := readChakra(alone, map[string][]int{"pair": {1, 0}}, Options{}); err == nil ||
+	if _, err := readChakra(alone, pairOf(1, 0), Options{}); err == nil ||
 		!strings.Contains(err.Error(), "it deadlocks: rank 0 at task 2, node 5") {
 		t.Errorf("%v, want rank 0 that waits for a receiver", err)
 	}
@@ -254,6 +257,6 @@ func FuzzChakra(f *testing.F) {
 		f.Add(file.Content)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		checkRead(t)(readChakra([]File{{"f.0.et", content}}, map[string][]int{"pair": {0}}, Options{}))
+		checkRead(t)(readChakra([]File{{"f.0.et", content}}, pairOf(0), Options{}))
 	})
 }

@@ -137,7 +137,7 @@ func (c *chakra) nodeJSON(offset int, keys map[string]json.RawMessage) error {
 		case "numops":
 			node.numbers["num_ops"], err = numberOf(value)
 		case "pgname":
-			node.group, err = valueOf[string](value, "a string")
+			node.group, err = groupOf(value)
 		}
 		if err != nil {
 			return c.errorAt(offset, "%s of node %d: %v", key, node.id, err)
@@ -175,23 +175,31 @@ func (n *chakraNode) attributesJSON(value json.RawMessage) error {
 		}
 		n.numbers[name] = 0
 		for key, value := range keys {
+			if name == "pg_name" && strings.HasSuffix(key, "val") {
+				if n.group, err = groupOf(value); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				continue
+			}
 			switch key {
 			case "int32val", "int64val", "uint32val", "uint64val", "sint32val", "sint64val", "fixed32val",
 				"fixed64val", "sfixed32val", "sfixed64val", "boolval":
 				if n.numbers[name], err = numberOf(value); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
-			case "stringval":
-				if name != "pg_name" {
-					continue
-				}
-				if n.group, err = valueOf[string](value, "a string"); err != nil {
-					return fmt.Errorf("%s: %w", name, err)
-				}
 			}
 		}
 	}
 	return nil
+}
+
+// groupOf reads the name of a group, which tools write as a string or as a number.
+func groupOf(value json.RawMessage) (string, error) {
+	var number json.Number // it also takes a string with a number
+	if err := json.Unmarshal(value, &number); err == nil {
+		return number.String(), nil
+	}
+	return valueOf[string](value, "a string or a number")
 }
 
 // valueOf reads a value of a type.

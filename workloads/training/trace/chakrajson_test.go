@@ -45,8 +45,7 @@ func feederFiles() []File {
 
 // TestChakraJSON: the JSON forms are the same program as the protobuf form.
 func TestChakraJSON(t *testing.T) {
-	groups := map[string][]int{"pair": {1, 0}}
-	want, err := readChakra(chakraFiles(t), groups, Options{})
+	want, err := readChakra(chakraFiles(t), pairOf(1, 0), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +55,7 @@ func TestChakraJSON(t *testing.T) {
 		"snake case": chakraJSON(t, protojson.MarshalOptions{UseProtoNames: true, UseEnumNumbers: true}),
 		"feeder":     feederFiles(),
 	} {
-		if got, err := readChakra(files, groups, Options{}); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := readChakra(files, pairOf(1, 0), Options{}); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %+v, want %+v", name, err, got, want)
 		}
 	}
@@ -92,7 +91,7 @@ func TestWrongChakraJSON(t *testing.T) {
 			`f.json:1:21: commtype of node 1: "x", want a whole number`},
 	} {
 		text := strings.Replace(good, c.old, c.new, 1)
-		_, err := readChakra([]File{{"f.json", []byte(text)}}, nil, Options{})
+		_, err := readChakra([]File{{"f.json", []byte(text)}}, groups{}, Options{})
 		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s instead of %s: got  %v\nwant %s", c.new, c.old, err, c.want)
 		}
@@ -104,6 +103,6 @@ func FuzzChakraJSON(f *testing.F) {
 		f.Add(file.Content)
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		checkRead(t)(readChakra([]File{{"f.0.json", content}}, map[string][]int{"pair": {0}}, Options{}))
+		checkRead(t)(readChakra([]File{{"f.0.json", content}}, pairOf(0), Options{}))
 	})
 }

@@ -143,12 +143,12 @@ func (r *simaiRank) pass(stage int, t simaiTurn, forward bool) {
 		step, channel, do = -1, 1, r.backward
 	}
 	of := fmt.Sprintf(" %d", t.micro)
-	if from := at - step; from >= 0 && from < all {
+	if from := at - step; r.message > 0 && from >= 0 && from < all {
 		task := r.transfer("receive"+of, channel, from%r.pp, stage, nil)
 		r.awaited = append(r.awaited, task)
 	}
 	do(of, r.pieces.micros[t.micro][t.chunk])
-	if to := at + step; to >= 0 && to < all {
+	if to := at + step; r.message > 0 && to >= 0 && to < all {
 		r.transfer("send"+of, channel, stage, to%r.pp, append([]int{r.last}, r.awaited...))
 	}
 }

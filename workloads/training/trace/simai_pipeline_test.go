@@ -98,12 +98,36 @@ func TestSimAIPipelineRanks(t *testing.T) {
 	}
 }
 
+// TestSimAIPipelineWithoutMessages: for a pp_comm of 0, SimAI's Layer.cc adds 2 * vpp * ga * 0 bytes of time,
+// and Workload.cc warns but runs the file. Each stage then takes the time of its own layers, without a bubble.
+func TestSimAIPipelineWithoutMessages(t *testing.T) {
+	text := pipelineFile(1, 2, 2, 2, 2)
+	for _, new := range []string{"pp_comm: 0", "pp_comm 0", ""} {
+		p, err := readSimAI("f.txt", []byte(strings.Replace(text, "pp_comm: 8192.0", new, 1)), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range p.Operations {
+			if o := p.Operations[i]; o.Group == training.PipelineParallel {
+				t.Errorf("%q: a message of %d bytes between the ranks %v", new, o.Bytes, o.Ranks)
+			}
+		}
+		spans, err := p.Predict(func(*training.Operation) time.Duration { return 0 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Forward of a layer takes 1 us, backward 2 us, and a stage has 2 layers in 2 micro-batches.
+		if whole, _ := p.Times(spans); whole != 3*2*2*time.Microsecond {
+			t.Errorf("%q: an iteration of %v, want 12us", new, whole)
+		}
+	}
+}
+
 func TestWrongSimAIPipeline(t *testing.T) {
 	good := pipelineFile(1, 2, 2, 2, 2)
 	for _, c := range []struct{ old, new, want string }{
 		{"pp: 2", "pp: 3", "f.txt:1: 4 ranks (all_gpus) with model_parallel_NPU_group 2, ep 1 and pp 3, " +
 			"want world: a multiple of 6 up to 4096"},
-		{"pp_comm: 8192.0", "pp_comm: 0", "f.txt:1: a pipeline of 2 stages whose pp_comm is 0"},
 		{"pp_comm: 8192.0", "pp_comm: -1", `f.txt:1: pp_comm is "-1", want bytes`},
 		{"pp_comm: 8192.0", "pp_comm: NaN", `f.txt:1: pp_comm is "NaN", want bytes`},
 		{"vpp: 2", "vpp: many", `f.txt:1: vpp is "many", want a whole number`},

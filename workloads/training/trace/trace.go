@@ -4,8 +4,7 @@
 package trace
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +19,10 @@ import (
 type Options struct {
 	// Ranks is the number of ranks of the job. Default: the number in the file.
 	Ranks int
-	Scale training.Scale
+	// Groups is the file with the groups of ranks of Chakra's traces. Default: NAME.json in their folder,
+	// if it exists.
+	Groups string
+	Scale  training.Scale
 }
 
 func (o Options) done(name string, b *training.Builder) (*training.Program, error) {
@@ -36,8 +38,8 @@ const maxFile = 64 << 20
 
 // Read reads the program of a file. The extension gives the format: .txt is SimAI, .cm is htsim, and .et
 // and .json are Chakra. For Chakra, NAME.0.et stands for the files NAME.0.et, NAME.1.et and so on, one for
-// each rank. NAME.0.json stands for NAME.0.json and so on. A NAME.json in the same folder, if there is one,
-// has the groups of ranks.
+// each rank. NAME.0.json stands for NAME.0.json and so on. Options.Groups, or a NAME.json in the same folder
+// if there is one, has the groups of ranks.
 func Read(path string, o Options) (*training.Program, error) {
 	switch filepath.Ext(path) {
 	case ".txt":
@@ -89,17 +91,17 @@ func readChakraFiles(path string, o Options) (*training.Program, error) {
 		}
 		files = append(files, File{name, content})
 	}
-	groups := map[string][]int{}
-	if content, err := load(prefix + ".json"); err == nil {
-		d := json.NewDecoder(bytes.NewReader(content))
-		if err := d.Decode(&groups); err != nil {
-			return nil, fmt.Errorf("%s.json: byte %d: %w: want groups of ranks, as in {\"tp0\": [0, 1]}",
-				prefix, d.InputOffset(), err)
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	known := groups{name: cmp.Or(o.Groups, prefix+".json")}
+	content, err := load(known.name)
+	if err == nil {
+		known, err = readGroups(known.name, content, len(files))
+	} else if o.Groups == "" && errors.Is(err, fs.ErrNotExist) {
+		err = nil // it may not be needed
+	}
+	if err != nil {
 		return nil, err
 	}
-	return readChakra(files, groups, o)
+	return readChakra(files, known, o)
 }
 
 // lineError returns an error about a line, counted from 1.

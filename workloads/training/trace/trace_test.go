@@ -289,7 +289,7 @@ func TestRead(t *testing.T) {
 	}
 	write("a.json", []byte(`{"pair": [1, x]}`))
 	if _, err := Read(filepath.Join(dir, "a.0.et"), Options{}); err == nil ||
-		!strings.Contains(err.Error(), "a.json: byte ") {
+		!strings.Contains(err.Error(), "a.json:1:14: ") {
 		t.Errorf("%v, want a place in a.json", err)
 	}
 }
