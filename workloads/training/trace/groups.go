@@ -68,8 +68,8 @@ func readGroups(name string, content []byte, ranks int) (groups, error) {
 	return g, nil
 }
 
-// groupName returns the form of a group's name that is the same for 1 and 1.0. Tools that keep attributes as
-// floating-point numbers write the second form, and ASTRA-sim reads names with std::stoi.
+// groupName returns the name of a group without a fraction of zeros: "1" for "1.0". Tools that keep attributes
+// as floating-point numbers write such a fraction. ASTRA-sim reads names with std::stoi.
 func groupName(name string) string {
 	whole, zeros, found := strings.Cut(strings.TrimSpace(name), ".")
 	if found && strings.Trim(zeros, "0") == "" && whole != "" && strings.Trim(whole, "0123456789") == "" {
