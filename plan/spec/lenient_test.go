@@ -44,7 +44,7 @@ func TestTextsOfPyYAML(t *testing.T) {
 			tree.Content[1].Content[1].Column)
 	}
 	for text, want := range map[string]string{
-		strings.Repeat("- []#c\n", maxLenient+1): "f:9:5: a comment without a space before its #; write a space",
+		strings.Repeat("- []#c\n", maxLenient+1): "f:9:5: a comment without a space before its #",
 		"%YAML 2.0\n---\na: 1\n":                 "f:1:1: ",
 		"a: 1\n---\n---\nb: 1\n":                 "f:3:1: a second document starts here",
 	} {

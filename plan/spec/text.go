@@ -300,7 +300,8 @@ func syntaxProblem(file string, text []byte, err error) error {
 	case strings.Contains(load.Message, gluedComment):
 		problem.What, problem.Want = "a comment without a space before its #", "write a space before #"
 	case strings.Contains(load.Message, otherVersion):
-		problem.What, problem.Want = "a directive of another version of YAML", "write %YAML 1.2, or remove the line"
+		problem.What = "a directive of another version of YAML"
+		problem.Want = "write %YAML 1.2, or remove the line"
 	case strings.Contains(load.Message, "exceeded max depth"):
 		problem.What, problem.Want = "too many levels of nesting",
 			fmt.Sprintf("want at most %d; a testbed needs 8", maxDepth)

@@ -196,8 +196,8 @@ func (t *Training) check(c *checker, at string, _ int) {
 	c.positive(at+".timeout", uint64(t.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
 	if t.Groups != "" && !strings.HasSuffix(t.Trace, ".et") && !strings.HasSuffix(t.Trace, ".json") {
-		c.report(at+".groups", "groups without a trace of Chakra", "remove groups, or want a trace NAME.0.et or "+
-			"NAME.0.json")
+		c.report(at+".groups", "groups without a trace of Chakra",
+			"remove groups, or want a trace NAME.0.et or NAME.0.json")
 	}
 	c.carriage(at, cmp.Or(t.Transport, defaultTransport), &t.Carriage)
 	if t.Placement != "" && len(t.Ranks) > 0 {

@@ -79,8 +79,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestCopies: ncclize.py of msccl-tools, before it wrote cpy steps, wrote an element copy with i_off and o_off
-// for each chunk that stays at its rank. Without them the result of the all-to-all is wrong.
+// TestCopies: ncclize.py of msccl-tools, before it wrote cpy steps, wrote an element copy with i_off and
+// o_off for each chunk that stays at its rank. Without them the result of the all-to-all is wrong.
 func TestCopies(t *testing.T) {
 	for _, inPlace := range []string{`inplace="0"`, `inplace="0" outofplace="1"`} {
 		const block = `<tb id="%d" send="%d" recv="%d" chan="0"><step s="0" type="%s" srcbuf="i" srcoff="%d" ` +

@@ -61,8 +61,8 @@ const (
 // JSON.
 func readChakra(files []File, known groups, o Options) (*training.Program, error) {
 	if len(files) == 0 || o.Ranks != 0 && o.Ranks != len(files) {
-		return nil, fmt.Errorf("%d execution traces%s, want one for each of %d ranks", len(files), span(files),
-			o.Ranks)
+		return nil, fmt.Errorf("%d execution traces%s, want one for each of %d ranks", len(files),
+			span(files), o.Ranks)
 	}
 	b := training.NewBuilder(len(files))
 	for rank, f := range files {

@@ -55,7 +55,8 @@ func TestChakraJSON(t *testing.T) {
 		"snake case": chakraJSON(t, protojson.MarshalOptions{UseProtoNames: true, UseEnumNumbers: true}),
 		"feeder":     feederFiles(),
 	} {
-		if got, err := readChakra(files, pairOf(1, 0), Options{}); err != nil || !reflect.DeepEqual(got, want) {
+		got, err := readChakra(files, pairOf(1, 0), Options{})
+		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %+v, want %+v", name, err, got, want)
 		}
 	}

@@ -42,7 +42,8 @@ func readGroups(name string, content []byte, ranks int) (groups, error) {
 	for _, key := range slices.Sorted(maps.Keys(lists)) {
 		wrong := func(format string, args ...any) error {
 			line, column := positionOf(content, keyAt(content, key))
-			return fmt.Errorf("%s:%d:%d: group %s: %s", name, line, column, shown(key), fmt.Sprintf(format, args...))
+			return fmt.Errorf("%s:%d:%d: group %s: %s", name, line, column, shown(key),
+				fmt.Sprintf(format, args...))
 		}
 		group, members := groupName(key), lists[key]
 		if _, twice := g.ranks[group]; twice {
@@ -54,8 +55,8 @@ func readGroups(name string, content []byte, ranks int) (groups, error) {
 		seen := map[int]bool{}
 		for _, rank := range members {
 			if rank < 0 || rank >= ranks || seen[rank] {
-				return g, wrong("it has rank %d, want ranks from 0 to %d, each once, as there are %d traces", rank,
-					ranks-1, ranks)
+				return g, wrong("it has rank %d, want ranks from 0 to %d, each once, as there are %d traces",
+					rank, ranks-1, ranks)
 			}
 			seen[rank] = true
 		}
@@ -68,8 +69,8 @@ func readGroups(name string, content []byte, ranks int) (groups, error) {
 	return g, nil
 }
 
-// groupName returns the name of a group without a fraction of zeros: "1" for "1.0". Tools that keep attributes
-// as floating-point numbers write such a fraction. ASTRA-sim reads names with std::stoi.
+// groupName returns the name of a group without a fraction of zeros: "1" for "1.0". Tools that keep
+// attributes as floating-point numbers write such a fraction. ASTRA-sim reads names with std::stoi.
 func groupName(name string) string {
 	whole, zeros, found := strings.Cut(strings.TrimSpace(name), ".")
 	if found && strings.Trim(zeros, "0") == "" && whole != "" && strings.Trim(whole, "0123456789") == "" {
@@ -104,14 +105,14 @@ func (c *chakra) group(node *chakraNode) (name string, ranks []int, err error) {
 	case known && slices.Contains(ranks, c.rank):
 		return group, ranks, nil
 	case known:
-		return "", nil, c.errorAt(node.offset, "node %d has group %s, which has the ranks %v in %s, want a group "+
-			"with rank %d, whose trace this is", node.id, shown(node.group), ranks, where, c.rank)
+		return "", nil, c.errorAt(node.offset, "node %d has group %s, which has the ranks %v in %s, want a "+
+			"group with rank %d, whose trace this is", node.id, shown(node.group), ranks, where, c.rank)
 	case c.groups.found:
-		return "", nil, c.errorAt(node.offset, "node %d has group %s, which %s does not have, want one of its "+
-			"groups: %s", node.id, shown(node.group), where,
+		return "", nil, c.errorAt(node.offset, "node %d has group %s, which %s does not have, want one of "+
+			"its groups: %s", node.id, shown(node.group), where,
 			strings.Join(slices.Sorted(maps.Keys(c.groups.ranks)), ", "))
 	default:
-		return "", nil, c.errorAt(node.offset, "node %d has group %s, and there is no file of groups %s: make "+
-			"it, or name the file with groups: of the step", node.id, shown(node.group), where)
+		return "", nil, c.errorAt(node.offset, "node %d has group %s, and there is no file of groups %s: "+
+			"make it, or name the file with groups: of the step", node.id, shown(node.group), where)
 	}
 }

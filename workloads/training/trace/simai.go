@@ -30,8 +30,8 @@ import (
 //
 // For a pipeline (pp above 1) the file has one stage, and every stage executes it, as in SimAI.
 // SimAI accounts for a message of pp_comm bytes for each micro-batch and virtual stage in each
-// direction. Here these messages are sent (see pipeline). With a pp_comm of 0, or without one, no messages are
-// sent, and no stage waits for another: SimAI then adds no time for them.
+// direction. Here these messages are sent (see pipeline). With a pp_comm of 0, or without one, no messages
+// are sent, and no stage waits for another: SimAI then adds no time for them.
 func readSimAI(name string, text []byte, o Options) (*training.Program, error) {
 	all := lines(text)
 	if len(all) < 2 {

@@ -99,7 +99,7 @@ func TestSimAIPipelineRanks(t *testing.T) {
 }
 
 // TestSimAIPipelineWithoutMessages: for a pp_comm of 0, SimAI's Layer.cc adds 2 * vpp * ga * 0 bytes of time,
-// and Workload.cc warns but runs the file. Each stage then takes the time of its own layers, without a bubble.
+// and Workload.cc warns but runs the file. Each stage then takes the time of its own layers.
 func TestSimAIPipelineWithoutMessages(t *testing.T) {
 	text := pipelineFile(1, 2, 2, 2, 2)
 	for _, new := range []string{"pp_comm: 0", "pp_comm 0", ""} {
