@@ -39,6 +39,8 @@ type verifyFlags struct {
 	named, taps []string
 	// rules is a file of checks, and offenders the directory for packets that break checks.
 	rules, offenders string
+	// ran is the report of the run whose recording is judged, or nil.
+	ran *report.Report
 	// asked reports whether the user gave a flag.
 	asked func(flag string) bool
 }
@@ -119,6 +121,7 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if p == nil {
 		p = of
 	}
+	flags.ran = runReport(in)
 	checks, err := flags.checks(p, file)
 	if err != nil {
 		return err
@@ -204,6 +207,15 @@ func isRun(name string) bool {
 type runCapture struct {
 	*keep.Parts
 	run *bundle.Run
+}
+
+// runReport returns the report of the run of a recording, or nil if the recording is of no run's directory or
+// bundle.
+func runReport(in io.ReadCloser) *report.Report {
+	if of, is := in.(*runCapture); is {
+		return of.run.Report
+	}
+	return nil
 }
 
 // Close implements io.Closer.
@@ -362,7 +374,7 @@ func (f verifyFlags) checks(p *plan.Plan, file *spec.Testbed) ([]titled, error) 
 		return titled{Check: check}
 	}
 	if len(f.named) > 0 || f.rules != "" {
-		checks, err := namedChecks(f.named, f.rules, w, p)
+		checks, err := namedChecks(f.named, f.rules, w, p, f.ran)
 		if f.asked("mtu") {
 			checks = append(checks, titled{Check: fabric.NewMTU(f.mtu)})
 		}

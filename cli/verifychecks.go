@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/rules"
@@ -24,9 +25,10 @@ type writtenCheck struct {
 	where  string // the flag or the file and the position
 }
 
-// namedChecks makes checks from texts in the words of files, and from a file of rules. The workload and
-// the plan are nil if they are unknown.
-func namedChecks(texts []string, rulesFile string, w *verify.Workload, p *plan.Plan) ([]titled, error) {
+// namedChecks makes checks from texts in the words of files, and from a file of rules. The workload,
+// the plan and the report of the run are nil if they are unknown.
+func namedChecks(texts []string, rulesFile string, w *verify.Workload, p *plan.Plan,
+	ran *report.Report) ([]titled, error) {
 	var workloads []string
 	if w != nil {
 		workloads = []string{w.Name}
@@ -41,6 +43,11 @@ func namedChecks(texts []string, rulesFile string, w *verify.Workload, p *plan.P
 		return nil, usage("%w", err)
 	}
 	sources := workloadSources(w)
+	if ran != nil {
+		sources.Active = func(name string) ([]verify.Active, string, error) {
+			return verify.ActiveIn(ran, name)
+		}
+	}
 	var checks []titled
 	for _, asked := range written {
 		if p != nil {

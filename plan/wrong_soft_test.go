@@ -18,8 +18,10 @@ var wrongSoftFiles = []wrongFile{
 	{"loop of layer 2", softFile("forwarding: l2"), []string{
 		`f:5:36: switches that forward by l2 form a loop: leaf1 -- spine1 -- leaf2 -- spine2 -- leaf1; want forwarding: l3, or links that form a tree`}},
 	{"two islands of layer 2", explicitFile("a -- s", "b -- t") + "  switch: {kind: soft, forwarding: l2}\n",
-		[]string{
-			`f:3:13: no bridged network has a NIC of every node; want links that join all nodes, or forwarding: l3`}},
+		[]string{`f:3:13: no path leads from node a to node b; want links that join all nodes`}},
+	{"networks of layer 2 of two nodes each", explicitThree("a -- s", "a -- t", "b -- s", "b -- u", "c -- t",
+		"c -- u") + "  switch: {kind: soft, forwarding: l2}\n", []string{
+		`f:3:13: no bridged network has a NIC of every node; want links that join all nodes, or forwarding: l3`}},
 	{"everything on a router", leafSpineFile("  switch:", "    kind: router", "    forwarding: l3",
 		"    load-balance: flowlet", "    flowlet-gap: 1us", "    alpha: 1", "    scheduler: {strict: [7]}",
 		"    priorities: {1: 1}", "    ecn: true", "    trim: false", "    pfc: true", "    gfc: {}",

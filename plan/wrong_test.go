@@ -24,6 +24,12 @@ func explicitFile(connect ...string) string {
 		"connect:\n    - " + strings.Join(connect, "\n    - ") + "\n"
 }
 
+// explicitThree is explicitFile with the nodes a, b and c, and the switches s, t and u.
+func explicitThree(connect ...string) string {
+	more := strings.NewReplacer("[a, b]", "[a, b, c]", "t: {}}", "t: {}, u: {}}")
+	return more.Replace(explicitFile(connect...))
+}
+
 // leafSpineFile returns a small leaf-spine. The given lines start in line 5.
 func leafSpineFile(lines ...string) string {
 	return "name: t\nfabric:\n  topology: leaf-spine\n  params: {leaves: 2, spines: 2, hosts-per-leaf: 2}\n" +
@@ -162,6 +168,12 @@ var wrongFiles = []wrongFile{
 	{"two islands", explicitFile("a -- s", "b -- t"), []string{
 		`f:3:13: no path leads from node a to node b; want links that join all nodes`}},
 	{"two bridged islands", explicitFile("a -- s", "b -- t") + "  switch: {kind: bridge}\n", []string{
+		`f:3:13: no path leads from node a to node b; want links that join all nodes`}},
+	{"a node between bridges", explicitThree("a -- s", "b -- s", "b -- t", "c -- t", "t -- u") +
+		"  switch: {kind: bridge}\n", []string{
+		`f:3:13: no path leads from node a to node c: node b joins their switches, and nodes do not forward; want a link between switches such as s -- t, or a switch in place of b`}},
+	{"bridges of two nodes each", explicitThree("a -- s", "a -- t", "b -- s", "b -- u", "c -- t", "c -- u") +
+		"  switch: {kind: bridge}\n", []string{
 		`f:3:13: no bridged network has a NIC of every node; want links that join all nodes, or kind: router`}},
 	{"ring over rails that are apart",
 		"name: t\nfabric:\n  topology: rail-optimized\n  params: {servers: 2, rails: 2}\nnodes:\n  " +

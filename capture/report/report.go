@@ -60,6 +60,8 @@ type Report struct {
 	// killed.
 	Started  time.Time `json:"started"`
 	Finished time.Time `json:"finished,omitzero"`
+	// Began is the wall clock time at which the first step began. The times of steps count from here.
+	Began    time.Time `json:"began,omitzero"`
 	Versions Versions  `json:"versions"`
 	Host     Host      `json:"host"`
 	Testbed  Testbed   `json:"testbed"`
@@ -160,6 +162,20 @@ type Step struct {
 	Background bool `json:"background,omitempty"`
 	// Logs are paths below the report's directory.
 	Logs []string `json:"logs,omitempty"`
+	// Called is the name that the file gives the step or its fault. Active are the times in which the fault,
+	// or the change of a link, was in force.
+	Called string   `json:"called,omitempty"`
+	Active []Active `json:"active,omitempty"`
+}
+
+// Active is a time in which the change of a step was in force, in seconds as in Step.Start. It came into
+// force between Begun and From, and ended between To and Ended. Without Ended it lasted to the end of the
+// run.
+type Active struct {
+	Begun float64 `json:"begun"`           // when the step began to make the change
+	From  float64 `json:"from"`            // from when it was surely in force
+	To    float64 `json:"to,omitempty"`    // until when it was surely in force
+	Ended float64 `json:"ended,omitempty"` // when it was undone
 }
 
 // LeftOut counts bytes of messages that a transport was allowed to leave out.

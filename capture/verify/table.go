@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/fabric"
 	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/rd"
@@ -23,6 +24,9 @@ type Sources struct {
 	Crossing func(stack string) (Crossing, error)
 	// Numbers returns the numbers of a workload for formulas.
 	Numbers rules.Numbers
+	// Active returns the times in which a step or a fault was active. If it never was, it returns the
+	// reason. Nil means that no times are known.
+	Active func(name string) (active []evidence.Active, never string, err error)
 }
 
 // kind is a kind of packet check that a file can ask for.
@@ -174,7 +178,8 @@ func never(*spec.PacketsCheck) bool { return false }
 // Timed reports whether the verdict of a packet check depends on faithful time.
 func Timed(p *spec.PacketsCheck) bool {
 	k, known := kindOf(p)
-	return !known || k.timed(p)
+	name, _ := p.Limited()
+	return !known || name != "" || k.timed(p)
 }
 
 // selected returns the workload whose packets a check is about. Nil means all packets.
@@ -206,7 +211,19 @@ func New(p *spec.PacketsCheck, s Sources) (Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	return check, nil
+	name, outside := p.Limited()
+	if name == "" {
+		return check, nil
+	}
+	if s.Active == nil {
+		return nil, fmt.Errorf("%s: the times of steps and faults are in the results of a run: "+
+			"name the directory of a run, or its bundle", p.TimeWords())
+	}
+	active, never, err := s.Active(name)
+	if err != nil {
+		return nil, err
+	}
+	return evidence.Limited(check, evidence.NewTimes(p.TimeWords(), outside, active, never)), nil
 }
 
 // Title returns the name of a check in reports.
@@ -220,6 +237,9 @@ func Title(p *spec.PacketsCheck) string {
 		if word != "" {
 			title += " " + word
 		}
+	}
+	if name, _ := p.Limited(); name != "" {
+		title += " " + p.TimeWords()
 	}
 	return title
 }

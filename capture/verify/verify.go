@@ -32,6 +32,7 @@ type (
 	Harm       = evidence.Harm
 	QueuePairs = evidence.QueuePairs
 	Pair       = evidence.Pair
+	Active     = evidence.Active
 	Send       = evidence.Send
 
 	Crossing     = ranks.Crossing

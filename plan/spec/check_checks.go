@@ -150,6 +150,7 @@ func (c *checker) workloadOf(at, name string) {
 
 func (c *checker) packets(at string, p *PacketsCheck) {
 	c.exactlyOne(at, *p, packetChecks...)
+	c.packetLimit(at, p)
 	c.fabricChecks(at, p)
 	if b := p.BytesPerRank; b != nil {
 		c.workloadOf(at+".bytes-per-rank", b.Workload)

@@ -13,7 +13,8 @@ import (
 )
 
 // packetChecks holds the keys of a PacketsCheck.
-var packetChecks = keysOf(fieldsOf(reflect.TypeFor[PacketsCheck]()))
+var packetChecks = slices.DeleteFunc(keysOf(fieldsOf(reflect.TypeFor[PacketsCheck]())),
+	func(key string) bool { return key == "during" || key == "outside" })
 
 // PacketChecks returns the keys of all checks of packets, in the order of PacketsCheck.
 func PacketChecks() []string { return slices.Clone(packetChecks) }

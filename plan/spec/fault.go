@@ -321,22 +321,34 @@ func ParseFault(name, text string) (Fault, error) {
 
 // faultNames gives names to the faults of a file that have no name.
 func (t *Testbed) faultNames() {
+	for i, name := range namesOfFaults(t.Steps) {
+		if f := t.Steps[i].Fault; f != nil {
+			f.Name = name
+		}
+	}
+}
+
+// namesOfFaults returns the names of the faults of steps, by the steps' indices. Faults without a name get
+// the names fault-1, fault-2 and so on.
+func namesOfFaults(steps []Step) []string {
 	var taken []string
-	for _, step := range t.Steps {
+	for _, step := range steps {
 		if step.Fault != nil {
 			taken = append(taken, step.Fault.Name)
 		}
 	}
-	number := 0
-	for _, step := range t.Steps {
+	number, names := 0, make([]string, len(steps))
+	for i, step := range steps {
 		if step.Fault == nil {
 			continue
 		}
-		for number++; step.Fault.Name == ""; number++ {
+		names[i] = step.Fault.Name
+		for number++; names[i] == ""; number++ {
 			if name := fmt.Sprintf("fault-%d", number); !slices.Contains(taken, name) {
-				step.Fault.Name = name
+				names[i] = name
 				break
 			}
 		}
 	}
+	return names
 }

@@ -1,6 +1,12 @@
 package spec
 
-import "railbed/internal/units"
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"railbed/internal/units"
+)
 
 // PacketsCheck judges the captured packets. Exactly one of the fields is set.
 type PacketsCheck struct {
@@ -57,6 +63,66 @@ type PacketsCheck struct {
 	LinkBytes *LinkBytesCheck `yaml:"link-bytes,omitempty" json:"link-bytes,omitempty"`
 	// Rule is a condition over packets that filters select.
 	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty"`
+	// During limits the check to the time in which a fault, or a step with a name, was active. Of the
+	// checks, rule, throughput, latency, drops, marks, trims, queue-depth and link-bytes can be limited.
+	// A packet counts if it was recorded in the time. For latency, and for the first packet of a rule with
+	// after, it counts if it left in the time. If the fault was never active, or nothing was recorded in the
+	// time, the check is INCONCLUSIVE. Default: all the time of the capture.
+	During string `yaml:"during,omitempty" json:"during,omitempty"`
+	// Outside limits the check to the time before and after a fault or a step, as during limits it to the
+	// time in between. Default: all the time of the capture.
+	Outside string `yaml:"outside,omitempty" json:"outside,omitempty"`
+}
+
+// Limited returns the name of the step or fault to whose time the check is limited, or to the time outside of
+// it. The name is empty if the check has no limit.
+func (p *PacketsCheck) Limited() (name string, outside bool) {
+	if p.During == "" && p.Outside != "" {
+		return p.Outside, true
+	}
+	return p.During, false
+}
+
+// TimeWords returns the limit in time in the words of the file: "during fault-1".
+func (p *PacketsCheck) TimeWords() string {
+	name, outside := p.Limited()
+	if outside {
+		return "outside " + name
+	}
+	return "during " + name
+}
+
+// limitable are the checks that can be limited in time.
+var limitable = []string{"rule", "throughput", "latency", "drops", "marks", "trims", "queue-depth",
+	"link-bytes"}
+
+// packetLimit checks the limit in time of a check.
+func (c *checker) packetLimit(at string, p *PacketsCheck) {
+	if p.During != "" && p.Outside != "" {
+		c.reportKey(at+".outside", "during and outside are both set", "remove one of them")
+	}
+	for _, limit := range []struct{ key, name string }{{"during", p.During}, {"outside", p.Outside}} {
+		if limit.name == "" {
+			continue
+		}
+		if kind := p.Kind(); kind != "" && !slices.Contains(limitable, kind) {
+			c.reportKey(at+"."+limit.key, fmt.Sprintf("%s in a check of %s, which is about the whole capture",
+				limit.key, kind), "remove it; it can be in checks of "+strings.Join(limitable, ", "))
+		}
+		names := namesOfFaults(c.t.Steps)
+		for i := range c.t.Steps {
+			names = append(names, c.t.Steps[i].Traits().Name)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+		if slices.Contains(names, limit.name) || c.full() || c.known("steps") || c.broken("steps") {
+			continue
+		}
+		want := "add name: to a fault or another step"
+		if len(names) > 0 {
+			_, want = suggest(limit.name, names)
+		}
+		c.report(at+"."+limit.key, fmt.Sprintf("no fault or step is named %q", clipped(limit.name)), want)
+	}
 }
 
 // BytesPerRank compares the payload that each rank sent, in total and to each other rank, with the

@@ -221,6 +221,13 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	return verify.Sources{
 		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, p) },
 		Numbers:  func(name string) (map[string]float64, error) { return e.numbers(file, name) },
+		Active: func(name string) ([]verify.Active, string, error) {
+			ran := report.Report{Steps: e.steps, Dilation: uint64(file.Dilation)}
+			if e.clock != nil {
+				ran.Began = e.clock.Real(0)
+			}
+			return verify.ActiveIn(&ran, name)
+		},
 		Traffic: func(name string) (verify.Workload, error) {
 			if done := e.workload(name); done != nil {
 				return e.trafficOf(file, done), nil

@@ -169,9 +169,12 @@ func (t *timeline) repeat(ctx context.Context, i int) {
 
 // once does a step, and undoes its effect after its time, or when the run ends.
 func (t *timeline) once(ctx context.Context, i int) error {
+	began := t.now()
 	err := t.attempts(ctx, i)
 	if effect, is := t.steps[i].(temporary); is && err == nil {
+		t.inForce(i, began, effect.lasts())
 		err = t.undo(ctx, effect, t.servantCtx)
+		t.outOfForce(i)
 	}
 	return err
 }

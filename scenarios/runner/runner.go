@@ -294,6 +294,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	err := line.run(ctx)
 	if line.clock != nil {
 		look.began = line.clock.Real(0)
+		r.report.Began = look.began
 	}
 	if err != nil {
 		// The testbed's end explains the failure of the step that noticed it first.

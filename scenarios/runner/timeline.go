@@ -85,10 +85,18 @@ func records(file *spec.Testbed, steps []step) (all []report.Step) {
 	for i, s := range steps {
 		all = append(all, report.Step{
 			Name: title(s), Where: file.Source.Pos(fmt.Sprintf("steps[%d]", i)).String(),
-			State: report.Skipped, Background: s.frame().Background,
+			State: report.Skipped, Background: s.frame().Background, Called: called(&file.Steps[i]),
 		})
 	}
 	return all
+}
+
+// called returns the name of a step, or of its fault.
+func called(s *spec.Step) string {
+	if s.Fault != nil {
+		return s.Fault.Name
+	}
+	return s.Traits().Name
 }
 
 // run runs the steps to their end. Its error is the first failure, a *stepError, or the cause of
@@ -216,13 +224,41 @@ func (t *timeline) do(ctx context.Context, s step) error {
 
 // complete does a step, and undoes what is temporary later.
 func (t *timeline) complete(ctx context.Context, i int) bool {
+	began := t.now()
 	err := t.attempts(ctx, i)
 	effect, is := t.steps[i].(temporary)
+	if is && err == nil {
+		t.inForce(i, began, effect.lasts())
+	}
 	if err != nil || !is || effect.lasts() == 0 {
 		return t.end(ctx, i, err)
 	}
-	t.last(func() { t.end(ctx, i, t.undo(ctx, effect, ctx)) })
+	t.last(func() {
+		err := t.undo(ctx, effect, ctx)
+		t.outOfForce(i)
+		t.end(ctx, i, err)
+	})
 	return true
+}
+
+// inForce records that the change of a step is in force. The step began to make it at the given time. If it
+// lasts for a time, it may end this time after that.
+func (t *timeline) inForce(i int, began float64, lasts time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := report.Active{Begun: began, From: t.now()}
+	if lasts > 0 {
+		a.To = began + lasts.Seconds()
+	}
+	t.records[i].Active = append(t.records[i].Active, a)
+}
+
+// outOfForce records that the change of a step has been undone.
+func (t *timeline) outOfForce(i int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.records[i].Active
+	all[len(all)-1].Ended = t.now()
 }
 
 // undo undoes an effect after its time, or when the context ends ends. A run that ends early takes the

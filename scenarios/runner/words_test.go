@@ -165,6 +165,8 @@ var wrongWords = func() map[string]string {
 		"PacketsCheck.crossed":      packets("crossed: nosuch"),
 		"PacketsCheck.rail-local":   packets("rail-local: nosuch"),
 		"PacketsCheck.partial-sums": packets("partial-sums: nosuch"),
+		"PacketsCheck.during":       packets("rule: {never: ip}, during: nosuch"),
+		"PacketsCheck.outside":      packets("rule: {never: ip}, outside: nosuch"),
 		"PacketsCheck.conservation": packets("conservation: nosuch"),
 		"PathSpread.switch":         packets("path-spread: {switch: nosuch}"),
 		"MarksCheck.at":             packets("marks: {at: nosuch, count: '>= 1'}"),

@@ -148,6 +148,7 @@ func (c *Capture) Conclude(r *Result, need Need, f Finding) {
 	default:
 		r.Verdict, r.Near = verdict.Pass, f.near
 	}
+	r.shown = len(f.Wrong) > 0
 	r.Lacking = lacking
 	r.Details = slices.Concat(f.Wrong, f.Absent, f.Unclear, lacking, c.remarks(), r.Details)
 }

@@ -63,6 +63,8 @@ type Result struct {
 	Offenders *Offenders `json:"-"`
 	// Excerpt is the file into which the caller of Run wrote the offenders.
 	Excerpt string `json:"excerpt,omitempty"`
+
+	shown bool // packets of the capture show a violation, whatever packets it lacks
 }
 
 // MaxDetails bounds the lines of a result.

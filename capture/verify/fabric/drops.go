@@ -41,6 +41,9 @@ func NewDrops(k *spec.DropsCheck) evidence.Check {
 	}
 }
 
+// Limit implements evidence.Limiter. The counters of kernel switches have no times.
+func (k *drops) Limit(t *evidence.Times) { k.times = t }
+
 // Begin implements Check.
 func (k *drops) Begin(c *evidence.Capture) {
 	k.begin(c)
@@ -61,7 +64,7 @@ func (k *drops) Packet(p *evidence.Packet) {
 	if k.unseen != nil {
 		k.unseen.packet(p)
 	}
-	if !k.at(p.Tap) || !k.flow(p.Flow) || p.Control() {
+	if !k.times.Has(p.Time) || !k.at(p.Tap) || !k.flow(p.Flow) || p.Control() {
 		return
 	}
 	switch {
@@ -98,7 +101,7 @@ func (k *drops) Result() evidence.Result {
 	switch {
 	case k.passed+k.dropped+k.others+counted == 0:
 		f.Unclear = append(f.Unclear, "no packet at the chosen ports")
-	case counted == 0 || k.reason == "" && k.From == "" && k.To == "":
+	case counted == 0 || k.reason == "" && k.From == "" && k.To == "" && k.times == nil:
 		f.Hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
 	default:
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
@@ -108,8 +111,8 @@ func (k *drops) Result() evidence.Result {
 		if harmed > 0 {
 			what += " and faults"
 		}
-		f.Unclear = append(f.Unclear, plural.Text(what+" dropped another %d packets, whose flow and "+
-			"reason are not known", counted))
+		f.Unclear = append(f.Unclear, plural.Text(what+" dropped another %d packets, whose flow, "+
+			"reason and time are not known", counted))
 	}
 	if k.unseen != nil {
 		f.Unclear = append(f.Unclear, k.unseen.lines(k.whole())...)

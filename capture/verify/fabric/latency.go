@@ -75,6 +75,9 @@ func NewLatency(k *spec.LatencyCheck, w *evidence.Workload) evidence.Check {
 	return l
 }
 
+// Limit implements evidence.Limiter. A packet counts if it left in the time.
+func (k *latency) Limit(t *evidence.Times) { k.times = t }
+
 // Begin implements Check.
 func (k *latency) Begin(c *evidence.Capture) {
 	k.begin(c)
@@ -90,13 +93,14 @@ func (k *latency) Packet(p *evidence.Packet) {
 	case !p.Tap.NIC && p.Verdict == "trim":
 		k.alter(p)
 	case !p.Tap.NIC:
+	case p.Drop != "" && !k.times.Has(p.Time):
 	case p.Drop != "":
 		// A fault at a kernel's NIC acts before the tap.
 		if l := k.stream(p); l != nil && k.leaves(p) {
 			l.lost++
 		}
 	case p.Direction == evidence.Out:
-		if !k.leaves(p) {
+		if !k.leaves(p) || !k.times.Has(p.Time) {
 			return
 		}
 		l := k.stream(p)
@@ -130,7 +134,7 @@ func (k *latency) Event(p *evidence.Packet) {
 
 // alter takes the record of a packet that does not arrive as it left.
 func (k *latency) alter(p *evidence.Packet) {
-	if l := k.stream(p); l != nil {
+	if l := k.stream(p); l != nil && k.times.Has(p.Time) {
 		l.altered++
 	}
 }

@@ -67,6 +67,7 @@ type selector struct {
 	flows   []int8 // by flow index: 0 not looked up, 1 selected, -1 not
 	nodes   map[netip.Addr]evidence.Owner
 	roles   *evidence.Roles // of the workload, if one is selected
+	times   *evidence.Times // nil for all times
 }
 
 func (s *selector) begin(c *evidence.Capture) {

@@ -17,6 +17,8 @@ import (
 // it does for a pair that is cut off. Fairness among pairs is Jain's index (Jain, Chiu and Hawe, "A
 // Quantitative Measure of Fairness and Discrimination", 1984).
 //
+// With a selection of times only the frames in it count, and only the part of the time that is selected.
+//
 // A pair is judged if a frame left for its destination, if a step of the run sends frames between its
 // nodes, or if the workload does. So a pair of which no frame arrived has a throughput of 0.
 type throughput struct {
@@ -60,6 +62,9 @@ func NewThroughput(k *spec.ThroughputCheck, w *evidence.Workload) evidence.Check
 	}
 }
 
+// Limit implements evidence.Limiter.
+func (k *throughput) Limit(t *evidence.Times) { k.times = t }
+
 // Begin implements Check.
 func (k *throughput) Begin(c *evidence.Capture) { k.begin(c) }
 
@@ -75,7 +80,7 @@ func (k *throughput) pair(of nodePair) *pairThroughput {
 
 // Packet implements Check.
 func (k *throughput) Packet(p *evidence.Packet) {
-	if p.Flow == nil || !p.Tap.NIC || !k.flow(p.Flow) || !k.of(p) {
+	if p.Flow == nil || !p.Tap.NIC || !k.times.Has(p.Time) || !k.flow(p.Flow) || !k.of(p) {
 		return
 	}
 	if of, leaves := k.capture.Departure(p, k.nodes); leaves {
@@ -107,7 +112,7 @@ func (k *throughput) plan() {
 
 // seconds returns the time of a pair's frames.
 func (k *throughput) seconds(t *pairThroughput) float64 {
-	ns := max(t.came.last-t.came.first, t.sent.last-t.sent.first)
+	ns := max(k.times.Part(t.came.first, t.came.last), k.times.Part(t.sent.first, t.sent.last))
 	return clock.Dilation(k.capture.Dilation).Passed(time.Duration(ns)).Seconds()
 }
 
@@ -116,10 +121,14 @@ func (k *throughput) seconds(t *pairThroughput) float64 {
 func (k *throughput) judge(t *pairThroughput) (rate float64, text string, known bool) {
 	seconds := k.seconds(t)
 	switch {
+	case t.came.frames == 0 && t.sent.frames == 0 && k.times != nil:
+		return 0, "no frame left or arrived in this time", false
 	case t.came.frames == 0 && t.sent.frames == 0:
 		return 0, "no frame left or arrived, although " + t.planned + " sends", true
-	case t.came.frames == 0 && k.capture.OnTheWay(t.sent.first):
-		return 0, plural.Text("%d frames left right before the end of the capture", t.sent.frames), false
+	case t.came.frames == 0 && (k.capture.OnTheWay(t.sent.first) ||
+		k.times.EndOf(t.sent.first)-t.sent.first < k.capture.Linger()):
+		return 0, plural.Text("%d frames left right before the end of the capture or of the time",
+			t.sent.frames), false
 	case t.came.frames == 0:
 		return 0, plural.Text("0 bit/s, none of %d frames arrived", t.sent.frames), true
 	case t.came.frames == 1 && t.sent.frames <= 1:
@@ -141,6 +150,9 @@ func (k *throughput) Result() evidence.Result {
 	for pair, t := range k.pairs {
 		rate, text, known := k.judge(t)
 		r.Details = append(r.Details, fmt.Sprintf("%v: %s", pair, text))
+		if !known && k.times != nil && k.least() {
+			f.Unclear = append(f.Unclear, fmt.Sprintf("%v: %s: its throughput is not known", pair, text))
+		}
 		if !known {
 			continue
 		}
@@ -154,6 +166,7 @@ func (k *throughput) Result() evidence.Result {
 	}
 	slices.Sort(r.Details)
 	slices.Sort(f.Absent)
+	slices.Sort(f.Unclear)
 	switch {
 	case k.capture.Plan == nil:
 		f = evidence.Finding{Unclear: []string{"without a plan the nodes are not known"}}

@@ -57,7 +57,7 @@ func (a *after) take(p *evidence.Packet) {
 		}
 		delete(a.waiting, string(a.key))
 	}
-	if !a.matches(a.filter, p) {
+	if !a.times.Has(p.Time) || !a.matches(a.filter, p) {
 		return
 	}
 	if a.first++; !a.values(p, 0) {

@@ -54,6 +54,8 @@ type rule struct {
 	// expected finds groups of which no packet came. It is nil if the rule needs none.
 	expected *expected
 
+	times     *evidence.Times // nil for all times
+	analyses  bool            // a filter reads fields that follow from earlier packets
 	capture   *evidence.Capture
 	offenders *evidence.Offenders
 	taps      []bool // by tap index
@@ -250,7 +252,7 @@ func problemWithin(source *spec.Source, path string, offset int, what, want stri
 // Begin implements evidence.Check.
 func (k *rule) Begin(c *evidence.Capture) {
 	k.capture, k.offenders = c, c.NewOffenders()
-	if slices.ContainsFunc(k.filters, (*display.Filter).Analyses) {
+	if k.analyses = slices.ContainsFunc(k.filters, (*display.Filter).Analyses); k.analyses {
 		c.Analyse()
 	}
 	k.keyer.begin(c)
@@ -271,8 +273,18 @@ func (k *rule) at(t *evidence.Tap) bool {
 // that have no name of a port.
 func (k *rule) selects(t *evidence.Tap) bool { return k.spec.At == "" || t.Selected(k.spec.At) }
 
+// Limit implements evidence.Limiter. A packet that must follow another may come after the time.
+func (k *rule) Limit(t *evidence.Times) { k.times = t }
+
 // Packet implements evidence.Check.
 func (k *rule) Packet(p *evidence.Packet) {
+	in := k.times.Has(p.Time)
+	if _, follows := k.judge.(*after); !in && !follows {
+		if k.analyses {
+			p.Display()
+		}
+		return
+	}
 	if k.expected != nil {
 		k.expected.packet(p)
 	}
@@ -282,7 +294,9 @@ func (k *rule) Packet(p *evidence.Packet) {
 	if k.where != nil && !k.matches(k.where, p) {
 		return
 	}
-	k.selected++
+	if in {
+		k.selected++
+	}
 	k.take(p)
 }
 

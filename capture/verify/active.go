@@ -1,0 +1,67 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"railbed/capture/report"
+	"railbed/capture/verify/evidence"
+)
+
+// ActiveIn returns the times in which a fault or a step of a run was active, by its name in the file. If it
+// never was, ActiveIn returns the reason. Its error is that the run has no such fault or step.
+func ActiveIn(r *report.Report, name string) (active []evidence.Active, never string, err error) {
+	if r.Began.IsZero() {
+		return nil, "the report does not say when the steps began", nil
+	}
+	at := func(seconds float64) int64 {
+		dilated := seconds * float64(max(r.Dilation, 1))
+		return r.Began.Add(time.Duration(dilated * float64(time.Second))).UnixNano()
+	}
+	var names []string
+	known := false
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		if step.Called != name {
+			if step.Called != "" {
+				names = append(names, step.Called)
+			}
+			continue
+		}
+		known = true
+		fault := strings.HasPrefix(step.Name, "fault ")
+		switch {
+		case step.State == report.Skipped:
+			never = cmp.Or(never, "its step did not begin")
+		case fault && len(step.Active) == 0:
+			never = cmp.Or(never, "it never came into force")
+		case !fault && step.End > step.Start:
+			active = append(active, evidence.Active{Begun: at(step.Start), From: at(step.Start),
+				To: at(step.End), Ended: at(step.End)})
+		}
+		for _, a := range step.Active {
+			one := evidence.Active{Begun: at(a.Begun), From: at(a.From), To: math.MaxInt64,
+				Ended: math.MaxInt64}
+			if a.Ended > 0 {
+				one.To, one.Ended = at(a.To), at(a.Ended)
+			}
+			active = append(active, one)
+		}
+	}
+	if !known {
+		slices.Sort(names)
+		has := "no named step or fault"
+		if names = slices.Compact(names); len(names) > 0 {
+			has = strings.Join(names, ", ")
+		}
+		return nil, "", fmt.Errorf("no fault or step of the run is named %q: it has %s", name, has)
+	}
+	if len(active) > 0 {
+		never = ""
+	}
+	return active, never, nil
+}

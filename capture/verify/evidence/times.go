@@ -1,0 +1,203 @@
+package evidence
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"railbed/internal/verdict"
+)
+
+// Active is a time in which a step or its fault was active, in nanoseconds since 1970. It became active
+// between Begun and From, and ended between To and Ended. If it lasted to the end of the run, To and Ended
+// are math.MaxInt64.
+type Active struct{ Begun, From, To, Ended int64 }
+
+// Times selects packets by their times: during a step or a fault, or outside of it. A packet in the moments
+// in which the step began or ended is in neither selection. A nil Times selects every packet.
+type Times struct {
+	title   string // "during fault-1"
+	outside bool
+	// spans are apart and in order: those that are selected or, with outside, those that are not.
+	spans []timeSpan
+	never string // the reason why there are none
+}
+
+type timeSpan struct{ from, to int64 }
+
+// NewTimes makes a selection. If the step was never active, never is the reason, and the selection proves
+// nothing.
+func NewTimes(title string, outside bool, active []Active, never string) *Times {
+	t := &Times{title: title, outside: outside, never: never}
+	for _, a := range active {
+		one := timeSpan{a.From, a.To}
+		if outside {
+			one = timeSpan{a.Begun, a.Ended}
+		}
+		if one.from < one.to {
+			t.spans = append(t.spans, one)
+		}
+	}
+	slices.SortFunc(t.spans, func(a, b timeSpan) int { return cmp.Compare(a.from, b.from) })
+	merged := t.spans[:0]
+	for _, one := range t.spans {
+		if last := len(merged) - 1; last >= 0 && one.from <= merged[last].to {
+			merged[last].to = max(merged[last].to, one.to)
+		} else {
+			merged = append(merged, one)
+		}
+	}
+	if t.spans = merged; len(merged) == 0 && t.never == "" {
+		t.never = "it was active for no time"
+	}
+	return t
+}
+
+// Has reports whether a time is selected.
+func (t *Times) Has(at int64) bool {
+	if t == nil {
+		return true
+	}
+	i, found := slices.BinarySearchFunc(t.spans, at,
+		func(s timeSpan, at int64) int { return cmp.Compare(s.from, at) })
+	within := found || i > 0 && at < t.spans[i-1].to
+	return within != t.outside
+}
+
+// Part returns how much of the time between two times is selected.
+func (t *Times) Part(from, to int64) int64 {
+	if t == nil {
+		return to - from
+	}
+	within := int64(0)
+	for _, s := range t.spans {
+		within += max(0, min(to, s.to)-max(from, s.from))
+	}
+	if t.outside {
+		return to - from - within
+	}
+	return within
+}
+
+// EndOf returns the end of the selected time that a time is in, or math.MaxInt64 if there is no end.
+func (t *Times) EndOf(at int64) int64 {
+	if t == nil {
+		return math.MaxInt64
+	}
+	for _, s := range t.spans {
+		switch {
+		case t.outside && s.from > at:
+			return s.from
+		case !t.outside && s.to > at:
+			return s.to
+		}
+	}
+	return math.MaxInt64
+}
+
+// Limiter is a check that looks also at packets outside of its times, and counts those in its times only.
+type Limiter interface {
+	Check
+	Limit(*Times)
+}
+
+// Limited returns a check that judges only packets in a selection of time.
+func Limited(c Check, t *Times) Check {
+	l := &limited{Check: c, times: t}
+	l.watcher, _ = c.(Watcher)
+	if own, is := c.(Limiter); is {
+		own.Limit(t)
+		l.own = true
+	}
+	return l
+}
+
+// limited is a check of the packets in a selection of time.
+type limited struct {
+	Check
+	watcher Watcher // nil if the check is none
+	times   *Times
+	own     bool // the check selects the packets by itself
+	capture *Capture
+	packets uint64
+}
+
+// Begin implements Check.
+func (l *limited) Begin(c *Capture) {
+	l.capture = c
+	l.Check.Begin(c)
+}
+
+// Packet implements Check.
+func (l *limited) Packet(p *Packet) {
+	in := l.times.Has(p.Time)
+	if in {
+		l.packets++
+	}
+	if in || l.own {
+		l.Check.Packet(p)
+	}
+}
+
+// Event implements Watcher.
+func (l *limited) Event(p *Packet) {
+	if l.watcher != nil && (l.own || l.times.Has(p.Time)) {
+		l.watcher.Event(p)
+	}
+}
+
+// Result implements Check.
+func (l *limited) Result() Result {
+	r := l.Check.Result()
+	r.Name += " " + l.times.title
+	var lacking []string
+	switch {
+	case l.times.never != "":
+		lacking = append(lacking, fmt.Sprintf("%s: %s", l.times.title, l.times.never))
+		r.shown = false
+	case l.packets == 0:
+		lacking = append(lacking, fmt.Sprintf("no packet was recorded %s", l.times.title))
+		r.shown = false
+	default:
+		lacking = l.unrecorded()
+	}
+	if len(lacking) > 0 && !(r.Verdict == verdict.Fail && r.shown) {
+		r.Verdict, r.Near = verdict.Inconclusive, nil
+	}
+	r.Lacking = append(slices.Clone(lacking), r.Lacking...)
+	r.Details = append(slices.Clone(lacking), r.Details...)
+	return r
+}
+
+// unrecorded returns the reasons why the capture lacks a part of the time.
+func (l *limited) unrecorded() []string {
+	if l.times.outside {
+		return nil
+	}
+	late, early := int64(0), int64(0)
+	first, last := l.times.spans[0].from, l.times.spans[len(l.times.spans)-1].to
+	for _, tap := range l.capture.Taps {
+		if tap.start != 0 {
+			late = max(late, tap.start-first)
+		}
+		if tap.end != 0 && last != math.MaxInt64 {
+			early = max(early, last-tap.end)
+		}
+	}
+	var lines []string
+	for _, part := range []struct {
+		by   int64
+		text string
+	}{
+		{late, "the capture began %v after the begin of the time %s"},
+		{early, "the capture ended %v before the end of the time %s"},
+	} {
+		if part.by > 0 {
+			by := time.Duration(part.by).Round(10 * time.Microsecond)
+			lines = append(lines, fmt.Sprintf(part.text, by, l.times.title))
+		}
+	}
+	return lines
+}
