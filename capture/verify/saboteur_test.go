@@ -327,7 +327,7 @@ var sabotages = []sabotage{
 		}},
 }
 
-func init() { sabotages = append(sabotages, hidings...) }
+func init() { sabotages = slices.Concat(sabotages, hidings, countless) }
 
 func ofRoCE(check string) bool { return strings.HasPrefix(check, "roce") }
 

@@ -3,7 +3,6 @@ package verify
 import (
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -11,11 +10,14 @@ import (
 	"railbed/capture/verify/verifytest"
 )
 
-func init() { maps.Copy(specimens, starvedSpecimens) }
+func init() {
+	maps.Copy(specimens, starvedSpecimens)
+	maps.Copy(specimens, kernelSpecimens)
+}
 
 // everySpecimen names the checks, and further specimens of some of them.
 func everySpecimen() []string {
-	return append(everyCheck(), slices.Sorted(maps.Keys(starvedSpecimens))...)
+	return append(everyCheck(), furtherSpecimens()...)
 }
 
 // starvedSpecimens are runs in which one of two pairs of nodes gets nothing.
