@@ -36,7 +36,7 @@ It prints the verdict, the results, failures, and numbers within 10 % of their b
 at most 25 lines if the run passed. -v adds tables of steps, checks, links
 and all else, as report.html has them.
 
-Before it begins, it warns if other programs leave less than two processors. If this
+Before the steps, it warns if other programs leave less than two processors. If this
 machine cannot carry the traffic in time, --dilation N slows the links down by N and
 stretches all times by N; results are in the testbed's own time.
 

@@ -115,7 +115,7 @@ var notCompared = []struct{ paths, reason string }{
 	{`.*\.Unchecked|.*\.MayMiss|.*\.Pace\.(Packets|P50|Most)`, "behind other numbers"},
 	{`.*\.Repeats\.(Payload|Order|Loss|Trimming|Timer|Refused)`, "behind the share"},
 	{`.*\.RoCE\.(Packets|NAKs|RNRNAKs|DCQCN)`, "behind the share, or of the plan"},
-	{`.*\.Load\.(Own|Sent|Link|Direction)`, "behind other numbers"},
+	{`.*\.Load\.(Own|Others|Processors|Sent|Link|Direction)`, "behind other numbers"},
 	{`Workloads\.Mixture\.(Hottest|Load|Times|Most|DispatchBytes|CombineBytes)`, "behind other numbers"},
 	{`Trainings\.(OtherClocks|PerRank\..*|Bars\..*)`, "parts of numbers that are compared"},
 	{`Messages\.(Count|Slowdowns\.Percentiles\.Count|Parts\.Times\.Count)`, "behind other numbers"},

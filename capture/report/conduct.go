@@ -39,9 +39,12 @@ func (c *Conduct) Notes() (notes []string) {
 type Load struct {
 	// CPUs is the share of the processors' time in which they worked, or the hypervisor took them. Own is the
 	// share in which they worked for the testbed: for the programs in nodes, and the thread that moves
-	// frames.
-	CPUs float64 `json:"cpus"`
-	Own  float64 `json:"own"`
+	// frames. Others is the share that programs outside the run had, over the whole run. The rest is the
+	// kernel's. Processors is their number.
+	CPUs       float64 `json:"cpus"`
+	Own        float64 `json:"own"`
+	Others     float64 `json:"others,omitempty"`
+	Processors int     `json:"processors,omitempty"`
 	// Sent is the rate at which all NICs of nodes together sent, in bit/s of frames.
 	Sent float64 `json:"sent_bit_s"`
 	// Link and Direction are the busiest direction of a link, and Use is the share of its rate that it
@@ -52,12 +55,10 @@ type Load struct {
 }
 
 // Processors are the bound of a workload if they are busy for this share of the time, and if each link
-// carries less than this share of its rate. Other programs are the reason if the testbed has less than this
-// share of the processors.
+// carries less than this share of its rate.
 const (
 	boundCPUs = 0.90
 	boundLink = 0.80
-	boundOwn  = 0.60
 )
 
 // Bound reports whether the processors, and not the network, bound the time of the operations.
@@ -65,9 +66,9 @@ func (l *Load) Bound() bool { return l.CPUs >= boundCPUs && l.Use < boundLink }
 
 // String is a sentence for people about a bound.
 func (l *Load) String() string {
-	if l.Own < boundOwn {
-		return fmt.Sprintf("other programs kept this machine's processors busy, and the testbed had only "+
-			"%.0f%% of their time: times are not those of the network", 100*l.Own)
+	if n := float64(l.Processors); OthersCompete(l.Others*n, (1-l.CPUs)*n) {
+		return fmt.Sprintf("other programs had %.0f%% of the time of this machine's processors, and the "+
+			"testbed's programs %.0f%%: times are not those of the network", 100*l.Others, 100*l.Own)
 	}
 	return fmt.Sprintf("this machine's processors were the bound, and not the network: they were busy for "+
 		"%.0f%% of the time, and the busiest link, %s %s, carried %.0f%% of its rate; dilation: gives them "+

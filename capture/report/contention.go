@@ -19,8 +19,6 @@ const (
 	greed = 2
 	// limited is the share of the waiting time from which a node's limit of CPUs is the reason for it.
 	limited = 0.1
-	// fewOwn is the share of the processors' time below which the testbed did not keep the processors busy.
-	fewOwn = 0.5
 )
 
 // Contention says which nodes' programs had no processor when they wanted one, and why. It leaves out nodes
@@ -36,8 +34,9 @@ type Contention struct {
 	// other node: Wanted seconds, and at most Next of another node. It is "" without such a node.
 	Greedy       string
 	Wanted, Next float64
-	// Own is the share of the host's processor time that the testbed had, or -1 if it is not known.
-	Own float64
+	// Own is the share of the host's processor time that the testbed's programs had, or -1 if it is not
+	// known. Others is the share of other programs, if they took processors that the run needed, or 0.
+	Own, Others float64
 }
 
 // Contention returns which nodes lacked processors, or nil if none did.
@@ -90,6 +89,9 @@ func (r *Report) Contention() *Contention {
 			c.Own += t.Ran / float64(r.Host.CPUs)
 		}
 	}
+	if n := r.Host.CPUs; n > 0 && r.Fidelity.OthersCompete(n) {
+		c.Others = OthersUse(r.Fidelity.Others, n) / float64(n)
+	}
 	return c
 }
 
@@ -131,9 +133,9 @@ func (c *Contention) String() string {
 	case !c.All:
 		text += fmt.Sprintf("; those of other nodes had none for at most %.0f%%", c.Rest*100)
 	}
-	if c.Own >= 0 && c.Own < fewOwn {
-		text += fmt.Sprintf("; the testbed had %.0f%% of the processors' time, and other programs on this "+
-			"machine may have had the rest", c.Own*100)
+	if c.Own >= 0 && c.Others > 0 {
+		text += fmt.Sprintf("; the testbed's programs had %.0f%% of the processors' time, and other "+
+			"programs on this machine %.0f%%", c.Own*100, c.Others*100)
 	}
 	return text
 }

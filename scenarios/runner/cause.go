@@ -16,16 +16,12 @@ import (
 )
 
 const (
-	// othersLeast is how many processors other programs must use before a text names them.
-	othersLeast = 0.3
 	// othersNamed is how many programs a text names.
 	othersNamed = 3
 	// processorsNeeded is how many processors the scenarios of the library need (README.md).
 	processorsNeeded = 2
 	// hostLookTime is how long HostLoad measures at least. The kernel counts in units of 10 ms.
 	hostLookTime = 200 * time.Millisecond
-	// idleEnough is how many idle processors show that a run did not lack any.
-	idleEnough = 1
 	// noneIdle is the share of idle time below which a run and its kernel used all processors.
 	noneIdle = 0.10
 	// busyLeast is how many processors a program must use to be in the report.
@@ -56,16 +52,11 @@ func hostLoad(before usage.Processes) HostLoad {
 }
 
 // used is how many processors other programs use.
-func (h HostLoad) used() (sum float64) {
-	for _, one := range h.Others {
-		sum += one.CPUs
-	}
-	return min(sum, float64(h.CPUs))
-}
+func (h HostLoad) used() float64 { return report.OthersUse(h.Others, h.CPUs) }
 
 // Warning returns a warning if a run of the plan would have less than two processors for itself, else "".
 func (h HostLoad) Warning(p *plan.Plan) string {
-	if h.used() < othersLeast || float64(h.CPUs)-h.used() >= processorsNeeded {
+	if h.used() < report.OthersLeast || float64(h.CPUs)-h.used() >= processorsNeeded {
 		return ""
 	}
 	warning := usedBy("use", h) + ", so frames may be late and the verdict OVERLOADED; run it on an idle " +
@@ -80,7 +71,7 @@ func (h HostLoad) Warning(p *plan.Plan) string {
 func usedBy(verb string, h HostLoad) string {
 	var names []string
 	for _, one := range h.Others[:min(len(h.Others), othersNamed)] {
-		if one.CPUs >= othersLeast/othersNamed {
+		if one.CPUs >= report.OthersLeast/othersNamed {
 			names = append(names, one.Name)
 		}
 	}
@@ -110,7 +101,7 @@ func explain(f *report.Fidelity, cpus int, p *plan.Plan) {
 	switch {
 	case f.Verdict == report.Faithful, f.Samples == 0:
 		return
-	case host.used() >= othersLeast && f.Idle*float64(cpus) < idleEnough:
+	case f.OthersCompete(cpus):
 		f.Cause, f.Remedy = usedBy("used", host), "run it on an idle machine, or "+slower(p)
 	case f.Steal > verify.StealDegraded:
 		f.Cause = fmt.Sprintf("the hypervisor took %.0f%% of the processors' time", f.Steal*100)

@@ -176,11 +176,6 @@ func (r *run) carryOut(ctx context.Context) error {
 	if problems := Missing(r.Options); len(problems) > 0 {
 		return &verdict.MistakeError{Text: problems.Error()}
 	}
-	if r.HostLoad != nil {
-		if text := r.HostLoad().Warning(r.Plan); text != "" {
-			r.Progress(Update{Line: "warning: " + text})
-		}
-	}
 	began := time.Now()
 	tb, err := testbed.Up(ctx, r.Plan,
 		testbed.Options{File: r.Path, Trace: r.Trace, Progress: func(phase string, done, total int) {
@@ -192,6 +187,11 @@ func (r *run) carryOut(ctx context.Context) error {
 	r.report.Testbed.BringUp = time.Since(began).Seconds()
 	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)),
 		r.report.Testbed.Sizes())})
+	if r.HostLoad != nil { // it has measured during the bring-up
+		if text := r.HostLoad().Warning(r.Plan); text != "" {
+			r.Progress(Update{Line: "warning: " + text})
+		}
+	}
 	// Taking the testbed down deletes the log, but an open file stays readable.
 	log, logErr := os.Open(tb.LogPath())
 	r.steps = r.runSteps(ctx, tb)
@@ -343,7 +343,12 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 // addWorkloads adds the workloads to the report, with the load in the time of their operations.
 func (r *run) addWorkloads(look *sampler) {
 	for _, w := range r.evidence.workloads {
-		w.conduct().Load = look.load(w.began, w.ended)
+		load := look.load(w.began, w.ended)
+		if cpus := r.report.Host.CPUs; load != nil && cpus > 0 {
+			load.Processors = cpus
+			load.Others = report.OthersUse(r.report.Fidelity.Others, cpus) / float64(cpus)
+		}
+		w.conduct().Load = load
 		w.addTo(r.report)
 	}
 }
