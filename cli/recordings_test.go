@@ -99,6 +99,31 @@ func TestCommandsReadAllRecordings(t *testing.T) {
 				inOrder)
 		}
 	}
+	// The recordings of NICs and of switches have the evidence together; that of the NICs has less.
+	judge := func(name string, args ...string) (lines string) {
+		var document struct {
+			Checks []struct{ Name, Verdict, Summary string }
+		}
+		_, out, errs := railbed("", append([]string{"verify", name, "-o", "json", "--check",
+			`drops: {count: ">= 1"}`, "--check", "conservation: \"*\"", "--check", "lossless: {}"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &document); err != nil || errs != "" {
+			t.Fatalf("%s: %v: %s%s", name, err, out, errs)
+		}
+		for _, c := range document.Checks {
+			lines += fmt.Sprintf("%s %s: %s\n", c.Name, c.Verdict, c.Summary)
+		}
+		return lines
+	}
+	wanted := judge(whole)
+	for _, run := range []string{several, archive} {
+		if got := judge(run); got != wanted || !strings.Contains(got, "drops PASS: 1 packet") {
+			t.Errorf("verify %s:\n%s\nwant\n%s", run, got, wanted)
+		}
+	}
+	if part := judge(filepath.Join(several, "nics.pcapng"), "--plan", filepath.Join(several,
+		"plan.json")); strings.Contains(part, "PASS") {
+		t.Errorf("verify of the NICs:\n%s", part)
+	}
 	nics := decode(several, "--capture", "nics.pcapng")
 	if again := decode(several, "--capture", "again.pcapng"); !slices.Equal(nics, again) ||
 		len(nics) >= len(want) {

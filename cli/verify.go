@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -64,7 +63,8 @@ func newVerifyCommand(a *app) *cobra.Command {
 		Short: "Judge the packets of a capture at switches, links and NICs",
 		Long: `Verify reads a pcapng or pcap file, also compressed by gzip, once and judges it. FILE may
 be any tool's capture, - for standard input, the directory of a run, or its bundle; the
-last two also have the plan.
+last two also have the plan. Several recordings of a run are judged as one: a packet
+in two of them counts once.
 Railbed names interfaces NODE:PORT. --tap gives the port of another interface, by its
 name or, if it has none, by its number from 0 on.
 
@@ -113,15 +113,15 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	in, of, err := a.openVerified(name)
+	in, err := a.openVerified(name)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	defer in.Close()
 	if p == nil {
-		p = of
+		p = in.plan
 	}
-	flags.ran = runReport(in)
+	flags.ran = in.ran
 	checks, err := flags.checks(p, file)
 	if err != nil {
 		return err
@@ -138,8 +138,8 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	results, summary, err := verify.Run(cmd.Context(), in, verify.Options{Plan: p, Keys: keys, Taps: taps},
-		judges...)
+	results, summary, err := verify.RunAll(cmd.Context(), in.names, in.readers,
+		verify.Options{Plan: p, Keys: keys, Taps: taps}, judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}
@@ -171,30 +171,42 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	return err
 }
 
-// openVerified opens a capture, standard input, or the only recording of a run, which has a plan.
-func (a *app) openVerified(name string) (io.ReadCloser, *plan.Plan, error) {
+// verified holds the input of "railbed verify": a capture, standard input, or the recordings of a run, which
+// has a plan.
+type verified struct {
+	names   []string
+	readers []io.Reader
+	plan    *plan.Plan
+	ran     *report.Report // of the run, or nil
+	closers []io.Closer
+}
+
+// Close closes the files, and then the run, which the files need for their further parts.
+func (v *verified) Close() (err error) {
+	for _, closer := range v.closers {
+		err = errors.Join(err, closer.Close())
+	}
+	return err
+}
+
+func (a *app) openVerified(name string) (*verified, error) {
 	if name == "-" {
-		return io.NopCloser(a.input()), nil, nil
+		return &verified{names: []string{name}, readers: []io.Reader{a.input()}}, nil
 	}
 	if !isRun(name) {
 		file, err := keep.OpenFile(name)
-		return file, nil, err
+		return &verified{names: []string{name}, readers: []io.Reader{file}, closers: []io.Closer{file}}, err
 	}
 	run, err := bundle.Open(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	all := append(run.Captures(), "")
-	if len(all) > 2 {
-		err := fmt.Errorf("%s has several recordings; want one of them, such as %s", name,
-			filepath.Join(name, all[0]))
-		return nil, nil, errors.Join(err, run.Close())
-	}
-	file, err := run.OpenCapture(all[0])
+	recordings, err := run.Recordings(run.Captures())
 	if err != nil {
-		return nil, nil, errors.Join(err, run.Close())
+		return nil, errors.Join(err, run.Close())
 	}
-	return &runCapture{file, run}, run.Plan, nil
+	return &verified{names: run.Captures(), readers: recordings.Readers(), plan: run.Plan,
+		ran: run.Report, closers: []io.Closer{recordings, run}}, nil
 }
 
 // isRun reports whether a name is of a results directory or of a bundle.
@@ -202,24 +214,6 @@ func isRun(name string) bool {
 	about, err := os.Stat(name)
 	return err == nil && (about.IsDir() || strings.HasSuffix(name, bundle.Suffix))
 }
-
-// runCapture is a recording of a run. The run stays open, because the recording may have further files.
-type runCapture struct {
-	*keep.Parts
-	run *bundle.Run
-}
-
-// runReport returns the report of the run of a recording, or nil if the recording is of no run's directory or
-// bundle.
-func runReport(in io.ReadCloser) *report.Report {
-	if of, is := in.(*runCapture); is {
-		return of.run.Report
-	}
-	return nil
-}
-
-// Close implements io.Closer.
-func (c *runCapture) Close() error { return errors.Join(c.Parts.Close(), c.run.Close()) }
 
 // define adds the flags to the command.
 func (f *verifyFlags) define(cmd *cobra.Command, a *app) {

@@ -134,7 +134,7 @@ func TestVerifyReadsPlans(t *testing.T) {
 	}
 }
 
-// TestVerifyReadsRuns judges the recording of a run's directory with the run's plan.
+// TestVerifyReadsRuns judges the recordings of a run's directory with the run's plan.
 func TestVerifyReadsRuns(t *testing.T) {
 	const file = "name: x\nfabric: {topology: single-switch, params: {hosts: 2}}\n"
 	code, plan, stderr := railbed(file, "plan", "-",
@@ -150,7 +150,7 @@ func TestVerifyReadsRuns(t *testing.T) {
 	for _, step := range []struct{ file, text, want string }{
 		{"plan.json", plan, "the run has no recording"},
 		{"a.pcapng", string(capture), "conservation *"},
-		{"b.pcapng", string(capture), "want one of them, such as " + filepath.Join(run, "a.pcapng")},
+		{"b.pcapng", string(capture), ": 1 packet of 1 tap"}, // which is in both
 	} {
 		if err := os.WriteFile(filepath.Join(run, step.file), []byte(step.text), 0o600); err != nil {
 			t.Fatal(err)

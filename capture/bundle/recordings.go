@@ -36,16 +36,15 @@ func (r *Recordings) Packets() (pcapng.Source, error) {
 	if len(r.Parts) == 1 {
 		return pcapng.NewReader(r.Parts[0])
 	}
-	return r.Merged()
+	return pcapng.NewMerger(r.names, r.Readers())
 }
 
-// Merged reads several recordings as one.
-func (r *Recordings) Merged() (*pcapng.Merger, error) {
-	var sources []io.Reader
+// Readers returns the recordings.
+func (r *Recordings) Readers() (sources []io.Reader) {
 	for _, file := range r.Parts {
 		sources = append(sources, file)
 	}
-	return pcapng.NewMerger(r.names, sources)
+	return sources
 }
 
 // Files returns the names of the files that were read, of each recording.

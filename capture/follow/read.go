@@ -119,12 +119,12 @@ func readRun(ctx context.Context, run *bundle.Run, names []string) (*Recording, 
 	}
 	defer recordings.Close()
 	o := Options{Options: evidence.Options{Plan: run.Plan, Keys: keys}, Workloads: run.Workloads}
-	var r *Recording
-	if len(recordings.Parts) == 1 {
-		r, err = Read(ctx, recordings.Parts[0], o)
-	} else {
-		r, err = readMerged(ctx, recordings, o)
+	f := NewFollower(o)
+	_, summary, err := evidence.RunAll(ctx, names, recordings.Readers(), o.Options, f)
+	if err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
 	}
+	r, err := f.Recording(summary)
 	if err == nil {
 		r.files = recordings.Files()
 	}
@@ -137,19 +137,6 @@ func readRun(ctx context.Context, run *bundle.Run, names []string) (*Recording, 
 		}
 	}
 	return r, err
-}
-
-func readMerged(ctx context.Context, recordings *bundle.Recordings, o Options) (*Recording, error) {
-	m, err := recordings.Merged()
-	if err != nil {
-		return nil, err
-	}
-	f := NewFollower(o)
-	_, summary, err := evidence.RunMerged(ctx, m, o.Options, f)
-	if err != nil {
-		return nil, fmt.Errorf("follow: %w", err)
-	}
-	return f.Recording(summary)
 }
 
 // Follower collects what a Recording needs. It is a check, so that one pass over a capture can serve it and

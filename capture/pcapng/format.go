@@ -176,8 +176,24 @@ type Statistics struct {
 	OSDropped uint64 // packets that the operating system lost
 	Delivered uint64 // packets written
 	Comments  []string
-	// Spans are the times of the recordings of the interface that a Merger has read, by their starts.
-	Spans []Span
+	// Recorded is set by a Merger only.
+	Recorded *Recorded
+}
+
+// Recorded describes the packets of an interface in one of a Merger's recordings.
+type Recorded struct {
+	Recording int    // index
+	Name      string // of the recording
+	Filter    string
+	SnapLen   uint32
+	Packets   uint64 // read
+	// First and Last are the least and the greatest time of these packets.
+	First, Last int64
+	Notes       TapNote // counted from the annotations of packets
+	// Unordered is the number of packets of the recording that are earlier than the packet before them.
+	Unordered uint64
+	// Broken is the reason why packets are missing from the end or the middle of the recording, or "".
+	Broken string
 }
 
 func splitTime(ns int64) (high, low uint32) {

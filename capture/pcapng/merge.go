@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -30,9 +31,6 @@ type Origin struct {
 	Number    int // of the record in the recording, from 1
 }
 
-// Span is a time from From to To, in nanoseconds since 1970.
-type Span struct{ From, To int64 }
-
 // Merger reads several recordings of a testbed as one recording, in the order of their packets' times. It
 // holds one packet of each recording and those of one time.
 //
@@ -41,7 +39,7 @@ type Span struct{ From, To int64 }
 // packet they keep, and in the ids that they give to packets.
 //
 // Limit: the records of each recording have to be in the order of time. Packets of a recording that are not
-// may be counted twice.
+// may be counted twice. Recorded.Unordered counts them.
 type Merger struct {
 	streams    []*stream // the recording with the most interfaces first, because its ids are used
 	section    Section
@@ -50,8 +48,6 @@ type Merger struct {
 	next       int      // of batch
 	data       []byte   // of the packets of batch
 	packets    int
-	first      int64 // time of the first packet
-	last       int64
 	truncated  error
 }
 
@@ -62,6 +58,10 @@ type stream struct {
 	reader  *Reader
 	head    *Packet // nil at the end
 	local   []int   // the Merger's interfaces, by interface
+	found   []Recorded
+	latest  int64 // time of the latest packet
+	behind  uint64
+	broken  string
 	renamed renames
 }
 
@@ -117,12 +117,19 @@ func sectionNoteOf(s Section) (note SectionNote) {
 // advance reads the next packet of a recording.
 func (s *stream) advance(m *Merger) error {
 	var err error
-	if s.head, err = s.reader.Next(); err == nil || err == io.EOF {
+	if s.head, err = s.reader.Next(); err == nil {
+		if s.head.Time < s.latest {
+			s.behind++
+		}
+		s.latest = max(s.latest, s.head.Time)
+		return nil
+	}
+	if err == io.EOF {
 		return nil
 	}
 	s.head, err = nil, fmt.Errorf("%s: %w", s.name, err)
 	if errors.Is(err, ErrTruncated) { // the other recordings go on
-		m.truncated = err
+		m.truncated, s.broken = err, s.name+" is truncated"
 		return nil
 	}
 	return err
@@ -141,6 +148,8 @@ func (s *stream) describe(m *Merger) {
 			m.interfaces[at].Filter = ""
 		}
 		s.local = append(s.local, at)
+		s.found = append(s.found, Recorded{Recording: s.index, Name: s.name, Filter: described.Filter,
+			SnapLen: described.SnapLen})
 	}
 }
 
@@ -153,11 +162,8 @@ func (m *Merger) Next() (*Packet, error) {
 	}
 	p := &m.batch[m.next].Packet
 	m.next++
-	if m.packets == 0 {
-		m.first = p.Time
-	}
 	m.packets++
-	p.Number, m.last = m.packets, p.Time
+	p.Number = m.packets
 	return p, nil
 }
 
@@ -193,6 +199,7 @@ func (m *Merger) add(s *stream) {
 	s.describe(m)
 	p := *s.head
 	own := p.ID
+	s.found[p.Interface].count(&p)
 	p.ID = s.renamed.get(own)
 	p.Interface = s.local[p.Interface]
 	p.Origin = Origin{s.index, p.Number}
@@ -214,6 +221,19 @@ func (m *Merger) add(s *stream) {
 		p.Comments[i] = m.copy(comment)
 	}
 	m.batch = append(m.batch, merged{p, s})
+}
+
+// count counts a packet and its annotations.
+func (r *Recorded) count(p *Packet) {
+	if r.Packets++; r.Packets == 1 {
+		r.First = p.Time
+	}
+	r.First, r.Last = min(r.First, p.Time), max(r.Last, p.Time)
+	for _, comment := range p.Comments {
+		if a, is := ParseAnnotation(comment); is {
+			r.Notes.Count(a.Verdict)
+		}
+	}
 }
 
 func (m *Merger) copy(b []byte) []byte {
@@ -266,7 +286,8 @@ func (r *renames) get(id uint64) uint64 {
 // Section implements Source. The recordings differ in nothing that readers use.
 func (m *Merger) Section() Section { return m.section }
 
-// Interfaces implements Source. A tap has a filter if all its recordings have one.
+// Interfaces implements Source. A tap has a filter if all its recordings have one. Recorded has the filter of
+// each.
 func (m *Merger) Interfaces() []Interface { return m.interfaces }
 
 // Missing implements Source.
@@ -292,57 +313,24 @@ func (m *Merger) ordered() []*stream {
 	return slices.SortedFunc(slices.Values(m.streams), func(a, b *stream) int { return a.index - b.index })
 }
 
-// Statistics implements Source. It is complete after the last packet. Recordings with a filter count only at
-// taps that have no other. The losses are the sum of the recordings' losses. If a recording of the tap has
-// the time of all packets, its own losses are an upper bound.
-func (m *Merger) Statistics() []Statistics {
-	counted := make([][]Statistics, len(m.interfaces))
-	for _, s := range m.streams {
+// Statistics implements Source. It is complete after the last packet. Each recording of an interface has
+// statistics of its own, in the caller's order. Their fields besides Recorded are zero if the recording has
+// none.
+func (m *Merger) Statistics() (all []Statistics) {
+	for _, s := range m.ordered() {
 		s.describe(m)
+		if missing := s.reader.Missing(); len(missing) > 0 && s.broken == "" {
+			s.broken = s.name + ": " + strings.Join(missing, "; ")
+		}
+		of := make([]Statistics, len(s.local))
 		for _, one := range s.reader.Statistics() {
-			at := s.local[one.Interface]
-			if m.interfaces[at].Filter != "" || s.reader.Interfaces()[one.Interface].Filter == "" {
-				counted[at] = append(counted[at], one)
-			}
+			of[one.Interface] = one
 		}
-	}
-	var all []Statistics
-	for at, of := range counted {
-		if len(of) > 0 {
-			all = append(all, m.together(at, of))
+		for i := range of {
+			s.found[i].Unordered, s.found[i].Broken = s.behind, s.broken
+			of[i].Interface, of[i].Recorded = s.local[i], &s.found[i]
 		}
+		all = append(all, of...)
 	}
 	return all
-}
-
-// together returns the statistics of a tap in several recordings. It has no comments: they count records
-// of one recording.
-func (m *Merger) together(tap int, of []Statistics) Statistics {
-	sum := Statistics{Interface: tap, Has: ^Fields(0)}
-	for _, one := range of {
-		if taken := one.Accepted - one.Dropped; one.Has&HasAccepted != 0 && one.Has&HasDelivered != 0 &&
-			one.Accepted >= one.Dropped && taken > one.Delivered { // over a limit
-			one.Dropped += taken - one.Delivered
-		}
-		sum.Has &= one.Has &^ (HasAccepted | HasDelivered)
-		sum.Time = max(sum.Time, one.Time)
-		sum.End = max(sum.End, one.End)
-		if sum.Start == 0 || one.Start < sum.Start {
-			sum.Start = one.Start
-		}
-		sum.Received += one.Received
-		sum.Dropped += one.Dropped
-		sum.OSDropped += one.OSDropped
-		sum.Spans = append(sum.Spans, Span{one.Start, one.End})
-	}
-	slices.SortFunc(sum.Spans, func(a, b Span) int { return cmp.Compare(a.From, b.From) })
-	for _, one := range of {
-		if one.Start <= m.first && one.End >= m.last {
-			sum.Dropped, sum.OSDropped = min(sum.Dropped, one.Dropped), min(sum.OSDropped, one.OSDropped)
-		}
-	}
-	if sum.Has&(HasStart|HasEnd) != HasStart|HasEnd {
-		sum.Spans = nil
-	}
-	return sum
 }

@@ -129,6 +129,8 @@ type sabotage struct {
 	// amount says how much is altered, for the page.
 	amount string
 	do     func(c *tape, o *evidence.Options, random *rand.Rand)
+	// split replaces the recording by several, if it is not nil.
+	split func(c *tape, random *rand.Rand) []*tape
 	// of selects the checks that it is for, by their names. Nil selects all.
 	of func(check string) bool
 	// harmless is set if the recording keeps all its evidence: verdicts stay.
@@ -152,9 +154,11 @@ const (
 )
 
 var (
-	lossAmount  = fmt.Sprintf("each packet is removed with a probability of 1/%d", loseOneIn)
-	shiftAmount = fmt.Sprintf("by %d ms, one tap at random", clockShift.Milliseconds())
-	nudgeAmount = fmt.Sprintf("by %d ms, one tap at random", clockNudge.Milliseconds())
+	lossAmount   = fmt.Sprintf("each packet is removed with a probability of 1/%d", loseOneIn)
+	shiftAmount  = fmt.Sprintf("by %d ms, one tap at random", clockShift.Milliseconds())
+	nudgeAmount  = fmt.Sprintf("by %d ms, one tap at random", clockNudge.Milliseconds())
+	othersAmount = fmt.Sprintf("by 2 to %d ms, one tap at random; the file is not Railbed's",
+		clockNudge.Milliseconds())
 )
 
 var sabotages = []sabotage{
@@ -298,6 +302,19 @@ var sabotages = []sabotage{
 		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 			c.shift(random, -clockNudge.Nanoseconds())
 		}},
+	// Nothing shows that the taps of other programs' recordings have one clock.
+	{name: "others' recording, the clock of a tap ahead",
+		amount: othersAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.section = pcapng.Section{Application: "mergecap"}
+			c.shift(random, othersShift(random))
+		}},
+	{name: "others' recording, the clock of a tap behind",
+		amount: othersAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.section = pcapng.Section{Application: "mergecap"}
+			c.shift(random, -othersShift(random))
+		}},
 	{name: "another plan's", total: true,
 		amount: "the file's comment has the digest of another plan",
 		do: func(c *tape, _ *evidence.Options, _ *rand.Rand) {
@@ -330,6 +347,11 @@ var sabotages = []sabotage{
 func init() { sabotages = slices.Concat(sabotages, hidings, countless) }
 
 func ofRoCE(check string) bool { return strings.HasPrefix(check, "roce") }
+
+// othersShift is the difference between the clocks of two machines.
+func othersShift(random *rand.Rand) int64 {
+	return int64(2*time.Millisecond) + random.Int64N(int64(clockNudge-2*time.Millisecond))
+}
 
 func (c *tape) strip() {
 	for i := range c.packets {
@@ -369,14 +391,7 @@ func TestSaboteur(t *testing.T) {
 			for _, broken := range []bool{false, true} {
 				s, check := pair(t, broken)
 				original := readTape(t, s.Write())
-				judge := func(c *tape, o evidence.Options) evidence.Result {
-					results, _, err := evidence.Run(t.Context(), bytes.NewReader(c.write(t)), o, check())
-					if err != nil {
-						t.Fatal(err)
-					}
-					return results[0]
-				}
-				untouched := judge(original, s.Options())
+				untouched := judgeTapes(t, s.Options(), []*tape{original}, check())
 				if want := map[bool]verdict.Verdict{false: pass,
 					true: fail}[broken]; untouched.Verdict != want {
 					t.Fatalf("broken %t: want %s: %v", broken, want, untouched)
@@ -386,9 +401,15 @@ func TestSaboteur(t *testing.T) {
 						continue
 					}
 					for seed := range seeds {
-						c, o := original.clone(), s.Options()
-						how.do(c, &o, rand.New(rand.NewPCG(seed, uint64(i))))
-						r := judge(c, o)
+						tapes, o := []*tape{original.clone()}, s.Options()
+						random := rand.New(rand.NewPCG(seed, uint64(i)))
+						if how.do != nil {
+							how.do(tapes[0], &o, random)
+						}
+						if how.split != nil {
+							tapes = how.split(tapes[0], random)
+						}
+						r := judgeTapes(t, o, tapes, check())
 						matrix[name][i].add(broken, r.Verdict)
 						switch {
 						case how.harmless && r.Verdict != untouched.Verdict:

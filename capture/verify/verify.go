@@ -51,3 +51,10 @@ const (
 func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result, Summary, error) {
 	return evidence.Run(ctx, r, o, checks...)
 }
+
+// RunAll is Run for all recordings of a run, which may have different taps and times. names are for
+// messages. The evidence is the union of the recordings.
+func RunAll(ctx context.Context, names []string, recordings []io.Reader, o Options, checks ...Check) (
+	[]Result, Summary, error) {
+	return evidence.RunAll(ctx, names, recordings, o, checks...)
+}

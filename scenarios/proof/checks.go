@@ -49,7 +49,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 		l.ends(path, c.Outage.From, c.Outage.To)
 		l.datagrams(path)
 	case c.Throughput != nil:
-		l.ends(path, c.Throughput.From, c.Throughput.To)
+		l.throughput(path, c.Throughput)
 	case c.RailLocal != "":
 		between := l.which(func(p *port) bool {
 			link := l.plan.Link(p.at.Link)
@@ -105,6 +105,24 @@ func (l *prover) ends(path, from, to string) {
 	l.seen(path, l.which(func(p *port) bool {
 		return p.nic && (spec.Match(cmp.Or(from, "*"), p.node) || spec.Match(cmp.Or(to, "*"), p.node))
 	}), true)
+}
+
+// throughput checks that the NICs are captured at which packets arrive. If no pair may get too little, the
+// check also needs the NICs of all senders, unless a step says who sends.
+func (l *prover) throughput(path string, k *spec.ThroughputCheck) {
+	l.seen(path, l.which(func(p *port) bool { return p.nic && spec.Match(cmp.Or(k.To, "*"), p.node) }), true)
+	least := demands(k.Rate, spec.RateBound) || demands(k.Fairness, spec.ShareBound)
+	known := k.Workload != "" || slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool {
+		return s.Traffic != nil
+	})
+	missing := l.which(func(p *port) bool {
+		return p.nic && !p.captured && spec.Match(cmp.Or(k.From, "*"), p.node)
+	})
+	if least && !known && len(missing) > 0 {
+		l.never(path, "want at: [nics] there, or add "+listed(missing), "throughput needs the NICs of all "+
+			"senders to know who sent in vain, and the capture at %s lacks %d of them", l.where("at"),
+			len(missing))
+	}
 }
 
 func (l *prover) pathSpread(path string, k *spec.PathSpread) {

@@ -35,7 +35,7 @@ type prover struct {
 	file  *spec.Testbed
 	plan  *plan.Plan
 	ports []*port
-	// capture is the first capture, from which checks are judged, and step its index.
+	// capture has the ports and packets of all captures. step is the index of the first.
 	capture *spec.Capture
 	step    int
 	// programs is set if some steps run programs, which can send any packets.
@@ -58,7 +58,7 @@ func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 	l.step = slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
 	checked := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Packets != nil })
 	if l.step >= 0 && checked {
-		l.capture = file.Steps[l.step].Capture
+		l.capture = together(file)
 		l.addPorts()
 		for i, check := range file.Checks {
 			if check.Packets != nil {
@@ -67,6 +67,31 @@ func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 		}
 	}
 	return l.problems, l.warnings
+}
+
+// together returns a capture with all that the captures of a file record: checks are judged from all
+// recordings as from one.
+func together(file *spec.Testbed) *spec.Capture {
+	var all *spec.Capture
+	for _, step := range file.Steps {
+		c := step.Capture
+		switch {
+		case c == nil:
+		case all == nil:
+			first := *c
+			all = &first
+		default:
+			all.At = slices.Concat(all.At, c.At)
+			if c.Filter != all.Filter {
+				all.Filter = ""
+			}
+			all.SnapLen = max(all.SnapLen, c.SnapLen)
+			if c.Events != "" {
+				all.Events = c.Events
+			}
+		}
+	}
+	return all
 }
 
 func (l *prover) addPorts() {

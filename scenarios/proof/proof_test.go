@@ -21,6 +21,9 @@ func file(settings, check string, steps ...string) string {
 const (
 	all     = "capture: {at: [all], file: a.pcapng}"
 	nics    = "capture: {at: [nics], file: a.pcapng}"
+	atH1    = "capture: {at: [h1], file: a.pcapng}"
+	toH1    = "throughput: {to: h1, rate: '>= 1mbit'}"
+	nics2   = "capture: {at: [nics], file: b.pcapng}"
 	leaf1   = "capture: {at: [leaf1], file: a.pcapng}"
 	whole   = "capture: {at: [all], file: a.pcapng, snaplen: 1600B}"
 	onlyUDP = "capture: {at: [all], file: a.pcapng, filter: udp}"
@@ -65,6 +68,26 @@ func TestLook(t *testing.T) {
 		"icrc under a short snap length": {file(soft, "roce: {rule: icrc}", all, roce),
 			"f:7:26: an ICRC covers whole packets: those of w have up to 1098B, and the capture at f:4:3 " +
 				"keeps 576B of each; want snaplen: 1098B there", ""},
+		"a throughput without the senders' NICs": {file(soft, toH1, atH1, program),
+			"f:7:13: throughput needs the NICs of all senders to know who sent in vain, and the capture at " +
+				"f:4:13 lacks 3 of them; want at: [nics] there, or add h0:eth0, h2:eth0, h3:eth0", ""},
+		"a fairness without a sender's NIC": {file(soft,
+			"throughput: {from: h0, to: h1, fairness: '>= 90%'}", atH1, program),
+			"f:7:13: throughput needs the NICs of all senders", ""},
+		"a throughput of a traffic step": {file(soft, toH1, atH1, sends), "", ""},
+		"a greatest throughput": {file(soft, "throughput: {to: h1, rate: '<= 1mbit'}", atH1,
+			program), "", ""},
+		"a throughput without receivers": {file(soft, "throughput: {to: h0, rate: '<= 1mbit'}", atH1,
+			program), "f:7:13: throughput needs ports, and the capture at f:4:13 has none of them", ""},
+		"a throughput of several captures": {file(soft, toH1, atH1, nics2, program),
+			"", ""},
+		"lossless in several captures": {file(soft, "lossless: {from: h0, to: h1}", atH1,
+			"capture: {at: [h0], file: b.pcapng}", sends), "", ""},
+		"several captures without a port": {file(soft, "lossless: {from: h0, to: h2}", atH1,
+			"capture: {at: [h0], file: b.pcapng}", sends), "",
+			"f:8:13: lossless needs 2 ports, and the capture at f:4:13 lacks 1 of them"},
+		"an icrc in the second capture": {file(soft, "roce: {rule: icrc}", all,
+			"capture: {at: [all], file: b.pcapng, snaplen: 1600B}", roce), "", ""},
 		"icrc of what may be short": {file(soft, "roce: {rule: icrc}", all,
 			"training: {name: w, model: {layers: 2, hidden: 64, sequence: 32, tflops: 1, dp: 4}, "+
 				"transport: roce}"), "", "f:7:26: an ICRC covers whole packets"},

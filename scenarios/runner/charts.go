@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"railbed/capture/follow"
@@ -57,11 +58,10 @@ func (f *finished) chart(job *worker.Job, r *worker.Result) {
 	}
 }
 
-// follower returns the check that follows the packets of the recording, or nil if the charts are made without
-// it: the recording is incomplete, too long, or of chosen packets.
+// follower returns the check that follows the packets of the recordings. It returns nil if a recording is
+// incomplete or of chosen packets, or if the recordings are too long. The charts are then made without it.
 func (e *evidence) follower(file *spec.Testbed, p *plan.Plan) *follow.Follower {
-	c := e.captured(file)
-	if c == nil || !c.Complete || c.Filter != "" || c.Packets() > maxFollowed ||
+	if c := e.captures; !c.complete() || c.filtered() || c.packets() > maxFollowed ||
 		e.aborted != nil || e.clock == nil {
 		return nil
 	}
@@ -82,11 +82,14 @@ func (e *evidence) chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
 	}
 	c := charter{evidence: e, recording: e.recording, plan: p}
 	if c.recording != nil {
-		recorded := e.captured(file)
-		c.file = recorded.File
-		switch whole := file.Steps[0].Capture != nil; {
-		case recorded.Dropped() > 0:
-			c.file += plural.Text(", which lost %d packets", recorded.Dropped())
+		c.file = strings.Join(e.captures.names(), " and ")
+		first := 0 // steps that record
+		for first < len(file.Steps) && file.Steps[first].Capture != nil {
+			first++
+		}
+		switch whole := first >= len(e.captures); {
+		case e.captures.dropped() > 0:
+			c.file += plural.Text(", which lost %d packets", e.captures.dropped())
 		case whole:
 			c.series(r.Series)
 		}

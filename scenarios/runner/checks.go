@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
@@ -29,9 +28,9 @@ func leaveUnjudged(checks []report.Check, cause error) {
 	}
 }
 
-// judge returns the result of every check of the file, in the file's order. Packet checks read the
-// file's first capture, all in one pass. The same pass also reads the rates of links. open opens a
-// result file. read is called with the number of bytes of that file read so far.
+// judge returns the result of every check of the file, in the file's order. Packet checks read all
+// recordings as one, in one pass. The same pass also reads the rates of links. open opens a
+// result file. read is called with the number of bytes of the recordings read so far.
 func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
 	checks := make([]report.Check, len(file.Checks))
@@ -58,7 +57,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	if rates != nil {
 		packets = append(packets, rates)
 	}
-	if watch := e.watchLinks(p); watch != nil && e.captured(file) != nil {
+	if watch := e.watchLinks(p); watch != nil && len(e.captures) > 0 {
 		packets = append(packets, watch)
 	}
 	var results []verify.Result
@@ -100,11 +99,10 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	return checks, nil
 }
 
-// ratesOf returns the check that reads rates from the recording, or nil if there is no recording or
-// it is incomplete.
+// ratesOf returns the check that reads rates from the recordings, or nil if there is no recording or
+// one is incomplete.
 func ratesOf(file *spec.Testbed, p *plan.Plan, e *evidence) *verify.Fidelity {
-	recorded := e.captured(file)
-	if recorded == nil || !recorded.Complete || e.fidelity == nil || e.aborted != nil {
+	if !e.captures.complete() || e.fidelity == nil || e.aborted != nil {
 		return nil
 	}
 	rates := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
@@ -115,16 +113,19 @@ func ratesOf(file *spec.Testbed, p *plan.Plan, e *evidence) *verify.Fidelity {
 func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result,
 	error) {
-	recorded := e.captured(file)
-	if recorded == nil {
+	if len(e.captures) == 0 {
 		return nil, errors.New("the run has no recording")
 	}
-	name := recorded.File
-	in, err := open(name)
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", name, err)
+	var readers []io.Reader
+	var total int64
+	for _, name := range e.captures.names() {
+		in, err := open(name)
+		if err != nil {
+			return nil, fmt.Errorf("open %s: %w", name, err)
+		}
+		defer in.Close()
+		readers = append(readers, &countingReader{r: in, total: &total, read: read})
 	}
-	defer in.Close()
 	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Lost: e.lost, Harm: e.harm,
 		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] },
 		Sends:       e.sends(p)}
@@ -133,47 +134,12 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	if follower != nil {
 		packets = append(packets, follower)
 	}
-	results, summary, err := verify.Run(ctx, &countingReader{r: in, read: read}, options, packets...)
+	results, summary, err := verify.RunAll(ctx, e.captures.names(), readers, options, packets...)
 	if follower != nil && err == nil {
 		// If the recording has more records than can be followed, the charts are made without it.
 		e.recording, _ = follower.Recording(summary)
 	}
 	return results, err
-}
-
-// countingReader reports how much was read.
-type countingReader struct {
-	r     io.Reader
-	total int64
-	read  func(int64)
-}
-
-// Seek implements io.Seeker, if the underlying reader does.
-func (c *countingReader) Seek(offset int64, whence int) (int64, error) {
-	seeker, can := c.r.(io.Seeker)
-	if !can {
-		return 0, errors.New("seek recording: it is a stream")
-	}
-	at, err := seeker.Seek(offset, whence)
-	c.total = at
-	return at, err
-}
-
-// NextPart implements pcapng.Parted.
-func (c *countingReader) NextPart(number int) (int, error) {
-	parted, is := c.r.(pcapng.Parted)
-	if !is {
-		return 0, fmt.Errorf("file %d: the recording is a single file", number)
-	}
-	return parted.NextPart(number)
-}
-
-// Read implements io.Reader.
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.total += int64(n)
-	c.read(c.total)
-	return n, err
 }
 
 func checkName(check spec.Check) string {

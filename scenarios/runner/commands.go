@@ -39,7 +39,7 @@ func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *veri
 // workloadCommands adds to the checks of a workload the command lines that show its messages in the
 // recording.
 func (e *evidence) workloadCommands(file *spec.Testbed, checks []report.Check) {
-	if c := e.captured(file); c == nil || c.Packets() == 0 {
+	if e.captures.packets() == 0 {
 		return
 	}
 	for i, check := range file.Checks {

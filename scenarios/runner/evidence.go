@@ -11,7 +11,6 @@ import (
 	"railbed/internal/clock"
 	"railbed/internal/plural"
 	"railbed/plan"
-	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/stacks"
 )
@@ -22,7 +21,7 @@ type evidence struct {
 	stacks    []stacks.Result
 	prepared  []step        // of the file, in order
 	steps     []report.Step // their records
-	captures  []report.Capture
+	captures  recordings
 	fidelity  *report.Fidelity
 	// drops are the packets that the queues of kernel switches counted as dropped, by port.
 	drops map[string]uint64
@@ -119,20 +118,41 @@ func (e *evidence) workload(name string) *finished {
 	return nil
 }
 
-// captured returns the recording that packet checks read: the recording of the file's first
-// capture, or nil if that did not start.
-func (e *evidence) captured(file *spec.Testbed) *report.Capture {
-	first := slices.IndexFunc(file.Steps, func(s spec.Step) bool { return s.Capture != nil })
-	if first < 0 {
-		return nil
+// recordings are the recordings of a run, from which packet checks are judged as from one.
+type recordings []report.Capture
+
+// complete reports whether there are recordings and all of them are complete.
+func (r recordings) complete() bool {
+	return len(r) > 0 && !slices.ContainsFunc(r, func(c report.Capture) bool { return !c.Complete })
+}
+
+// filtered reports whether a recording is of chosen packets.
+func (r recordings) filtered() bool {
+	return slices.ContainsFunc(r, func(c report.Capture) bool { return c.Filter != "" })
+}
+
+// packets returns the number of records in all recordings.
+func (r recordings) packets() (n uint64) {
+	for _, c := range r {
+		n += c.Packets()
 	}
-	i := slices.IndexFunc(e.captures, func(c report.Capture) bool {
-		return c.File == file.Steps[first].Capture.File
-	})
-	if i < 0 {
-		return nil
+	return n
+}
+
+// dropped returns the number of packets that the recordings lost.
+func (r recordings) dropped() (n uint64) {
+	for _, c := range r {
+		n += c.Dropped()
 	}
-	return &e.captures[i]
+	return n
+}
+
+// names returns the files.
+func (r recordings) names() (names []string) {
+	for _, c := range r {
+		names = append(names, c.File)
+	}
+	return names
 }
 
 // sends returns the flows of the traffic steps that ran.

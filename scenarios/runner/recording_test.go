@@ -231,3 +231,38 @@ checks:
 		})
 	}
 }
+
+// TestRecordingsAreJudgedTogether has the evidence of checks in several recordings: of different ports, of
+// different times, and of the same port twice. A packet in the last of them breaks a check. A check of ports
+// that no recording had in the whole time of their packets cannot pass.
+func TestRecordingsAreJudgedTogether(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	o := options(t, `
+fabric: {topology: single-switch, params: {hosts: 3}, switch: {kind: soft}, links: {default: {rate: 50mbit}}}
+steps:
+  - capture: {at: [h0], file: a.pcapng}
+  - capture: {at: [h1], file: b.pcapng}
+  - traffic: {name: x, from: [h0], to: [h1], rate: 2mbit, size: 300B, for: 100ms}
+  - capture: {at: [all], file: c.pcapng}
+  - fault: {name: cut, where: "leaf1:p2", drop: {nth: [3]}}
+  - traffic: {name: y, from: [h0], to: [h2], rate: 2mbit, size: 300B, for: 100ms}
+checks:
+  - packets: {lossless: {from: h0, to: h1}}
+  - packets: {lossless: {from: h0, to: h2}}
+  - packets: {rule: {never: 'railbed.verdict == "drop"', at: "leaf1:p2"}}
+  - packets: {conservation: "leaf1"}
+  - packets: {rule: {count: 'udp && frame.packet_flags_direction == 2', at: "h0:eth0", is: ">= 1"}}
+`)
+	want := []verdict.Verdict{verdict.Pass, verdict.Inconclusive, verdict.Fail, verdict.Inconclusive,
+		verdict.Pass}
+	r, err := Run(t.Context(), o)
+	if err != nil || len(r.Checks) != len(want) {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	for i, c := range r.Checks {
+		overruled := want[i] == verdict.Fail && c.Verdict == verdict.Overloaded
+		if c.Verdict != want[i] && !overruled {
+			t.Errorf("want %s: %s %s: %v", want[i], c.Verdict, c.Summary, c.Details)
+		}
+	}
+}

@@ -365,7 +365,7 @@ func (r *run) check(ctx context.Context) (err error) {
 	r.evidence.keep, r.evidence.out = r.results.replace, r.Out
 	var size int64
 	for _, c := range r.report.Captures {
-		size = max(size, c.Bytes)
+		size += c.Bytes
 	}
 	r.report.Checks, err = judge(ctx, r.File, r.Plan, &r.evidence, func(name string) (io.ReadCloser, error) {
 		return keep.Open(r.results.root.FS(), name)

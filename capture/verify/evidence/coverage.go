@@ -29,6 +29,9 @@ type Need struct {
 	From, To int64
 	// Clocks reports whether the check compares times of different ports.
 	Clocks bool
+	// Durations reports whether the check measures the time from one port to another. Its result changes if a
+	// clock is ahead by less than packets may wait in queues.
+	Durations bool
 	// AnyOrder reports whether the check only counts, so that the order of packets does not matter.
 	AnyOrder bool
 }
@@ -159,7 +162,8 @@ func (c *Capture) gaps(need Need) (g gaps) {
 	if c.foreignPlan != "" {
 		g.useless = append(g.useless, c.foreignPlan)
 	}
-	g.damaged = append(c.damage(taps), c.stripped(taps)...)
+	g.useless = append(g.useless, c.misordered(taps)...)
+	g.damaged = c.damage(taps, need)
 	if c.Unordered > 0 && !need.AnyOrder {
 		g.damaged = append(g.damaged, plural.Text("%d packets were too far behind later ones to be sorted",
 			c.Unordered))
@@ -168,12 +172,19 @@ func (c *Capture) gaps(need Need) (g gaps) {
 		g.beyond = append(g.beyond, fmt.Sprintf("not recorded: %s", enumerate(absent)))
 	}
 	g.beyond = append(g.beyond, filtered(taps, need.Packets)...)
-	g.beyond = append(g.beyond, c.span(taps, need)...)
+	if c.several() {
+		g.beyond = append(g.beyond, c.apart(taps, need)...)
+	} else {
+		g.beyond = append(g.beyond, c.span(taps, need)...)
+	}
 	if need.Records != 0 {
 		g.beyond = append(g.beyond, c.silent(taps, need)...)
 	}
 	if need.Clocks {
 		g.damaged = append(g.damaged, c.clocks.disagreements()...)
+	}
+	if need.Durations {
+		g.useless = append(g.useless, c.clocks.unshown(taps)...)
 	}
 	return g
 }
@@ -190,24 +201,24 @@ func (c *Capture) rests(need Need) (taps []*Tap, absent []string) {
 	return taps, absent
 }
 
-// damage lists the losses of packets that the capture should hold.
-func (c *Capture) damage(taps []*Tap) (lines []string) {
-	if c.Truncated {
-		lines = append(lines, "the capture is truncated")
-	}
-	lines = append(lines, c.Missing...)
-	for _, tap := range taps {
-		if tap.Lost > 0 {
-			lines = append(lines, plural.Text("tap %s lost %d packets", tap.Name, tap.Lost))
+// damage lists the losses of packets that the capture should hold. Comments hold records of drops, the
+// testbed's plan and its dilation.
+func (c *Capture) damage(taps []*Tap, need Need) (lines []string) {
+	if !c.several() {
+		if c.Truncated {
+			lines = append(lines, "the capture is truncated")
 		}
-		switch read := tap.Packets; {
-		case !tap.delivers || read == tap.delivered:
-		case read < tap.delivered:
-			lines = append(lines, plural.Text("tap %s: the file holds %d of the %d packets that it counts",
-				tap.Name, read, tap.delivered))
-		default:
-			lines = append(lines, plural.Text("tap %s: the file holds %d packets and counts %d", tap.Name,
-				read, tap.delivered))
+		lines = append(lines, c.Missing...)
+	}
+	if c.bare {
+		lines = append(lines, "the comments of the capture were removed, with its records of drops, "+
+			"marks and queues")
+	}
+	for _, tap := range taps {
+		for _, line := range tap.damage(c, need.Packets) {
+			if !slices.Contains(lines, line) {
+				lines = append(lines, line)
+			}
 		}
 	}
 	if c.Cut > 0 {
@@ -223,15 +234,14 @@ func (c *Capture) damage(taps []*Tap) (lines []string) {
 func filtered(taps []*Tap, needed []filter.Pattern) (lines []string) {
 	by := map[string][]string{}
 	for _, tap := range taps {
-		if tap.filter != "" {
-			by[tap.filter] = append(by[tap.filter], tap.Name)
+		taken := slices.ContainsFunc(tap.recordings, func(r recorded) bool { return r.takes(needed) })
+		if !taken && tap.filter != "" {
+			text := tap.filter
+			by[text] = append(by[text], tap.Name)
 		}
 	}
 	for text, names := range by {
-		if !filter.Covers(text, needed) {
-			lines = append(lines, fmt.Sprintf("the filter %q leaves packets out at %s", text,
-				enumerate(names)))
-		}
+		lines = append(lines, fmt.Sprintf("the filter %q leaves packets out at %s", text, enumerate(names)))
 	}
 	slices.Sort(lines)
 	return lines
@@ -242,11 +252,13 @@ func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 	late, early := int64(0), int64(0)
 	from, to := cmp.Or(need.From, c.from), cmp.Or(need.To, c.to)
 	for _, tap := range taps {
-		if tap.start != 0 && from != 0 {
-			late = max(late, tap.start-from)
-		}
-		if tap.end != 0 && to != 0 {
-			early = max(early, to-tap.end)
+		for _, r := range tap.recordings {
+			if r.from != 0 && from != 0 {
+				late = max(late, r.from-from)
+			}
+			if r.to != 0 && to != 0 {
+				early = max(early, to-r.to)
+			}
 		}
 	}
 	if late > 0 {
@@ -334,32 +346,6 @@ func (c *Capture) softAt(tap *Tap) *plan.Switch {
 // Numbered reports whether soft switches gave every packet its id. For kernel switches the id
 // counts equal packets, and does not skip a lost packet.
 func (c *Capture) Numbered() bool { return c.Railbed && c.Plan != nil && c.Plan.Soft() }
-
-// stripped reports where comments were removed. Comments hold records of drops, the testbed's plan
-// and its dilation. Without a record of its drop, a dropped packet looks like a sent one.
-func (c *Capture) stripped(taps []*Tap) (lines []string) {
-	if !c.Railbed {
-		return nil
-	}
-	if c.bare {
-		return []string{"the comments of the capture were removed, with its records of drops, marks and " +
-			"queues"}
-	}
-	for _, tap := range taps {
-		seen, noted := tap.seen, tap.noted
-		noted.Limited, noted.ClockStepped, noted.Continued = 0, 0, 0
-		if tap.Counted && !tap.counts {
-			lines = append(lines, fmt.Sprintf("tap %s: the comment with its counts was removed", tap.Name))
-		}
-		if tap.counts && seen != noted {
-			lines = append(lines, plural.Text("tap %s: the file holds %d comments of packets (%d drops, %d "+
-				"marks, %d trims, %d pauses) and counts %d (%d, %d, %d, %d)", tap.Name,
-				seen.Annotated, seen.Drops, seen.Marks, seen.Trims, seen.Pauses, noted.Annotated, noted.Drops,
-				noted.Marks, noted.Trims, noted.Pauses))
-		}
-	}
-	return lines
-}
 
 // remarks are facts for the reader that do not weaken the proof.
 func (c *Capture) remarks() (lines []string) {

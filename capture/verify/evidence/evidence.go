@@ -93,23 +93,16 @@ type Tap struct {
 	filter   string // capture filter, which left packets out
 	// described is the tap in the words of the capture, but with the name Name.
 	described pcapng.Interface
-	// start and end are the times at which the recording began and ended, 0 where the capture does
-	// not say.
-	start, end int64
-	// delivered is the number of the tap's packets in the capture, as the capture states it.
-	delivers  bool
-	delivered uint64
-	// spans are the times of several recordings of the tap, by their starts.
-	spans []pcapng.Span
-	// partial reports whether files of the recording are missing, or its recordings have gaps.
+	// recordings has an element for each recording of the tap. It is complete after the last packet.
+	recordings []recorded
+	// dropped is the number of lost packets by the counts at packets (epb_dropcount).
+	dropped uint64
+	// partial reports whether packets are missing, by the counts or the times of the recordings.
 	partial bool
 	// annotates reports whether a packet had a comment by Railbed. Those of faults at ports of the kernel,
 	// which record nothing else, do not count.
 	annotates bool
-	// noted are the capture's own counts of its comments, where it has them. seen are the comments
-	// counted while reading.
-	counts      bool
-	noted, seen pcapng.TapNote
+	seen      pcapng.TapNote // comments counted while reading
 }
 
 // Capture is the data that a Run collects about the capture as a whole.
@@ -169,9 +162,13 @@ type Capture struct {
 	// clockSteps are the steps of clocks that were set while they recorded.
 	clockSteps       []string
 	sorted, repeated uint64
-	clocks           *clocks
-	around           neighbourhood
-	dissected        display.Packet
+	// times has the time of each of several recordings, by its index. It is nil if there is one recording.
+	times map[int]span
+	// equal is the number of packets that equal an earlier one at their tap, in several recordings.
+	equal     uint64
+	clocks    *clocks
+	around    neighbourhood
+	dissected display.Packet
 }
 
 // Summary describes the capture for reports.
@@ -259,11 +256,6 @@ func Run(ctx context.Context, r io.Reader, o Options, checks ...Check) ([]Result
 	return run(ctx, reader, w, o, checks)
 }
 
-// RunMerged is Run for several recordings of a testbed.
-func RunMerged(ctx context.Context, m *pcapng.Merger, o Options, checks ...Check) ([]Result, Summary, error) {
-	return run(ctx, m, &window{most: windowStream}, o, checks)
-}
-
 func run(ctx context.Context, reader pcapng.Source, w *window, o Options, checks []Check) ([]Result, Summary,
 	error) {
 	c := &Capture{
@@ -280,6 +272,9 @@ func run(ctx context.Context, reader pcapng.Source, w *window, o Options, checks
 		Railbed:     reader.Section().Application == "railbed", Dilation: 1,
 	}
 	c.dissected.Keys = o.Keys
+	if _, several := reader.(*pcapng.Merger); several {
+		c.times = map[int]span{}
+	}
 	c.clocks = newClocks(c)
 	c.describe(reader.Section())
 	for _, check := range checks {
@@ -404,41 +399,31 @@ func (c *Capture) count(p *Packet) {
 // finish takes the counts from the end of a capture.
 func (c *Capture) finish(statistics []pcapng.Statistics) {
 	c.End = c.Last
-	for _, tap := range c.Taps {
-		tap.partial = len(c.Missing) > 0
-	}
-	for _, s := range statistics {
-		tap := c.Taps[s.Interface]
-		if s.Has&pcapng.HasStart != 0 {
-			tap.start = s.Start
-		}
-		if s.Has&pcapng.HasEnd != 0 {
-			tap.end = s.End
-			c.End = max(c.End, s.End)
-		}
-		tap.spans = s.Spans
-		tap.partial = tap.partial || !tap.recorded(c.First, c.Last)
-		if s.Has&pcapng.HasDropped != 0 {
-			tap.Counted = true
-			tap.Lost = max(tap.Lost, s.Dropped)
-		}
-		// A packet was left out because of a size limit if the filter accepted it, the tap did not drop it,
-		// and no record of it was written.
-		if taken := s.Accepted - s.Dropped; s.Has&pcapng.HasAccepted != 0 && s.Has&pcapng.HasDelivered != 0 &&
-			s.Accepted >= s.Dropped && taken > s.Delivered {
-			tap.Lost += taken - s.Delivered
-		}
-		tap.delivers, tap.delivered = s.Has&pcapng.HasDelivered != 0, s.Delivered
-		if s.Has&pcapng.HasOSDropped != 0 { // files by others; Railbed's include it in Dropped
-			tap.Counted = true
-			tap.Lost += s.OSDropped
-		}
-		if tap.noted, tap.counts = firstNote(s.Comments, pcapng.ParseTapNote); tap.noted.ClockStepped != 0 {
+	for i := range statistics {
+		tap := c.Taps[statistics[i].Interface]
+		r := tap.record(&statistics[i])
+		c.End = max(c.End, r.to)
+		tap.Counted = r.counted && (tap.Counted || len(tap.recordings) == 1)
+		if r.noted.ClockStepped != 0 {
 			c.clockSteps = append(c.clockSteps,
-				fmt.Sprintf("tap %s: the host's clock was set by %v", tap.Name, tap.noted.ClockStepped))
+				fmt.Sprintf("tap %s: the host's clock was set by %v", tap.Name, r.noted.ClockStepped))
+		}
+		if c.Railbed && !r.counted && r.name != "" && r.broken == "" {
+			r.broken = r.name + " is truncated"
 		}
 	}
-	if c.Railbed && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return !t.Counted }) {
+	c.timeRecordings()
+	for _, tap := range c.Taps {
+		if len(tap.recordings) == 0 {
+			tap.record(&pcapng.Statistics{})
+		}
+		if !c.several() {
+			r := &tap.recordings[0]
+			r.lost = max(r.lost, tap.dropped) // the counts at packets are of the same losses
+		}
+		tap.sum(c)
+	}
+	if c.Railbed && !c.several() && slices.ContainsFunc(c.Taps, func(t *Tap) bool { return !t.Counted }) {
 		c.Truncated = true
 	}
 }

@@ -208,6 +208,8 @@ type decoder struct {
 	roce     RoCE // of the packet
 	flows    map[flowKey]*Flow
 	ordinals *layers.Ordinals
+	// renumber replaces ids that each of several recordings made of its own packets.
+	renumber bool
 
 	ethernet golayers.Ethernet
 	tag      golayers.Dot1Q
@@ -220,7 +222,8 @@ type decoder struct {
 }
 
 func newDecoder(c *Capture) *decoder {
-	d := &decoder{capture: c, flows: make(map[flowKey]*Flow)}
+	d := &decoder{capture: c, flows: make(map[flowKey]*Flow),
+		renumber: c.several() && c.Plan != nil && !c.Plan.Soft()}
 	var container gopacket.DecodingLayerContainer = gopacket.DecodingLayerSparse(nil)
 	for _, layer := range []gopacket.DecodingLayer{&d.ethernet, &d.tag, &d.ipv4, &d.ipv6, &d.tcp, &d.udp} {
 		container = container.Put(layer)
@@ -257,7 +260,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 		}
 	}
 	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // Railbed's captures count them at the end
-		p.Tap.Lost += raw.DropCount
+		p.Tap.dropped += raw.DropCount
 	}
 	d.outermost(raw.Data)
 	d.headers(raw.Length)
@@ -279,12 +282,15 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 			p.PFC = &p.pfc
 		}
 	}
-	if raw.Has&pcapng.HasID == 0 {
+	if raw.Has&pcapng.HasID == 0 || d.renumber && p.Direction != Unknown {
 		if d.ordinals == nil {
 			d.ordinals = layers.NewOrdinals(ordinalsKept)
 		}
-		p.ID = d.ordinals.ID(layers.Identity(raw.Data, raw.Length),
-			uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
+		identity := layers.Identity(raw.Data, raw.Length)
+		p.ID = d.ordinals.ID(identity, uint64(raw.Interface)<<2|uint64(p.Direction), raw.Time)
+		if p.ID != identity {
+			d.capture.equal++
+		}
 	}
 	return p
 }

@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -108,13 +110,43 @@ func (t *Tap) Described() *pcapng.Interface { return &t.described }
 // Ethernet reports whether the tap recorded Ethernet frames. Checks do not see packets of other link types.
 func (t *Tap) Ethernet() bool { return t.ethernet }
 
-// EndOf returns the time at which the recording at a tap ended: the time of the last packet, where the
+// EndOf returns the time at which the last recording at a tap ended: the time of the last packet, where the
 // capture does not say.
-func (c *Capture) EndOf(t *Tap) int64 {
-	if t.end != 0 {
-		return t.end
+func (c *Capture) EndOf(t *Tap) (end int64) {
+	for i := range t.recordings {
+		end = max(end, t.recordings[i].to)
 	}
-	return c.Last
+	return cmp.Or(end, c.Last)
+}
+
+// bounds returns the beginning of the tap's first recording and the end of its last, 0 where unknown.
+func (t *Tap) bounds() (began, ended int64) {
+	for _, r := range t.recordings {
+		if r.from != 0 && (began == 0 || r.from < began) {
+			began = r.from
+		}
+		ended = max(ended, r.to)
+	}
+	return began, ended
+}
+
+// sum sums up the recordings of the tap.
+func (t *Tap) sum(c *Capture) {
+	t.Lost = t.dropped
+	if !c.several() {
+		t.Lost, t.partial = t.recordings[0].lost, len(c.Missing) > 0
+		return
+	}
+	t.partial = len(t.damage(c, nil)) > 0 || len(t.unrecorded([]span{{c.First, c.Last}}, nil)) > 0
+	for i := range t.recordings {
+		r := &t.recordings[i]
+		better := slices.ContainsFunc(t.recordings, func(o recorded) bool {
+			return o.takes(nil) && o.from <= r.from && o.to >= r.to && o.lost < r.lost
+		})
+		if r.to == 0 || !better {
+			t.Lost += r.lost
+		}
+	}
 }
 
 // Whole reports whether the capture holds every packet of a tap.
@@ -122,20 +154,9 @@ func (t *Tap) Whole() bool { return t.filter == "" && t.Lost == 0 && !t.partial 
 
 // Recorded reports whether the tap recorded at a time. Only a tap of several recordings knows when it did
 // not.
-func (t *Tap) Recorded(at int64) bool { return t.recorded(at, at) }
-
-// recorded reports whether the tap recorded all the time between two times.
-func (t *Tap) recorded(from, to int64) bool {
-	if len(t.spans) == 0 {
+func (t *Tap) Recorded(at int64) bool {
+	if len(t.recordings) < 2 && (len(t.recordings) == 0 || t.recordings[0].name == "") {
 		return true
 	}
-	for _, s := range t.spans {
-		if s.From <= from && s.To >= to {
-			return true
-		}
-		if s.From <= from {
-			from = max(from, s.To)
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.recordings, func(r recorded) bool { return r.from <= at && r.to >= at })
 }

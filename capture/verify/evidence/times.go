@@ -179,11 +179,12 @@ func (l *limited) unrecorded() []string {
 	late, early := int64(0), int64(0)
 	first, last := l.times.spans[0].from, l.times.spans[len(l.times.spans)-1].to
 	for _, tap := range l.capture.Taps {
-		if tap.start != 0 {
-			late = max(late, tap.start-first)
+		began, ended := tap.bounds()
+		if began != 0 {
+			late = max(late, began-first)
 		}
-		if tap.end != 0 && last != math.MaxInt64 {
-			early = max(early, last-tap.end)
+		if ended != 0 && last != math.MaxInt64 {
+			early = max(early, last-ended)
 		}
 	}
 	var lines []string

@@ -250,7 +250,7 @@ func (k *latency) Result() evidence.Result {
 	}
 	r.Details = k.offenders.Lines()
 	f.Shorten()
-	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true, Durations: true}, f)
 	return r
 }
 

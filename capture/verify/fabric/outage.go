@@ -225,7 +225,7 @@ func (k *outage) Result() evidence.Result {
 	if k.travel.short {
 		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")
 	}
-	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true}, found)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true, Durations: true}, found)
 	return r
 }
 

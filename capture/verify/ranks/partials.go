@@ -259,7 +259,7 @@ func (k *partialSums) Result() evidence.Result {
 		return slices.ContainsFunc(k.members, func(m *member) bool { return m.Switch == t.Node })
 	})
 	need := evidence.Need{Ports: ports, Packets: filter.Transport(evidence.ProtoUDP, 0, wire.PortAggregation),
-		From: k.workload.From, To: k.workload.To, Clocks: true}
+		From: k.workload.From, To: k.workload.To, Clocks: true, Durations: true}
 	k.capture.Conclude(&r, need, f)
 	return r
 }
