@@ -53,7 +53,7 @@ func TestVanishedPeer(t *testing.T) {
 	if c := next(t, b); c.Op != transports.OpPeerDown {
 		t.Errorf("the receiver reports %+v", c)
 	}
-	if took := time.Since(start); took < timeout/2 || took > 3*timeout {
+	if took := time.Since(start); took < timeout/2 || took > 15*time.Second { // the default is 20 s
 		t.Errorf("a peer timeout of %v took %v", timeout, took)
 	}
 }
