@@ -15,7 +15,7 @@ const Netem = "netem"
 func (c *compiler) addRequirements() {
 	for i, feature := range c.t.Requires {
 		c.require(feature, "the file requires it", fmt.Sprintf("requires[%d]", i))
-		c.plan.Requires[len(c.plan.Requires)-1].Inside = c.inside(feature)
+		c.plan.Requires[len(c.plan.Requires)-1].Inside = !spec.RequiredFile(feature) && c.inside(feature)
 	}
 	c.requireGuests()
 	c.requireDocker()

@@ -52,7 +52,7 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 		if required.Inside {
 			continue
 		}
-		if err := doctor.Has(ctx, required.Feature); err != nil {
+		if err := doctor.HasRequired(ctx, filepath.Dir(o.File), required.Feature); err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
 		}
 	}

@@ -216,14 +216,19 @@ func (c *checker) name() {
 			c.report(path, "accept-undilated without dilation", "remove it, or set a dilation above 1")
 		}
 	}
+	required := map[string]bool{}
 	for i, feature := range c.t.Requires {
 		path := fmt.Sprintf("requires[%d]", i)
+		twice := required[feature]
+		required[feature] = true
+		if RequiredFile(feature) && !strings.ContainsRune(feature, 0) {
+			continue
+		}
 		if !requiredName.MatchString(feature) {
 			c.report(path, fmt.Sprintf("invalid feature %q", clipped(feature)),
-				"want a name that `railbed doctor` prints, such as netem, or the name of a program "+
-					"without its "+
-					"folder, such as redis-server")
-		} else if slices.Contains(c.t.Requires[:i], feature) {
+				"want a name that `railbed doctor` prints, such as netem, the name of a program without its "+
+					"folder, such as redis-server, or a file, such as ./model.xml")
+		} else if twice {
 			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
 		}
 	}

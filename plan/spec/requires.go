@@ -6,9 +6,12 @@ import (
 	"strings"
 )
 
-// requiredName is the form of an element of requires: a feature of `railbed doctor`, or the name of a
-// program.
+// requiredName is the form of an element of requires that is not a file: a feature of `railbed doctor`, or the
+// name of a program.
 var requiredName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
+
+// RequiredFile reports whether an element of requires is a file or folder of the host.
+func RequiredFile(name string) bool { return strings.Contains(name, "/") }
 
 // partsOfNames are the characters of names of programs and of paths to programs.
 const partsOfNames = "/._+-"

@@ -39,7 +39,8 @@ type Testbed struct {
 	// programs, such as redis-server. Without one of them the run is UNSUPPORTED, and `railbed test` skips
 	// it. Railbed finds programs by PATH. A program that only steps in containers name has to be in their
 	// images. If such a step fails and its container lacks the program, the run is UNSUPPORTED. A missing
-	// program that is not in this list makes its step fail. Default none.
+	// program that is not in this list makes its step fail. A name with a slash is a file or a folder of the
+	// host, relative to this file, such as ./root.tar that a container needs. Default none.
 	Requires []string `yaml:"requires,omitempty" json:"requires,omitempty"`
 	// Steps run in order. A step with at starts that long after the first step. Default none.
 	Steps []Step `yaml:"steps,omitempty" json:"steps,omitempty"`

@@ -174,7 +174,7 @@ func UnknownFeatures(file *spec.Testbed) spec.Problems {
 	known := doctor.Features()
 	for i, feature := range file.Requires {
 		near := nearest.Word(feature, known)
-		if slices.Contains(known, feature) || near == "" || slices.ContainsFunc(file.Steps,
+		if slices.Contains(known, feature) || near == "" || spec.RequiredFile(feature) || slices.ContainsFunc(file.Steps,
 			func(s spec.Step) bool {
 				command, _ := s.Command()
 				return spec.Names(command, feature)

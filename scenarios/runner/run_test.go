@@ -444,6 +444,21 @@ func TestUnsupportedBeforeAnythingIsMade(t *testing.T) {
 	}
 }
 
+// TestRequiredFiles: a host may lack a file that the scenario file requires. A path is relative to that file.
+func TestRequiredFiles(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	o := options(t, twoHosts+"requires: [parts/root.tar]\nsteps:\n  - sleep: 1ms\n")
+	r := runAll(t, t.Context(), o)
+	want(t, r, verdict.Unsupported)
+	if u := r.Unsupported; u == nil || u.Feature != "parts/root.tar" || u.Where != o.Path+":6:12" ||
+		!strings.Contains(u.Reason, filepath.Join(filepath.Dir(o.Path), "parts/root.tar")) {
+		t.Errorf("unsupported %+v", u)
+	}
+	o = options(t, twoHosts+"requires: [parts/root.tar, ./, /dev/null]\nsteps:\n  - sleep: 1ms\n")
+	mustWrite(t, filepath.Join(filepath.Dir(o.Path), "parts/root.tar"), "")
+	want(t, runAll(t, t.Context(), o), verdict.Pass)
+}
+
 func TestStepThatNeedsNetemIsFoundBeforehand(t *testing.T) {
 	o := options(t, twoHosts+"steps:\n  - link: {where: \"h0--*\", set: {rate: 1mbit}}\n  - link: {where: "+
 		"\"h0--*\", set: {loss: 1%}}\n")

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -230,7 +231,7 @@ func (r *run) require(ctx context.Context) error {
 		}
 		answer, known := answers[need.Feature]
 		if !known {
-			answer = doctor.Has(ctx, need.Feature)
+			answer = doctor.HasRequired(ctx, filepath.Dir(r.Path), need.Feature)
 			answers[need.Feature] = answer
 		}
 		if r.lacks(answer, need.Reason, need.Where); answer != nil {

@@ -14,11 +14,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // Result is the result of a probe.
@@ -115,6 +117,23 @@ func Has(ctx context.Context, name string) error {
 	}
 	present.Store(name, true)
 	return nil
+}
+
+// HasRequired is Has for what a scenario file requires, which may also be a file or folder of the host. Its
+// name has a slash and is relative to folder, that of the scenario file.
+func HasRequired(ctx context.Context, folder, name string) error {
+	if !spec.RequiredFile(name) {
+		return Has(ctx, name)
+	}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folder, path)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return &verdict.UnsupportedError{Feature: name, Reason: err.Error(),
+			Remedy: "make it; the comments of the scenario file may say how"}
+	}
+	return ctx.Err()
 }
 
 // findProgram finds a program in PATH.
