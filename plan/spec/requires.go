@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// requiredName is the form of an element of requires that is not a file: a feature of `railbed doctor`, or the
+// requiredName is the form of an element of requires that is no file: a feature of `railbed doctor`, or the
 // name of a program.
 var requiredName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
 

@@ -174,11 +174,12 @@ func UnknownFeatures(file *spec.Testbed) spec.Problems {
 	known := doctor.Features()
 	for i, feature := range file.Requires {
 		near := nearest.Word(feature, known)
-		if slices.Contains(known, feature) || near == "" || spec.RequiredFile(feature) || slices.ContainsFunc(file.Steps,
-			func(s spec.Step) bool {
-				command, _ := s.Command()
-				return spec.Names(command, feature)
-			}) {
+		named := func(s spec.Step) bool {
+			command, _ := s.Command()
+			return spec.Names(command, feature)
+		}
+		if slices.Contains(known, feature) || near == "" || spec.RequiredFile(feature) ||
+			slices.ContainsFunc(file.Steps, named) {
 			continue
 		}
 		problems = append(problems, file.Source.Problem(fmt.Sprintf("requires[%d]", i),

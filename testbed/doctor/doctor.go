@@ -119,7 +119,7 @@ func Has(ctx context.Context, name string) error {
 	return nil
 }
 
-// HasRequired is Has for what a scenario file requires, which may also be a file or folder of the host. Its
+// HasRequired is Has for an element of requires, which may also be a file or folder of the host. Its
 // name has a slash and is relative to folder, that of the scenario file.
 func HasRequired(ctx context.Context, folder, name string) error {
 	if !spec.RequiredFile(name) {
