@@ -187,13 +187,15 @@ type Recorded struct {
 	Filter    string
 	SnapLen   uint32
 	Packets   uint64 // read
-	// First and Last are the least and the greatest time of these packets.
+	// First and Last are the least and the greatest time of these packets, 0 without any. Ethernet frames to
+	// groups do not count: the kernels of idle nodes send some, too.
 	First, Last int64
 	Notes       TapNote // counted from the annotations of packets
 	// Unordered is the number of packets of the recording that are earlier than the packet before them.
 	Unordered uint64
 	// Broken is the reason why packets are missing from the end or the middle of the recording, or "".
-	Broken string
+	Broken   string
+	ethernet bool
 }
 
 func splitTime(ns int64) (high, low uint32) {

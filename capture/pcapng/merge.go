@@ -149,7 +149,7 @@ func (s *stream) describe(m *Merger) {
 		}
 		s.local = append(s.local, at)
 		s.found = append(s.found, Recorded{Recording: s.index, Name: s.name, Filter: described.Filter,
-			SnapLen: described.SnapLen})
+			SnapLen: described.SnapLen, ethernet: described.LinkType == LinkEthernet})
 	}
 }
 
@@ -225,10 +225,13 @@ func (m *Merger) add(s *stream) {
 
 // count counts a packet and its annotations.
 func (r *Recorded) count(p *Packet) {
-	if r.Packets++; r.Packets == 1 {
-		r.First = p.Time
+	r.Packets++
+	if group := r.ethernet && len(p.Data) > 0 && p.Data[0]&1 != 0; !group {
+		if r.Last == 0 {
+			r.First = p.Time
+		}
+		r.First, r.Last = min(r.First, p.Time), max(r.Last, p.Time)
 	}
-	r.First, r.Last = min(r.First, p.Time), max(r.Last, p.Time)
 	for _, comment := range p.Comments {
 		if a, is := ParseAnnotation(comment); is {
 			r.Notes.Count(a.Verdict)

@@ -132,8 +132,10 @@ func TestMergeRecordings(t *testing.T) {
 
 // TestMergeStatistics has taps that several recordings share. Each recording states what it has of a tap.
 func TestMergeStatistics(t *testing.T) {
-	packets := []seen{{"a", 10, 1, "abcdef", ""},
-		{"a", 80, 2, "abcdef", "railbed verdict=drop reason=tail depth=0"}, {"a", 40, 3, "abcdef", ""}}
+	const group = "abcdef" // by its first bit
+	packets := []seen{{"a", 10, 1, "bcdefg", ""},
+		{"a", 80, 2, "bcdefg", "railbed verdict=drop reason=tail depth=0"}, {"a", 40, 3, "bcdefg", ""},
+		{"a", 85, 4, group, ""}}
 	_, m, err := merge(t,
 		recorded{taps: []string{"a", "b"}, start: 5, end: 60, lost: 3, packets: packets[:1]}.write(t),
 		recorded{taps: []string{"b", "c"}, start: 1, end: 95, lost: 1}.write(t),
@@ -154,7 +156,7 @@ func TestMergeStatistics(t *testing.T) {
 		`b in 0 0.pcapng: 5 to 60, lost 3, filter "", 0 packets from 0 to 0, 0 drops, 0 unordered`,
 		`b in 1 1.pcapng: 1 to 95, lost 1, filter "", 0 packets from 0 to 0, 0 drops, 0 unordered`,
 		`c in 1 1.pcapng: 1 to 95, lost 1, filter "", 0 packets from 0 to 0, 0 drops, 0 unordered`,
-		`a in 2 2.pcapng: 50 to 90, lost 4, filter "", 3 packets from 10 to 80, 1 drops, 1 unordered`,
+		`a in 2 2.pcapng: 50 to 90, lost 4, filter "", 4 packets from 10 to 80, 1 drops, 1 unordered`,
 		`a in 3 3.pcapng: 70 to 75, lost 9, filter "udp", 0 packets from 0 to 0, 0 drops, 0 unordered`,
 		`d in 3 3.pcapng: 70 to 75, lost 9, filter "udp", 0 packets from 0 to 0, 0 drops, 0 unordered`,
 	}

@@ -36,7 +36,8 @@ type recorded struct {
 	snap      uint32
 	// span is the time of the recording, 0 where the recording does not state it.
 	span
-	// traffic is the time from the first to the last packet. It is set for several recordings only.
+	// traffic is the time from the first to the last packet, without frames to groups. It is set for several
+	// recordings only.
 	traffic span
 	// lost counts missing packets by the recording's own counts, if counted is set.
 	lost    uint64
@@ -223,7 +224,7 @@ func (t *Tap) unrecorded(times []span, needed []filter.Pattern) []span {
 func (c *Capture) apart(taps []*Tap, need Need) (lines []string) {
 	times := []span{{cmp.Or(need.From, c.from), cmp.Or(need.To, c.to)}}
 	if known := times[0].from != 0 && times[0].to != 0; !known {
-		times[0] = span{c.First, c.Last}
+		times[0] = c.traffic()
 	} else if len(taps) > 1 {
 		for _, tap := range taps {
 			for _, r := range tap.recordings {
@@ -248,6 +249,22 @@ func (c *Capture) apart(taps []*Tap, need Need) (lines []string) {
 			time.Duration(longest).Round(10*time.Microsecond), enumerate(gaps)))
 	}
 	return append(lines, c.unpaired(taps)...)
+}
+
+// traffic returns the time of all packets, without frames to groups.
+func (c *Capture) traffic() (all span) {
+	for i := range c.Taps {
+		for _, r := range c.Taps[i].recordings {
+			if r.traffic.to == 0 {
+				continue
+			}
+			if all.to == 0 {
+				all.from = r.traffic.from
+			}
+			all = span{min(all.from, r.traffic.from), max(all.to, r.traffic.to)}
+		}
+	}
+	return all
 }
 
 // unpaired reports why packets of different recordings cannot be recognised as the same packet. At kernel
