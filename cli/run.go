@@ -27,10 +27,10 @@ takes the cluster down, and judges the checks from what was recorded.
 
 Steps run one after another. A step with "at" starts that long after the first and
 begins a sequence of its own, parallel to the others. The run waits for background
-workloads at the end. It ends background commands, which is no failure. A step that
-fails ends the run; recordings up to then are still judged. A file with steps and no
-checks passes when its steps do; a file with neither is INCONCLUSIVE. Of a file with a
-matrix, --set chooses the cell to run; "railbed test" runs all of them.
+workloads at the end. It ends background commands for which no step waits, which is no
+failure. A step that fails ends the run; recordings up to then are still judged. A file
+with steps and no checks passes when its steps do; a file with neither is INCONCLUSIVE.
+Of a file with a matrix, --set chooses the cell to run; "railbed test" runs all of them.
 
 It prints the verdict, the results, failures, and numbers within 10 % of their bounds, in
 at most 25 lines if the run passed. -v adds tables of steps, checks, links

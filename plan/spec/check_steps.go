@@ -73,11 +73,12 @@ func (c *checker) steps() {
 
 func (w Wait) check(c *checker, at string, index int) {
 	for i, name := range w {
-		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool { return s.Lasts() == name }) &&
-			!c.broken("steps") {
+		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool {
+			return name != "" && s.Lasts() == name
+		}) && !c.broken("steps") {
 			c.report(fmt.Sprintf("%s[%d]", at, i),
 				fmt.Sprintf("no background step above is named %q", clipped(name)),
-				"name a workload, a training job, messages or traffic with background: true")
+				"name a workload, training, messages, traffic, stack or exec with background: true")
 		}
 	}
 }

@@ -221,8 +221,8 @@ type Step struct {
 	// not happen before all other steps have ended, the step is left out, and a run that would pass is
 	// INCONCLUSIVE. Default: when the step before it has ended.
 	When string `yaml:"when,omitempty" json:"when,omitempty"`
-	// After lists earlier steps by name. The step starts when all of them have ended. Default: the step
-	// before it.
+	// After lists earlier steps by name. The step starts when all of them have ended. A command with
+	// background: true has to end by itself then, as with wait. Default: the step before it.
 	After []string `yaml:"after,omitempty" json:"after,omitempty"`
 	// Every repeats a link change or fault with for, or a command, with this time between two starts.
 	// The next step does not wait for the repetitions. Default: once.
@@ -258,8 +258,8 @@ type Step struct {
 	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
 	// Fault harms packets while it lasts.
 	Fault *Fault `yaml:"fault,omitempty" json:"fault,omitempty"`
-	// Wait waits for the end of earlier background workloads, training jobs, messages and traffic,
-	// by their names.
+	// Wait waits for the end of earlier steps with background: true, by their names. A command among
+	// them has to end by itself, with the exit code that passes and within its timeout.
 	Wait []string `yaml:"wait,omitempty" json:"wait,omitempty"`
 	// Sleep waits for this time.
 	Sleep *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty"`
@@ -437,9 +437,11 @@ type Exec struct {
 	// the host's /tmp, /run and /dev/shm. Virtual machines do not see its /var/tmp, /home and /root
 	// either. For a file there the default is /, and the run says so.
 	Workdir string `yaml:"workdir,omitempty" json:"workdir,omitempty"`
-	// Background starts the next step at once. Default false.
+	// Background starts the next step at once. The run ends the command when all other steps have
+	// ended, unless wait or after names it. Default false.
 	Background bool `yaml:"background,omitempty" json:"background,omitempty"`
-	// Timeout is the time after which the command fails. Default 1m.
+	// Timeout is the time after which the command fails. Default 1m. A command with background: true
+	// that neither wait nor after names has none by default.
 	Timeout units.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// Expect is the exit code that passes. Default 0.
 	Expect *int `yaml:"expect,omitempty" json:"expect,omitempty" jsonschema:"minimum=0,maximum=255" unit:"none"`

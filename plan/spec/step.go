@@ -2,7 +2,9 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
+	"slices"
 
 	"railbed/internal/units"
 )
@@ -23,7 +25,7 @@ type Traits struct {
 	// Name is the name by which checks, waits and logs refer to the step, or "".
 	Name string
 	// Background is set if the next step does not wait for this one. Serves is set if, besides that,
-	// the run ends the step when all others have ended.
+	// the run ends the step when all others have ended, unless a step waits for its end.
 	Background, Serves bool
 	// Timeout is the maximum duration, in the testbed's time. 0 means that the step has none in the file.
 	Timeout units.Duration
@@ -117,8 +119,26 @@ func (s *Step) Work() string {
 // Lasts returns the name of a step that may still run when the next step starts, and for which
 // steps can wait. It is empty for other steps.
 func (s *Step) Lasts() string {
-	if t := s.Traits(); t.Background && !t.Serves {
+	if t := s.Traits(); t.Background {
 		return t.Name
+	}
+	return ""
+}
+
+// Awaited returns the path of the first "wait" or "after" that names a step, by the step's index, or "".
+func (t *Testbed) Awaited(index int) string {
+	name := t.Steps[index].Traits().Name
+	if name == "" {
+		return ""
+	}
+	for i, step := range t.Steps[index+1:] {
+		at := fmt.Sprintf("steps[%d].", index+1+i)
+		if n := slices.Index(step.After, name); n >= 0 {
+			return fmt.Sprintf("%safter[%d]", at, n)
+		}
+		if n := slices.Index(step.Wait, name); n >= 0 {
+			return fmt.Sprintf("%swait[%d]", at, n)
+		}
 	}
 	return ""
 }

@@ -44,11 +44,10 @@ func (c *checker) timeline(at string, step *Step, index int) {
 	}
 	for i, name := range step.After {
 		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool {
-			t := s.Traits()
-			return t.Name == name && !t.Serves
+			return name != "" && s.Traits().Name == name
 		}) && !c.broken("steps") {
-			c.report(fmt.Sprintf("%s.after[%d]", at, i), fmt.Sprintf("no step above that ends is named %q",
-				clipped(name)), "name an earlier step, which is not a command with background: true")
+			c.report(fmt.Sprintf("%s.after[%d]", at, i), fmt.Sprintf("no step above is named %q",
+				clipped(name)), "name an earlier step")
 		}
 	}
 	c.repetition(at, step)

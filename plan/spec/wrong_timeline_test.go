@@ -27,9 +27,25 @@ var wrongTimelineFiles = []struct {
 		"{stack: {name: b, kind: iperf3, beside: " + here + "a}}]\n", "no earlier run of iperf3",
 		"without background"},
 	{"after itself", head + "steps: [{after: [" + here + "ar], workload: {name: ar, kind: barrier}}]\n",
-		`no step above that ends is named "ar"`, "an earlier step"},
-	{"after a server", head + "steps: [{exec: {name: s, nodes: [h0], command: [a], background: true}}, " +
-		"{after: [" + here + "s], sleep: 1s}]\n", `no step above that ends is named "s"`, "an earlier step"},
+		`no step above is named "ar"`, "an earlier step"},
+	{"after no command", head + "steps: [{exec: {name: s, nodes: [h0], command: [a], background: true}}, " +
+		"{after: [s, " + here + "t], sleep: 1s}]\n",
+		`no step above is named "t"`, "an earlier step"},
+	{"after a command without a name", head +
+		"steps: [{exec: {nodes: [h0], command: [a], background: true}}, " +
+		"{after: [" + here + `""], sleep: 1s}]` + "\n",
+		`no step above is named ""`, "an earlier step"},
+	{"wait for no command", head +
+		"steps: [{exec: {name: s, nodes: [h0], command: [a], background: true}}, " +
+		"{wait: [s, " + here + "t]}]\n",
+		`no background step above is named "t"`, "or exec with background"},
+	{"wait for a command in the foreground", head + "steps: [{exec: {name: s, nodes: [h0], command: [a]}}, " +
+		"{wait: [" + here + "s]}]\n", `no background step above is named "s"`, "or exec with background"},
+	{"wait for a command below", head + "steps: [{wait: [" + here +
+		"s]}, {exec: {name: s, nodes: [h0], command: [a], background: true}}]\n",
+		`no background step above is named "s"`, "or exec with background"},
+	{"wait for a command without a name", head + "steps: [{exec: {nodes: [h0], command: [a], background: " +
+		"true}}, {wait: [" + here + `""]}]` + "\n", `no background step above is named ""`, "exec with"},
 	{"a workload again and again", head + "steps: [{" + here +
 		"every: 1s, workload: {name: ar, kind: barrier}}]\n",
 		"every of a workload", "link, fault"},

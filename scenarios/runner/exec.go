@@ -32,14 +32,20 @@ const (
 type execStep struct {
 	stepFrame
 	spec *spec.Exec
-	// bounded is set if the timeout applies. It does not apply to a command in the background, which
-	// may be a server, unless the file sets it.
+	// bounded is set if the timeout applies. It does not apply to a command that may be a server, unless
+	// the file sets it.
 	bounded bool
+	// awaited is the place in the file that waits for the end of a command in the background, or "".
+	awaited string
 }
 
 func (p *preparation) exec(f stepFrame, e *spec.Exec) step {
 	p.workdir(f, e)
-	return &execStep{f, e, !e.Background || p.o.File.Source.Has(f.at+".timeout")}
+	step := &execStep{stepFrame: f, spec: e, bounded: !f.Serves || p.o.File.Source.Has(f.at+".timeout")}
+	if path := p.o.File.Awaited(f.index); e.Background && path != "" {
+		step.awaited = p.o.File.Source.Pos(path).String()
+	}
+	return step
 }
 
 func (e *execStep) object() string {
@@ -66,13 +72,19 @@ func (e *execStep) do(ctx context.Context, s *session) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, node := range s.plan.ExecNodes(e.spec.Nodes) {
-		group.Go(func() error { return s.execIn(ctx, node, name, e.index, e.spec) })
+		group.Go(func() error { return s.execIn(ctx, node, name, e) })
 	}
-	return group.Wait()
+	err := group.Wait()
+	if e.awaited != "" && errors.Is(err, errLate) {
+		return fmt.Errorf("%w; %s waits for the end of %s: if it is a server, remove its name there, which "+
+			"lets the run end it; otherwise give it a longer timeout", err, e.awaited, name)
+	}
+	return err
 }
 
-func (s *session) execIn(ctx context.Context, node, name string, index int, e *spec.Exec) error {
-	logs, err := s.openLogs(index, node, name)
+func (s *session) execIn(ctx context.Context, node, name string, step *execStep) error {
+	e := step.spec
+	logs, err := s.openLogs(step.index, node, name)
 	if err != nil {
 		return err
 	}
@@ -111,7 +123,7 @@ func (s *session) execIn(ctx context.Context, node, name string, index int, e *s
 		}
 		ctx = life // a program that is not there was not ended with the run
 	}
-	if e.Background && s.killed(node, err) {
+	if step.Serves && s.killed(node, err) {
 		return nil // a server; the file crashed it on purpose, and its clients show the effect
 	}
 	return s.explain(ctx, e.Command, e.Workdir, []string{node}, judgeExit(err, node, e, tail.String()))

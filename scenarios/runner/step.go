@@ -33,6 +33,15 @@ type stepFrame struct {
 	at    string // the path of the key in the file
 }
 
+// frameOf returns the frame of a file's step, which has an action. A step for whose end another step waits
+// does not end with the run.
+func frameOf(file *spec.Testbed, i int) stepFrame {
+	key, action := file.Steps[i].Action()
+	f := stepFrame{action.Traits(), i, key, fmt.Sprintf("steps[%d].%s", i, key)}
+	f.Serves = f.Serves && file.Awaited(i) == ""
+	return f
+}
+
 func (f *stepFrame) frame() *stepFrame { return f }
 
 func (f *stepFrame) limit(by clock.Dilation) time.Duration { return by.Wait(time.Duration(f.Timeout)) }
@@ -57,14 +66,13 @@ func (p *preparation) steps() []step {
 	p.taken = map[int]string{}
 	var all []step
 	for i := range p.o.File.Steps {
-		key, action := p.o.File.Steps[i].Action()
+		_, action := p.o.File.Steps[i].Action()
 		if action == nil {
 			p.wrong(ErrJob, fmt.Sprintf("steps[%d]", i), errors.New("does nothing"))
 			continue
 		}
 		p.event(i)
-		f := stepFrame{action.Traits(), i, key, fmt.Sprintf("steps[%d].%s", i, key)}
-		all = append(all, p.step(f, action))
+		all = append(all, p.step(frameOf(p.o.File, i), action))
 	}
 	return all
 }

@@ -116,8 +116,7 @@ func play(t *testing.T, s *script, ctx context.Context, steps ...spec.Step) ([]s
 	file.SetDefaults()
 	var prepared []step
 	for i, of := range file.Steps {
-		key, action := of.Action()
-		f := stepFrame{Traits: action.Traits(), index: i, key: key}
+		f := frameOf(file, i)
 		switch {
 		case of.Sleep != nil:
 			prepared = append(prepared, &sleepStep{f, *of.Sleep})
