@@ -20,7 +20,7 @@ import (
 // unitOf names the units of the values that have a form of their own.
 var unitOf = map[string]string{
 	"rate": "bit, kbit, mbit, gbit or tbit per second", "size": "B, KB, MB, GB, KiB, MiB or GiB",
-	"duration": "ns, us, ms, s, m or h", "offset": "ns, us, ms, s, m or h", "drift": "ppm or ppb",
+	"time-span": "ns, us, ms, s, m or h", "offset": "ns, us, ms, s, m or h", "drift": "ppm or ppb",
 	"share": "%, or a fraction such as 1/1000", "factor": noUnit,
 }
 

@@ -153,7 +153,7 @@ func defaultOf(property *yaml.Node) string {
 }
 
 // forms are the names of the values that have a form of their own.
-var forms = map[string]string{"rate": "rate", "size": "size", "duration": "duration", "share": "share",
+var forms = map[string]string{"rate": "rate", "size": "size", "time-span": "duration", "share": "share",
 	"factor": "positive number", "offset": "duration with a sign", "drift": "drift"}
 
 // describe sets type, values, range and group from a schema of the value. The prefix is "list of " within
