@@ -76,7 +76,9 @@ const (
 	Chromium Feature = "chromium"
 	// Mkdocs is mkdocs with the theme of mkdocs-material, for the manual.
 	Mkdocs Feature = "mkdocs"
-	VM     Feature = "vm"
+	// YAMLServer is yaml-language-server, with which most editors read YAML.
+	YAMLServer Feature = "yaml-language-server"
+	VM         Feature = "vm"
 	// Tap is the right to make a tap device in a network namespace that the test made.
 	Tap Feature = "tap"
 )
@@ -120,6 +122,7 @@ var probes = map[Feature]func() error{
 	Pyverbs:    probePyverbs,
 	Chromium:   program("chromium", "--version"),
 	Mkdocs:     installed("/usr/share/mkdocs/themes/material/mkdocs_theme.yml"),
+	YAMLServer: program("yaml-language-server", "--version"),
 	VM:         probeVM,
 	Tap:        probeTap,
 }
