@@ -87,6 +87,8 @@ type crossedNIC struct {
 	ranks []*CrossingRank // that were configured to use it
 	late  bool            // a connection had begun before the capture
 	sent  uint64          // payload of datagrams
+	// hidden are the IP packets that may carry payload in a form that the check does not read: ESP, tunnels.
+	hidden uint64
 }
 
 // NewCrossed makes the check.
@@ -111,12 +113,17 @@ func (k *crossed) Begin(c *evidence.Capture) {
 
 // Packet implements Check.
 func (k *crossed) Packet(p *evidence.Packet) {
-	if p.Direction != evidence.Out || p.Drop != "" || p.Flow == nil || p.Payload == 0 && !p.SYN ||
+	if p.Direction != evidence.Out || p.Drop != "" || p.Flow == nil ||
+		p.Payload == 0 && !p.SYN && !hides(p.Flow.Proto) ||
 		p.Time < k.crossing.From || p.Time > k.crossing.To {
 		return
 	}
 	i := k.nic(p.Tap)
 	if i < 0 || !k.leaves(p) || k.of(p) {
+		return
+	}
+	if hides(p.Flow.Proto) {
+		k.nics[i].hidden++
 		return
 	}
 	if p.Flow.Proto != evidence.ProtoTCP {
@@ -132,6 +139,13 @@ func (k *crossed) Packet(p *evidence.Packet) {
 		k.streams[at] = s
 	}
 	s.add(p.Seq, p.Payload, p.SYN)
+}
+
+// hides reports whether packets of an IP protocol may carry payload of TCP and UDP that the check does not
+// read.
+func hides(proto uint8) bool {
+	return !slices.Contains([]uint8{evidence.ProtoTCP, evidence.ProtoUDP, wire.ProtocolICMPv4,
+		wire.ProtocolICMPv6}, proto)
 }
 
 // leaves reports whether a packet is for another rank's node, or for a switch that aggregates.
@@ -199,6 +213,9 @@ func (n *crossedNIC) judge(r *evidence.Result, f *evidence.Finding, sends uint64
 	switch {
 	case n.sent >= max(1, sends):
 		r.Details = append(r.Details, line)
+	case n.hidden > 0:
+		f.Unclear = append(f.Unclear, plural.Text(line+"; %d packets may carry more in a form that is not "+
+			"read, such as ESP or a tunnel", n.hidden))
 	case n.late:
 		f.Unclear = append(f.Unclear, line)
 	default:

@@ -227,6 +227,8 @@ func TestCrossedTakes(t *testing.T) {
 		}, 0, "rank 1, 3 (h1:eth0): 0 bytes"},
 		"one of no flow": {func(p *evidence.Packet) { p.Flow = nil }, 0,
 			"rank 1, 3 (h1:eth0): 0 bytes"},
+		"one in ESP": {func(p *evidence.Packet) { p.Flow.Proto, p.Payload = 50, 0 }, 0,
+			"1 packet may carry more in a form that is not read"},
 		"one without payload": {func(p *evidence.Packet) { p.Payload = 0 }, 0,
 			"rank 1, 3 (h1:eth0): 0 bytes"},
 		"one before": {func(p *evidence.Packet) {
