@@ -14,7 +14,6 @@ import (
 // matcher generates the code that applies a filter to a packet whose headers a parser has found.
 type matcher struct {
 	*parser
-	text        string
 	left, right int16 // places of values, of 16 bits each
 }
 

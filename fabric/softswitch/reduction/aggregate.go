@@ -212,9 +212,6 @@ type set struct {
 	state          state
 }
 
-// memory returns the largest memory of a job's slots, in bytes.
-func memory(slots, elements int) int64 { return int64(slots) * 2 * int64(64+4*elements) }
-
 // New returns a table.
 func New(jobs []Job) (*Table, error) {
 	if len(jobs) == 0 {
