@@ -111,7 +111,7 @@ func (r *Runtime) pull(ctx context.Context, settings *spec.Container) error {
 	switch {
 	case err == nil:
 		return nil
-	case unknown(err):
+	case notInRegistry(err):
 		return noImage(settings.Image, "pull it: "+oneLine(err.Error())+"; "+remedy)
 	default:
 		return &verdict.UnsupportedError{
@@ -126,17 +126,18 @@ func noImage(image, what string) error {
 	return &verdict.MistakeError{Text: fmt.Sprintf("image %s: %s", image, what)}
 }
 
-// unknown reports whether a registry answered that it does not have an image. Registries hide that an image
-// exists from those who may not pull it: "pull access denied" is then all that they say. All other errors are
-// about the way to the registry, or its limits.
-func unknown(err error) bool {
-	if errdefs.IsNotFound(err) {
-		return true
-	}
+// notInRegistry reports whether a registry answered that it does not have an image. Registries hide that an
+// image exists from those who may not pull it: "pull access denied" is then all that they say. All other
+// errors are about the way to the registry, its limits, or the architecture of the host, which an image may
+// lack.
+func notInRegistry(err error) bool {
 	text := strings.ToLower(err.Error())
-	return slices.ContainsFunc([]string{"manifest unknown", "name unknown", "repository does not exist",
-		"pull access denied", "requested access to the resource is denied", "no matching manifest"},
-		func(answer string) bool { return strings.Contains(text, answer) })
+	has := func(answer string) bool { return strings.Contains(text, answer) }
+	if has("no matching manifest") || has("no match for platform") {
+		return false
+	}
+	return errdefs.IsNotFound(err) || slices.ContainsFunc([]string{"manifest unknown", "name unknown",
+		"repository does not exist", "pull access denied", "requested access to the resource is denied"}, has)
 }
 
 // build builds an image from a folder with a Dockerfile.
