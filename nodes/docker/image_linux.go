@@ -18,6 +18,7 @@ import (
 	"github.com/docker/docker/api/types/build"
 	containerapi "github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/client"
 
 	"railbed/internal/input"
 	"railbed/internal/verdict"
@@ -182,10 +183,11 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 // load makes an image from an archive of a root file system.
 func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error) {
 	path := r.path(config.Node.Container.RootFS)
-	wrong := func(err error) error { // the archive belongs to the file, so that the host lacks nothing
-		if strings.Contains(err.Error(), "no space left") {
+	wrong := func(err error) error {
+		if strings.Contains(err.Error(), "no space left") || ctx.Err() != nil || engineAway(err) {
 			return fmt.Errorf("load rootfs %s: %w", path, err)
 		}
+		// The archive belongs to the file, so that the host lacks nothing.
 		return &verdict.MistakeError{Text: fmt.Sprintf("rootfs %s: %s; want a tar archive of a root file "+
 			"system, as docker export writes it", path, oneLine(err.Error()))}
 	}
@@ -211,6 +213,14 @@ func (r *Runtime) load(ctx context.Context, config nodes.Config) (string, error)
 	return id, nil
 }
 
+// errCut is wrapped by outcome if the progress report is not whole.
+var errCut = errors.New("the engine's report is not whole")
+
+// engineAway reports whether an engine ended or went away before it answered.
+func engineAway(err error) bool {
+	return errors.Is(err, errCut) || errdefs.IsUnavailable(err) || client.IsErrConnectionFailed(err)
+}
+
 // outcome reads an engine's progress report and returns the image's id, or the reported error.
 func outcome(progress io.ReadCloser) (id string, err error) {
 	defer progress.Close()
@@ -224,7 +234,7 @@ func outcome(progress io.ReadCloser) (id string, err error) {
 		if err := decoder.Decode(&line); errors.Is(err, io.EOF) {
 			return id, nil
 		} else if err != nil {
-			return "", err
+			return "", fmt.Errorf("%w: %w", errCut, err)
 		}
 		switch {
 		case line.Error != "":
