@@ -265,6 +265,7 @@ func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
 	const fieldName, fieldString = 1, 29
 	var name, text string
 	var number uint64
+	var wrong error
 	err := c.fields(offset, message, func(_ int, n protowire.Number, value uint64, bytes []byte) error {
 		switch n {
 		case fieldName:
@@ -276,12 +277,15 @@ func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
 		case 15, 17: // sint32 and sint64
 			number = uint64(protowire.DecodeZigZag(value))
 		case 3: // double
-			number = whole(math.Float64frombits(value))
+			number, wrong = whole(math.Float64frombits(value))
 		case 5: // float
-			number = whole(float64(math.Float32frombits(uint32(value))))
+			number, wrong = whole(float64(math.Float32frombits(uint32(value))))
 		}
 		return nil
 	})
+	if err == nil && wrong != nil && mustBeWhole(name) {
+		return c.errorAt(offset, "%s of node %d: %v", name, node.id, wrong)
+	}
 	if name == "pg_name" {
 		if node.group = text; text == "" {
 			node.group = strconv.FormatUint(number, 10)
@@ -291,12 +295,25 @@ func (c *chakra) attribute(node *chakraNode, offset int, message []byte) error {
 	return err
 }
 
-// whole returns a number that tools wrote as a floating-point number, or 0 if it is not whole.
-func whole(number float64) uint64 {
-	if number >= 0 && number <= 1<<53 && number == math.Trunc(number) {
-		return uint64(number)
+// mustBeWhole reports whether tasks are made of an attribute. Other attributes may have fractions.
+func mustBeWhole(name string) bool {
+	switch name {
+	case "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "num_ops", "pg_name":
+		return true
 	}
-	return 0
+	return false
+}
+
+// whole returns a number that tools wrote as a floating-point number. Negative numbers become what they are
+// in attributes of whole numbers.
+func whole(number float64) (uint64, error) {
+	switch {
+	case number != math.Trunc(number), number < math.MinInt64, number >= math.MaxUint64: // or NaN
+		return 0, fmt.Errorf("%s, want a whole number", shown(strconv.FormatFloat(number, 'g', -1, 64)))
+	case number < 0:
+		return uint64(int64(number)), nil
+	}
+	return uint64(number), nil
 }
 
 // ready are nodes whose dependencies are done, the lowest id first.

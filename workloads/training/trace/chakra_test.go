@@ -2,12 +2,14 @@ package trace
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -27,6 +29,7 @@ message_type { name: "Metadata" field { name: "version" number: 1 type: TYPE_STR
 message_type { name: "Attr" oneof_decl { name: "value" }
   field { name: "name" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
   field { name: "double_val" number: 3 type: TYPE_DOUBLE label: LABEL_OPTIONAL oneof_index: 0 }
+  field { name: "float_val" number: 5 type: TYPE_FLOAT label: LABEL_OPTIONAL oneof_index: 0 }
   field { name: "int32_val" number: 7 type: TYPE_INT32 label: LABEL_OPTIONAL oneof_index: 0 }
   field { name: "int64_val" number: 9 type: TYPE_INT64 label: LABEL_OPTIONAL oneof_index: 0 }
   field { name: "uint64_val" number: 13 type: TYPE_UINT64 label: LABEL_OPTIONAL oneof_index: 0 }
@@ -148,6 +151,44 @@ func TestChakraAllGather(t *testing.T) {
 
 // Ranks that all send before they receive, as in collectives written out as messages, must not
 // deadlock. The test has two steps of a ring, each after a computation.
+// TestChakraFloats: attributes that are floating-point numbers are the same program as whole numbers, in
+// protobuf and in JSON. Attributes that no task is made of may have fractions.
+func TestChakraFloats(t *testing.T) {
+	const node = `id: 3 type: 7 attr { name: "comm_type" int64_val: 0 } ` +
+		`attr { name: "comm_size" int64_val: 1024 } attr { name: "pg_name" int64_val: 1 }`
+	floats := strings.NewReplacer("int64_val: 1024", "double_val: 1024", "int64_val", "float_val").Replace(node) +
+		` attr { name: "share" double_val: 0.5 }`
+	known := groups{found: true, ranks: map[string][]int{"1": {1, 0}}}
+	read := func(name, node string) *training.Program {
+		var files []File
+		for rank := range 2 {
+			file := File{fmt.Sprintf("f.%d.%s", rank, name), encoded(t, metadata, node)}
+			if name == "json" {
+				file.Content = nil
+				for _, m := range messages(t, metadata, node) {
+					one, err := protojson.Marshal(m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					file.Content = append(file.Content, one...)
+				}
+			}
+			files = append(files, file)
+		}
+		program, err := readChakra(files, known, Options{})
+		if err != nil {
+			t.Fatalf("%s %s: %v", name, node, err)
+		}
+		return program
+	}
+	want := read("et", node)
+	for _, name := range []string{"et", "json"} {
+		if got := read(name, floats); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
 func TestChakraRing(t *testing.T) {
 	const ranks = 3
 	var files []File
@@ -217,6 +258,16 @@ func TestWrongChakra(t *testing.T) {
 		{"itself", replaced("data_deps: 7", "data_deps: 3"), start, "node 3 depends on itself"},
 		{"gather", replaced("int64_val: 0", "int64_val: 3"), start, "node 3 is a collective of comm_type 3"},
 		{"no kind", replaced("comm_type", "comm_kind"), start, "node 3 is a collective of comm_type 0"},
+		{"part of a byte", replaced("sint64_val: 4096", "double_val: 10.5"), -1,
+			`comm_size of node 3: "10.5", want a whole number`},
+		{"part of a byte in a float", replaced("sint64_val: 4096", "float_val: 10.5"), -1,
+			`comm_size of node 3: "10.5", want a whole number`},
+		{"no number", replaced("sint64_val: 4096", "double_val: nan"), -1,
+			`comm_size of node 3: "NaN", want a whole number`},
+		{"below 0", replaced("sint64_val: 4096", "double_val: -2"), start,
+			"node 3 has a comm_size of 18446744073709551614, want at most"},
+		{"part of a group", replaced(`string_val: "pair"`, "double_val: 1.5"), -1,
+			`pg_name of node 3: "1.5", want a whole number`},
 		{"no size", replaced("4096", "0"), start, "node 3 has no comm_size"},
 		{"large", replaced("4096", "-2"), start,
 			"node 3 has a comm_size of 18446744073709551614, want at most"},

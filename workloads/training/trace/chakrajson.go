@@ -175,13 +175,23 @@ func (n *chakraNode) attributesJSON(value json.RawMessage) error {
 		}
 		n.numbers[name] = 0
 		for key, value := range keys {
-			if name == "pg_name" && strings.HasSuffix(key, "val") {
+			floats := key == "doubleval" || key == "floatval"
+			if name == "pg_name" && strings.HasSuffix(key, "val") && !floats {
 				if n.group, err = groupOf(value); err != nil {
 					return fmt.Errorf("%s: %w", name, err)
 				}
 				continue
 			}
 			switch key {
+			case "doubleval", "floatval":
+				number, err := floatOf(value)
+				if err != nil && mustBeWhole(name) {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				n.numbers[name] = number
+				if name == "pg_name" {
+					n.group = strconv.FormatUint(number, 10)
+				}
 			case "int32val", "int64val", "uint32val", "uint64val", "sint32val", "sint64val", "fixed32val",
 				"fixed64val", "sfixed32val", "sfixed64val", "boolval":
 				if n.numbers[name], err = numberOf(value); err != nil {
@@ -227,6 +237,16 @@ func numberOf(value json.RawMessage) (uint64, error) {
 		}
 		return uint64(n), nil
 	}
+}
+
+// floatOf reads a whole number that a tool wrote as a floating-point number. NaN and infinities are strings.
+func floatOf(value json.RawMessage) (uint64, error) {
+	text := strings.Trim(string(value), `"`)
+	number, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s, want a whole number", shown(text))
+	}
+	return whole(number)
 }
 
 // chakraTypes are the names of node types, by number.
