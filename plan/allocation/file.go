@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 
+	"railbed/internal/input"
 	"railbed/internal/units"
 )
 
@@ -180,7 +181,6 @@ func decodeOffset(d *json.Decoder, err error) int64 {
 
 // place returns a line and column, counted from 1.
 func place(text []byte, offset int64) string {
-	before := text[:min(max(offset, 0), int64(len(text)))]
-	line := bytes.Count(before, []byte("\n"))
-	return fmt.Sprintf("%d:%d", line+1, len(before)-bytes.LastIndexByte(before, '\n'))
+	line, column := input.Position(text, int(offset))
+	return fmt.Sprintf("%d:%d", line, column)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/internal/input"
 	"railbed/plan/schedule"
 )
 
@@ -225,6 +226,6 @@ func (c *compiler) copies(g *gpu, from, to schedule.Buffer, first, toFirst int) 
 // words returns the name of a step in errors.
 func (c *compiler) words(rank int, at schedule.At) string {
 	o := c.origins[rank][at.Thread][at.Step]
-	line, _ := c.file.position(o.start)
+	line, _ := input.Position(c.file.bytes, o.start)
 	return fmt.Sprintf("%s in line %d", o.words, line)
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"railbed/internal/input"
 )
 
 // file is a text with its path.
@@ -19,14 +21,8 @@ type file struct {
 
 // at returns an error with the position of a byte.
 func (f *file) at(offset int, format string, args ...any) error {
-	line, column := f.position(offset)
+	line, column := input.Position(f.bytes, offset)
 	return fmt.Errorf("%s:%d:%d: %w", f.path, line, column, fmt.Errorf(format, args...))
-}
-
-// position returns the line and column of a byte, both counted from 1.
-func (f *file) position(offset int) (line, column int) {
-	before := f.bytes[:min(offset, len(f.bytes))]
-	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
 // element is an element of a kind in levels.

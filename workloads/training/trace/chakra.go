@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"railbed/internal/input"
 	"railbed/plan/schedule"
 	"railbed/workloads/training"
 )
@@ -115,7 +116,7 @@ func (c *chakra) errorAt(offset int, format string, args ...any) error {
 	if !c.json() {
 		return fmt.Errorf("%s: byte %d: %s", c.Name, offset, what)
 	}
-	line, column := positionOf(c.Content, offset)
+	line, column := input.Position(c.Content, offset)
 	return fmt.Errorf("%s:%d:%d: %s", c.Name, line, column, what)
 }
 

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"railbed/internal/input"
 )
 
 // defaultGroup is PyTorch's default process group, which has all ranks. ASTRA-sim takes "0" as this group,
@@ -35,13 +37,13 @@ func readGroups(name string, content []byte, ranks int) (groups, error) {
 		case errors.As(err, &kind):
 			what, offset = kind.Value+" is no list of ranks", max(int(kind.Offset)-1, 0)
 		}
-		line, column := positionOf(content, offset)
+		line, column := input.Position(content, offset)
 		return g, fmt.Errorf(`%s:%d:%d: read groups of ranks: %s: want an object such as {"1": [0, 1]}`, name, line,
 			column, what)
 	}
 	for _, key := range slices.Sorted(maps.Keys(lists)) {
 		wrong := func(format string, args ...any) error {
-			line, column := positionOf(content, keyAt(content, key))
+			line, column := input.Position(content, keyAt(content, key))
 			return fmt.Errorf("%s:%d:%d: group %s: %s", name, line, column, shown(key),
 				fmt.Sprintf(format, args...))
 		}
@@ -83,12 +85,6 @@ func groupName(name string) string {
 func keyAt(content []byte, key string) int {
 	quoted, _ := json.Marshal(key)
 	return max(bytes.Index(content, quoted), 0)
-}
-
-// positionOf returns the line and the column of an offset, both from 1.
-func positionOf(content []byte, offset int) (line, column int) {
-	before := content[:min(offset, len(content))]
-	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
 // group returns the ranks of a collective.
