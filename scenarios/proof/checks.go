@@ -19,7 +19,12 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 			"%s needs soft switches, and the testbed has none", c.Kind())
 		return
 	}
-	l.filtered(path, c)
+	l.need = l.needOf(path, c)
+	defer func() {
+		if !l.need.judged {
+			l.filtered(l.ports)
+		}
+	}()
 	switch {
 	case c.Conservation != "":
 		l.seen(path, l.which(func(p *port) bool {

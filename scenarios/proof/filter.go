@@ -2,6 +2,7 @@ package proof
 
 import (
 	"encoding/binary"
+	"strings"
 
 	"railbed/capture/filter"
 	"railbed/internal/wire"
@@ -27,14 +28,24 @@ var pfcFrames = func() []filter.Pattern {
 	return []filter.Pattern{{Bytes: frame, Known: known}}
 }()
 
-// filtered checks that the capture's filter accepts the packets that a check needs.
-func (l *prover) filtered(path string, c *spec.PacketsCheck) {
-	text := l.capture.Filter
-	if text == "" {
-		return
-	}
-	var needed, all []filter.Pattern // nil is every packet
-	what, transport := "packets", ""
+// filtering is the filter of a step's capture, or "".
+type filtering struct {
+	step   int
+	filter string
+}
+
+// need is what a check needs of filters.
+type need struct {
+	path, what string
+	some, all  []filter.Pattern // packets of which a filter must accept some, and all; nil is every packet
+	judged     bool             // filters of some ports are judged
+	told       bool             // a problem is reported
+}
+
+// needOf returns what a check needs of filters.
+func (l *prover) needOf(path string, c *spec.PacketsCheck) *need {
+	n := &need{path: path, what: "packets"}
+	transport := ""
 	if name := workloadOf(c); name != "" {
 		for _, step := range l.carriers() {
 			if step.name == name {
@@ -45,25 +56,83 @@ func (l *prover) filtered(path string, c *spec.PacketsCheck) {
 	switch {
 	case c.Pauses != nil || c.Deadlock != "":
 		// To see whether ports react to pauses, a check needs all packets.
-		needed, what = pfcFrames, "PFC frames"
+		n.some, n.what = pfcFrames, "PFC frames"
+		return n
 	case c.That != "" || c.Pacing != nil:
-		needed, what = filter.Transport(protoUDP, 0, 0), "reliable datagrams"
+		n.some, n.what = filter.Transport(protoUDP, 0, 0), "reliable datagrams"
 	case c.RoCE != nil:
-		needed, what = filter.Transport(protoUDP, 0, 0), "packets of RoCEv2"
+		n.some, n.what = filter.Transport(protoUDP, 0, 0), "packets of RoCEv2"
 	case transport == "tcp":
-		needed, what = filter.Transport(protoTCP, 0, 0), "packets of TCP"
+		n.some, n.what = filter.Transport(protoTCP, 0, 0), "packets of TCP"
 	case transport != "":
-		needed, what = filter.Transport(protoUDP, 0, 0), "datagrams"
+		n.some, n.what = filter.Transport(protoUDP, 0, 0), "datagrams"
 	}
-	if what != "PFC frames" {
-		all = needed
+	n.all = n.some
+	return n
+}
+
+// filtered checks that the filters at captured ports accept the packets that a check needs there. It reports
+// a check once.
+func (l *prover) filtered(ports []*port) {
+	n := l.need
+	if n == nil || n.told {
+		return
+	}
+	some := false                 // a port records some of the packets
+	var none, partly *port        // the first that records none of them, or only some
+	known := map[string][2]bool{} // by filter: whether it accepts none, and all
+	for _, p := range ports {
+		if !p.captured {
+			continue
+		}
+		n.judged = true
+		text := p.filter()
+		is, seen := known[text]
+		if !seen && text == "" {
+			is = [2]bool{false, true}
+		} else if !seen {
+			is = [2]bool{filter.Covers("not ("+text+")", n.some), filter.Covers(text, n.all)}
+		}
+		known[text] = is
+		some = some || !is[0]
+		if is[0] && none == nil {
+			none = p
+		}
+		if !is[1] && partly == nil {
+			partly = p
+		}
 	}
 	switch {
-	case filter.Covers("not ("+text+")", needed):
-		l.never(path, "remove the filter, or let it accept them",
-			"%s needs %s, and the filter at %s accepts none", key(path), what, l.where("filter"))
-	case !filter.Covers(text, all):
-		l.hardly(path, "remove the filter", "%s needs more packets than the filter at %s accepts", key(path),
-			l.where("filter"))
+	case none != nil && !some:
+		l.never(n.path, "remove the filter, or let it accept them",
+			"%s needs %s, and the filter at %s accepts none", key(n.path), n.what, l.filters(none))
+	case partly != nil:
+		l.hardly(n.path, "remove the filter", "%s needs more packets than the filter at %s accepts",
+			key(n.path), l.filters(partly))
+	default:
+		return
 	}
+	n.told = true
+}
+
+// filter returns an expression for the packets that the captures at a port record, or "" if these are all
+// packets.
+func (p *port) filter() string {
+	var all []string
+	for _, f := range p.filters {
+		if f.filter == "" {
+			return ""
+		}
+		all = append(all, "("+f.filter+")")
+	}
+	return strings.Join(all, " or ")
+}
+
+// filters returns the positions of the filters at a port.
+func (l *prover) filters(p *port) string {
+	var all []string
+	for _, f := range p.filters {
+		all = append(all, l.whereOf(f.step, "filter"))
+	}
+	return strings.Join(all, " or ")
 }

@@ -22,6 +22,7 @@ type port struct {
 	node, name string
 	nic        bool
 	captured   bool
+	filters    []filtering // of the captures at the port
 	at         *plan.Interface
 	sw         *plan.Switch // nil for a NIC
 }
@@ -35,9 +36,11 @@ type prover struct {
 	file  *spec.Testbed
 	plan  *plan.Plan
 	ports []*port
-	// capture has the ports and packets of all captures. step is the index of the first.
+	// capture has the sizes and events of all captures. step is the index of the first.
 	capture *spec.Capture
 	step    int
+	// need is what the check that is examined needs of filters.
+	need *need
 	// programs is set if some steps run programs, which can send any packets.
 	programs bool
 	// faults is set if some steps add faults.
@@ -70,7 +73,7 @@ func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 }
 
 // together returns a capture with all that the captures of a file record: checks are judged from all
-// recordings as from one.
+// recordings as from one. Their filters are those of ports.
 func together(file *spec.Testbed) *spec.Capture {
 	var all *spec.Capture
 	for _, step := range file.Steps {
@@ -81,10 +84,6 @@ func together(file *spec.Testbed) *spec.Capture {
 			first := *c
 			all = &first
 		default:
-			all.At = slices.Concat(all.At, c.At)
-			if c.Filter != all.Filter {
-				all.Filter = ""
-			}
 			all.SnapLen = max(all.SnapLen, c.SnapLen)
 			if c.Events != "" {
 				all.Events = c.Events
@@ -96,9 +95,14 @@ func together(file *spec.Testbed) *spec.Capture {
 
 func (l *prover) addPorts() {
 	add := func(node string, interfaces []plan.Interface, sw *plan.Switch) {
-		for i := range interfaces {
-			p := &port{node: node, name: interfaces[i].Name, nic: sw == nil, at: &interfaces[i], sw: sw}
-			p.captured = slices.ContainsFunc(l.capture.At, p.matches)
+		for at := range interfaces {
+			p := &port{node: node, name: interfaces[at].Name, nic: sw == nil, at: &interfaces[at], sw: sw}
+			for i, step := range l.file.Steps {
+				if c := step.Capture; c != nil && slices.ContainsFunc(c.At, p.matches) {
+					p.captured = true
+					p.filters = append(p.filters, filtering{i, c.Filter})
+				}
+			}
 			l.ports = append(l.ports, p)
 		}
 	}
@@ -152,14 +156,19 @@ func (l *prover) neverUnlessPrograms(path, want, what string, args ...any) {
 	}
 }
 
-// where returns the position of a key of the capture.
-func (l *prover) where(key string) string {
-	return l.file.Source.Pos(fmt.Sprintf("steps[%d].capture.%s", l.step, key)).String()
+// where returns the position of a key of the first capture.
+func (l *prover) where(key string) string { return l.whereOf(l.step, key) }
+
+// whereOf returns the position of a key of a capture.
+func (l *prover) whereOf(step int, key string) string {
+	return l.file.Source.Pos(fmt.Sprintf("steps[%d].capture.%s", step, key)).String()
 }
 
 // seen checks that the capture includes ports that a check examines. It adds a problem if no port
-// is captured. If the check needs all of the ports, it adds a warning when some are missing.
+// is captured. If the check needs all of the ports, it adds a warning when some are missing. It judges the
+// filters of the ports too.
 func (l *prover) seen(path string, ports []*port, all bool) {
+	l.filtered(ports)
 	missing := slices.DeleteFunc(slices.Clone(ports), func(p *port) bool { return p.captured })
 	switch {
 	case len(ports) == 0 || len(missing) == 0:

@@ -27,6 +27,10 @@ const (
 	leaf1   = "capture: {at: [leaf1], file: a.pcapng}"
 	whole   = "capture: {at: [all], file: a.pcapng, snaplen: 1600B}"
 	onlyUDP = "capture: {at: [all], file: a.pcapng, filter: udp}"
+	// Each of these two records what the other does not.
+	tcpAtNICs   = "capture: {at: [nics], file: a.pcapng, filter: tcp}"
+	udpAtSpines = "capture: {at: ['spine*'], file: b.pcapng, filter: udp}"
+
 	sends   = "traffic: {name: x, from: [h0], to: [h1], for: 1s}"
 	urgent  = "traffic: {name: x, from: [h0], to: [h1], for: 1s, dscp: 24}" // priority 3
 	overTCP = "workload: {name: w, kind: all-reduce, size: 64KiB}"
@@ -163,6 +167,16 @@ func TestLook(t *testing.T) {
 			"f:7:23: no switch pauses another", ""},
 		"a workload behind a filter": {file(soft, "rank-nic: w", onlyUDP, overTCP),
 			"f:7:23: rank-nic needs packets of TCP, and the filter at f:4:48 accepts none", ""},
+		"datagrams behind the filter of NICs": {file(soft, "rank-nic: w", tcpAtNICs, udpAtSpines, overRD),
+			"f:8:23: rank-nic needs datagrams, and the filter at f:4:49 accepts none", ""},
+		"datagrams in the filter of NICs": {file(soft, "rank-nic: w",
+			strings.Replace(udpAtSpines, "spine*", "nics", 1), strings.Replace(tcpAtNICs, "nics", "spine*", 1),
+			overRD), "", ""},
+		"datagrams in one of two filters": {file(soft, "rank-nic: w", tcpAtNICs,
+			strings.Replace(udpAtSpines, "spine*", "nics", 1), overRD), "", ""},
+		"datagrams in no filter": {file(soft, "rank-nic: w", tcpAtNICs,
+			"capture: {at: [nics], file: b.pcapng, filter: icmp}", overRD),
+			"f:8:23: rank-nic needs datagrams, and the filter at f:4:49 or f:5:49 accepts none", ""},
 		"a workload in a filter": {file(soft, "rank-nic: w", onlyUDP, overRD), "", ""},
 		"drops behind a filter": {file(soft, "drops: {count: '== 0'}", onlyUDP, sends), "",
 			"f:7:13: drops needs more packets than the filter at f:4:48 accepts"},
