@@ -26,7 +26,7 @@ var ErrNotFound = errors.New("program not found in the node")
 
 // ErrNoFolder is wrapped by Start when the node lacks the directory of the command, or the entry of the
 // directory that the command wants.
-var ErrNoFolder = errors.New("the node does not see")
+var ErrNoFolder = errors.New("no such directory in the node")
 
 // Runtime makes nodes of one kind.
 type Runtime interface {

@@ -119,11 +119,11 @@ func Directory(dir, entry string, fallbacks ...string) (string, error) {
 	if entry != "" {
 		for _, path := range []string{dir, filepath.Join(dir, entry)} {
 			if _, err := os.Stat(path); err != nil {
-				return "", fmt.Errorf("%w %s", ErrNoFolder, path)
+				return "", fmt.Errorf("%s: %w", path, ErrNoFolder)
 			}
 		}
 		if !isDirectory(dir) {
-			return "", fmt.Errorf("%w a directory %s: it is a file", ErrNoFolder, dir)
+			return "", fmt.Errorf("%s: %w: it is a file", dir, ErrNoFolder)
 		}
 		return dir, nil
 	}

@@ -78,9 +78,9 @@ func TestWrongDirectories(t *testing.T) {
 	dir := visibleDir(t)
 	mustWrite(t, filepath.Join(dir, "file"), "")
 	for step, want := range map[string]string{
-		"command: [pwd], workdir: missing": "workdir missing: start pwd in h0: the node does not see " +
-			dir + "/missing",
-		"command: [pwd], workdir: file":            "it is a file",
+		"command: [pwd], workdir: missing": "workdir missing: start pwd in h0: " + dir +
+			"/missing: no such directory in the node (a node has its own /tmp",
+		"command: [pwd], workdir: file":            dir + "/file: no such directory in the node: it is a file",
 		"command: [./absent]":                      "no file " + dir + "/absent",
 		"command: [./absent], expect: 1":           "no file " + dir + "/absent",
 		"command: [below/absent], workdir: /usr":   "no file /usr/below/absent",
