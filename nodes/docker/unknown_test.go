@@ -8,8 +8,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// TestUnknownImages has the answers of Docker 28, Podman 4 and registries to images that do not exist, and of
-// registries that cannot be asked or lack the architecture of the host.
+// TestUnknownImages has the answers of Docker 28, Podman 4 and registries to images that do not exist.
+// Other answers are of registries that cannot be asked, or that lack the architecture of the host.
 func TestUnknownImages(t *testing.T) {
 	for _, text := range []string{
 		"manifest for alpine:no-such not found: manifest unknown: manifest unknown",

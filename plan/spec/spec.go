@@ -435,7 +435,7 @@ type Exec struct {
 	//
 	// Default: the file's folder, and in containers the working directory of the image. Nodes do not see
 	// the host's /tmp, /run and /dev/shm. Virtual machines do not see its /var/tmp, /home and /root
-	// either. For a file there the default is /, and the run says so.
+	// either. For a file there the default is /, and the run prints a note.
 	Workdir string `yaml:"workdir,omitempty" json:"workdir,omitempty"`
 	// Background starts the next step at once. The run ends the command when all other steps have
 	// ended, unless wait or after names it. Default false.

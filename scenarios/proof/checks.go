@@ -20,11 +20,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 		return
 	}
 	l.need = l.needOf(path, c)
-	defer func() {
-		if !l.need.judged {
-			l.filtered(l.ports)
-		}
-	}()
+	defer l.filteredAnywhere()
 	switch {
 	case c.Conservation != "":
 		l.seen(path, l.which(func(p *port) bool {
@@ -113,7 +109,7 @@ func (l *prover) ends(path, from, to string) {
 }
 
 // throughput checks that the NICs are captured at which packets arrive. If no pair may get too little, the
-// check also needs the NICs of all senders, unless a step says who sends.
+// check also needs the NICs of all senders, unless a traffic step sends.
 func (l *prover) throughput(path string, k *spec.ThroughputCheck) {
 	l.seen(path, l.which(func(p *port) bool { return p.nic && spec.Match(cmp.Or(k.To, "*"), p.node) }), true)
 	least := demands(k.Rate, spec.RateBound) || demands(k.Fairness, spec.ShareBound)

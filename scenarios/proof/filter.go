@@ -34,7 +34,7 @@ type filtering struct {
 	filter string
 }
 
-// need is what a check needs of filters.
+// need has the packets that a check needs.
 type need struct {
 	path, what string
 	some, all  []filter.Pattern // packets of which a filter must accept some, and all; nil is every packet
@@ -42,7 +42,7 @@ type need struct {
 	told       bool             // a problem is reported
 }
 
-// needOf returns what a check needs of filters.
+// needOf returns the packets that a check needs.
 func (l *prover) needOf(path string, c *spec.PacketsCheck) *need {
 	n := &need{path: path, what: "packets"}
 	transport := ""
@@ -113,6 +113,13 @@ func (l *prover) filtered(ports []*port) {
 		return
 	}
 	n.told = true
+}
+
+// filteredAnywhere judges the filters of all ports, unless those of some ports are judged.
+func (l *prover) filteredAnywhere() {
+	if !l.need.judged {
+		l.filtered(l.ports)
+	}
 }
 
 // filter returns an expression for the packets that the captures at a port record, or "" if these are all

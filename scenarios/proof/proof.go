@@ -39,7 +39,7 @@ type prover struct {
 	// capture has the sizes and events of all captures. step is the index of the first.
 	capture *spec.Capture
 	step    int
-	// need is what the check that is examined needs of filters.
+	// need has the packets that the examined check needs.
 	need *need
 	// programs is set if some steps run programs, which can send any packets.
 	programs bool
@@ -73,7 +73,7 @@ func Look(file *spec.Testbed, p *plan.Plan) (problems, warnings spec.Problems) {
 }
 
 // together returns a capture with all that the captures of a file record: checks are judged from all
-// recordings as from one. Their filters are those of ports.
+// recordings as from one. Each port has its filters.
 func together(file *spec.Testbed) *spec.Capture {
 	var all *spec.Capture
 	for _, step := range file.Steps {

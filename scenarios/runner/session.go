@@ -20,8 +20,8 @@ type session struct {
 	plan    *plan.Plan
 	testbed *testbed.Testbed
 	results *results
-	path    string    // of the file, absolute; "" if there is none
-	notSeen sync.Once // for the note that nodes do not see the file's directory
+	path    string   // of the file, absolute; "" if there is none
+	notSeen sync.Map // nodes with a note that they do not see the file's directory
 	links   *linkBook
 	secret  func() privacy.Material // for a workload that encrypts; nil: a new one
 	// ended has a channel for each background step, by name, which is closed when the step ends.

@@ -39,7 +39,10 @@ func (k *stackStep) do(ctx context.Context, s *session) error {
 		return logs.out, logs.err, nil
 	}
 	if len(step.Command) > 0 {
-		job.Dir = s.folderOf(ctx, k.programs(s.plan))
+		var err error
+		if job.Dir, err = s.folderOf(ctx, k.programs(s.plan)); err != nil {
+			return err
+		}
 	}
 	ctx, done := s.withPatience(ctx, k.programs(s.plan))
 	defer done()

@@ -37,7 +37,7 @@ func (s *session) workdir(node, given string) (dir, has string) {
 }
 
 // start starts a command of a step in the step's directory. If the node does not see the file's directory,
-// the command runs in the root directory, and the run says so.
+// the command runs in the root directory, and the run prints a note for the node.
 func (s *session) start(cmd *testbed.Cmd, node, given string) error {
 	cmd.Dir, cmd.DirHas = s.workdir(node, given)
 	err := cmd.Start()
@@ -48,10 +48,10 @@ func (s *session) start(cmd *testbed.Cmd, node, given string) error {
 		return fmt.Errorf("workdir %s: %w (%s)", given, err, ownFiles(s.plan.Node(node)))
 	}
 	folder := cmd.Dir
-	s.notSeen.Do(func() {
+	if _, told := s.notSeen.LoadOrStore(node, true); !told {
 		s.progress(Update{Line: fmt.Sprintf("note: %s does not see %s, so its commands run in / (%s)", node,
 			folder, ownFiles(s.plan.Node(node)))})
-	})
+	}
 	cmd.Dir, cmd.DirHas = "", ""
 	if err = cmd.Start(); errors.Is(err, testbed.ErrNotFound) {
 		err = fmt.Errorf("%w; the command ran in /, because %s does not see %s", err, node, folder)
@@ -61,19 +61,28 @@ func (s *session) start(cmd *testbed.Cmd, node, given string) error {
 
 // folderOf returns the directory of the file if all of these nodes see it, else "". It is for launchers,
 // which start programs in all nodes.
-func (s *session) folderOf(ctx context.Context, names []string) string {
-	dir := ""
+func (s *session) folderOf(ctx context.Context, names []string) (string, error) {
+	folder := ""
 	for _, node := range names {
 		cmd := s.testbed.Node(node).Command(ctx, "true")
-		if s.start(cmd, node, "") != nil || cmd.Wait() != nil || cmd.Dir == "" {
-			return ""
+		if cmd.Dir, cmd.DirHas = s.workdir(node, ""); cmd.Dir == "" {
+			return "", nil
 		}
-		dir = cmd.Dir
+		folder = cmd.Dir
+		err := cmd.Run()
+		switch {
+		case errors.Is(err, testbed.ErrNoFolder):
+			return "", nil
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case err != nil:
+			return "", err
+		}
 	}
-	return dir
+	return folder, nil
 }
 
-// ownFiles says which directories a node does not share with the host. n is nil for a router.
+// ownFiles names the directories that a node does not share with the host. n is nil for a router.
 func ownFiles(n *plan.Node) string {
 	switch {
 	case n != nil && n.Container != nil:

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"railbed/capture/report"
@@ -80,7 +81,7 @@ func TestWrongDirectories(t *testing.T) {
 	for step, want := range map[string]string{
 		"command: [pwd], workdir: missing": "workdir missing: start pwd in h0: " + dir +
 			"/missing: no such directory in the node (a node has its own /tmp",
-		"command: [pwd], workdir: file":            dir + "/file: no such directory in the node: it is a file",
+		"command: [pwd], workdir: file":            "no such directory in the node: it is a file",
 		"command: [./absent]":                      "no file " + dir + "/absent",
 		"command: [./absent], expect: 1":           "no file " + dir + "/absent",
 		"command: [below/absent], workdir: /usr":   "no file /usr/below/absent",
@@ -101,21 +102,31 @@ func TestWrongDirectories(t *testing.T) {
 }
 
 // TestCommandsOfHiddenFolders: a node has its own /tmp, so the commands of a file there run in /. The run
-// says so, and the error of a missing program.
+// prints a note for each node, and the error of a missing program has the directory.
 func TestCommandsOfHiddenFolders(t *testing.T) {
-	o := options(t, twoHosts+"steps:\n  - exec: {name: a, nodes: [h0], command: [pwd]}\n"+
+	o := options(t, twoHosts+"steps:\n  - exec: {name: a, nodes: [h0, h1], command: [pwd]}\n"+
 		"  - exec: {name: b, nodes: [h0], command: [./server]}\n")
 	if !strings.HasPrefix(o.Path, "/tmp/") {
 		t.Skipf("temporary files are in %s, which nodes see", o.Path)
 	}
 	writeProgram(t, filepath.Join(filepath.Dir(o.Path), "server"), "exit 0")
 	var notes []string
-	o.Progress = func(u Update) { notes = append(notes, u.Line) }
+	var mu sync.Mutex
+	o.Progress = func(u Update) {
+		mu.Lock()
+		defer mu.Unlock()
+		notes = append(notes, u.Line)
+	}
 	steps := runAll(t, t.Context(), o).Steps
-	note := fmt.Sprintf("h0 does not see %s, so its commands run in /", filepath.Dir(o.Path))
+	for _, node := range []string{"h0", "h1"} {
+		note := fmt.Sprintf("%s does not see %s, so its commands run in /", node, filepath.Dir(o.Path))
+		if strings.Count(strings.Join(notes, "\n"), note) != 1 {
+			t.Errorf("notes %q, want one with %q", notes, note)
+		}
+	}
 	text := readOut(t, o, "logs/h0/a.out")
-	if text != "/\n" || strings.Count(strings.Join(notes, "\n"), note) != 1 {
-		t.Errorf("%q, notes %q", text, notes)
+	if text != "/\n" {
+		t.Errorf("the command ran in %q, want /", text)
 	}
 	if steps[1].State != report.Failed || !strings.Contains(steps[1].Error, "no file /server") ||
 		!strings.Contains(steps[1].Error, "h0 does not see "+filepath.Dir(o.Path)) {

@@ -131,7 +131,7 @@ func HasRequired(ctx context.Context, folder, name string) error {
 	}
 	if _, err := os.Stat(path); err != nil {
 		return &verdict.UnsupportedError{Feature: name, Reason: err.Error(),
-			Remedy: "make it; the comments of the scenario file may say how"}
+			Remedy: "make the file; the scenario file may have instructions in its comments"}
 	}
 	return ctx.Err()
 }

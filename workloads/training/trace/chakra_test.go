@@ -156,8 +156,8 @@ func TestChakraAllGather(t *testing.T) {
 func TestChakraFloats(t *testing.T) {
 	const node = `id: 3 type: 7 attr { name: "comm_type" int64_val: 0 } ` +
 		`attr { name: "comm_size" int64_val: 1024 } attr { name: "pg_name" int64_val: 1 }`
-	floats := strings.NewReplacer("int64_val: 1024", "double_val: 1024", "int64_val", "float_val").Replace(node) +
-		` attr { name: "share" double_val: 0.5 }`
+	replacer := strings.NewReplacer("int64_val: 1024", "double_val: 1024", "int64_val", "float_val")
+	floats := replacer.Replace(node) + ` attr { name: "share" double_val: 0.5 }`
 	known := groups{found: true, ranks: map[string][]int{"1": {1, 0}}}
 	read := func(name, node string) *training.Program {
 		var files []File
