@@ -83,7 +83,11 @@ func (s *supervisor) serveExec(c *frameConn) {
 }
 
 func (s *supervisor) noNode(name string) error {
-	if s.plan.Switch(name) != nil {
+	switch {
+	case len(s.plan.Nodes) == 0:
+		return fmt.Errorf("node %q: %w; the testbed has only switches, and programs run in nodes; "+
+			"want hosts: in its file", name, ErrNoSuchObject)
+	case s.plan.Switch(name) != nil:
 		return fmt.Errorf("%s is a switch, and programs run in nodes, such as %s: %w; railbed capture and "+
 			"railbed link act on switches", name, s.nodeNames(), ErrNoSuchObject)
 	}
