@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -48,9 +49,13 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return usage("%w; %s --help lists the flags", err, cmd.CommandPath())
 }
 
-// hint prints a remedy after an error that the arguments explain.
+// hint prints a remedy after an error that the arguments or the disk explain.
 func (a *app) hint(err error, args []string) {
-	if !errors.Is(err, pcapng.ErrFormat) {
+	switch {
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		a.say("the disk is full: free space on it, or write to a folder elsewhere")
+		return
+	case !errors.Is(err, pcapng.ErrFormat):
 		return
 	}
 	for _, arg := range args {

@@ -192,6 +192,9 @@ func TestResultsOnAFullDisk(t *testing.T) {
 				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", got.code,
 					test.code, test.verdict, test.says, got.stdout, got.stderr)
 			}
+			if !strings.Contains(got.stderr, "the disk is full: free space") {
+				t.Errorf("no remedy:\n%s", got.stderr)
+			}
 			page := strings.Contains(got.stderr, "there is a page")
 			if named := strings.Contains(got.stdout, "report.html"); named != page {
 				t.Errorf("the text names the page: %v, and it exists: %v\n%s", named, page, got.stdout)
