@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -157,5 +158,20 @@ func TestBundleNamesWhatIsMissing(t *testing.T) {
 	written, err := bundle.Write(t.Context(), io.Discard, dir, nil)
 	if want := []string{"run-2.pcapng", "nics.pcapng"}; err != nil || !slices.Equal(written.Missing, want) {
 		t.Errorf("missing %q, %v, want %q", written.Missing, err, want)
+	}
+}
+
+// TestBundleOnAFullDisk: the error is there once, and is the file system's.
+func TestBundleOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{report.JSONFile: "{}"})
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("cannot run here: ", err)
+	}
+	defer full.Close()
+	_, err = bundle.Write(t.Context(), full, dir, nil)
+	if !errors.Is(err, syscall.ENOSPC) || strings.Count(err.Error(), "no space left") != 1 {
+		t.Errorf("got %v", err)
 	}
 }

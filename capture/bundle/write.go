@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,8 @@ func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64
 		b.Files = append(b.Files, name)
 		return b.add(ctx, archive, folder, name, done)
 	})
-	if err := errors.Join(err, archive.Close()); err != nil {
+	// On a full disk, the writer's end fails for the same reason as the file before.
+	if err := cmp.Or(err, archive.Close()); err != nil {
 		return nil, fmt.Errorf("bundle %s: %w", dir, err)
 	}
 	b.findMissing(folder)
