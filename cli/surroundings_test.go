@@ -195,6 +195,9 @@ func TestResultsOnAFullDisk(t *testing.T) {
 			if !strings.Contains(got.stderr, "the disk is full: free space") {
 				t.Errorf("no remedy:\n%s", got.stderr)
 			}
+			if cut := test.name == "a capture"; strings.Contains(got.stdout, "not complete") != cut {
+				t.Errorf("the recording was cut: %t\n%s", cut, got.stdout)
+			}
 			page := strings.Contains(got.stderr, "there is a page")
 			if named := strings.Contains(got.stdout, "report.html"); named != page {
 				t.Errorf("the text names the page: %v, and it exists: %v\n%s", named, page, got.stdout)

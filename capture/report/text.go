@@ -392,6 +392,9 @@ func (c Capture) holds() string {
 	if limited > 0 {
 		text += fmt.Sprintf(", %d over the size limit", limited)
 	}
+	if !c.Complete {
+		text += ", not complete: the recording ended before the run"
+	}
 	return text
 }
 
