@@ -44,17 +44,26 @@ type Options struct {
 	File string
 }
 
-// Up brings a testbed up. It lives until Close or the end of this process, unless Detach makes it
-// independent of the process. If the host lacks a feature that the plan requires, Up returns a
-// *verdict.UnsupportedError before it makes anything.
-func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
+// Require returns a *verdict.UnsupportedError, with a position in the plan's file, if the host lacks a feature
+// or a file that the plan requires. Up does the same first.
+func Require(ctx context.Context, p *plan.Plan, file string) error {
 	for _, required := range p.Requires {
 		if required.Inside {
 			continue
 		}
-		if err := doctor.HasRequired(ctx, filepath.Dir(o.File), required.Feature); err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
+		if err := doctor.HasRequired(ctx, filepath.Dir(file), required.Feature); err != nil {
+			return fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
 		}
+	}
+	return nil
+}
+
+// Up brings a testbed up. It lives until Close or the end of this process, unless Detach makes it
+// independent of the process. If the host lacks a feature that the plan requires, Up returns a
+// *verdict.UnsupportedError before it makes anything.
+func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
+	if err := Require(ctx, p, o.File); err != nil {
+		return nil, err
 	}
 	limit, err := descriptorLimit()
 	if err == nil {

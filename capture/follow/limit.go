@@ -45,10 +45,9 @@ func (r *Recording) Lacks() (all []string) {
 		all = append(all, "is cut off: messages may seem unfinished")
 	}
 	if r.LeftOut > 0 {
-		all = append(all, fmt.Sprintf("is too large to follow as a whole: all times and causes are from its "+
-			"first %s, and %s after them are left out (railbed holds at most %s); editcap -A and -B of "+
-			"Wireshark cut another part out of a recording", report.Took(r.Own(r.End-r.Start)),
-			plural.Count(r.LeftOut, "records"), units.Bytes(r.most)))
+		all = append(all, fmt.Sprintf("needs more than the %s of memory that railbed uses: all times and causes "+
+			"are from its first %s, without %s after them; editcap -A and -B cut out another part",
+			units.Bytes(r.most), report.Took(r.Own(r.End-r.Start)), plural.Count(r.LeftOut, "records")))
 	}
 	return all
 }

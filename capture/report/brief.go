@@ -249,10 +249,10 @@ func (t *textWriter) remarks(r *Report, shown int) (lines []string) {
 		case c.Verdict == verdict.Pass:
 		case same < 2 || t.o.Verbose:
 			lines = append(lines, t.unproved(c)...)
-		case !said[c.Summary]:
-			said[c.Summary] = true
-			lines = append(lines,
-				fmt.Sprintf("%d checks: %s: %s", same, t.paint(string(c.Verdict)), c.Summary))
+		case !said[string(c.Verdict)+c.Summary]:
+			said[string(c.Verdict)+c.Summary] = true
+			lines = append(lines, fmt.Sprintf("%s: check %s and %s: %s: %s", c.Where, c.Name,
+				plural.Count(same-1, "others"), t.paint(string(c.Verdict)), c.Summary))
 		}
 	}
 	var near []string

@@ -3,6 +3,7 @@ package input
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -47,7 +48,9 @@ func Interrupt() {
 func Interrupted(err error) bool {
 	pipes.Lock()
 	defer pipes.Unlock()
-	return !pipes.until.IsZero() && (errors.Is(err, ErrInterrupted) || errors.Is(err, os.ErrDeadlineExceeded))
+	var read *fs.PathError // sockets have deadlines for other reasons, and errors of another type
+	return !pipes.until.IsZero() && (errors.Is(err, ErrInterrupted) ||
+		errors.As(err, &read) && errors.Is(read, os.ErrDeadlineExceeded))
 }
 
 // interruptible makes Interrupt end the reads of a file that Open opened.

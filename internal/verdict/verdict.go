@@ -88,8 +88,8 @@ func (e *UnsupportedError) Error() string {
 	return text
 }
 
-// MistakeError reports that a file names something that exists on no host, such as an image that its registry
-// does not have. A run that ends with it is FAIL and not UNSUPPORTED.
+// MistakeError reports that a file names an image or another file that does not exist where it would have to,
+// such as an image that its registry does not have. A run that ends with it is FAIL and not UNSUPPORTED.
 type MistakeError struct {
 	Text string // what the file names, what is wrong, and what would be right
 }

@@ -20,7 +20,8 @@ import (
 	"railbed/workloads/worker"
 )
 
-// maxFollowed bounds the records of a recording that charts are made of. Following takes 80 bytes for each.
+// maxFollowed bounds the records of a recording that charts are made of. Following takes about 600 bytes for
+// each at most, and so stays below the memory of follow.Options.
 const maxFollowed = 1_000_000
 
 // timedSpans are the times of one operation at all ranks.

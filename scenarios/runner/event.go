@@ -173,8 +173,7 @@ func (t *timeline) once(ctx context.Context, i int) error {
 	err := t.attempts(ctx, i)
 	if effect, is := t.steps[i].(temporary); is && err == nil {
 		t.inForce(i, began, effect.lasts())
-		err = t.undo(ctx, effect, t.servantCtx)
-		t.outOfForce(i)
+		err = t.undo(ctx, i, effect, t.servantCtx)
 	}
 	return err
 }

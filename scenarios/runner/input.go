@@ -66,7 +66,7 @@ func Missing(o Options) (problems spec.Problems) {
 		if err != nil || !fits(info) {
 			problems = append(problems, o.File.Source.Problem(path,
 				fmt.Sprintf("%s does not exist, or is not %s", besideFile(&o, name), what),
-				"make it before the run"))
+				"make it first"))
 		}
 	}
 	folder := func(info fs.FileInfo) bool { return info.IsDir() }

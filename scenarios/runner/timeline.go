@@ -234,9 +234,7 @@ func (t *timeline) complete(ctx context.Context, i int) bool {
 		return t.end(ctx, i, err)
 	}
 	t.last(func() {
-		err := t.undo(ctx, effect, ctx)
-		t.outOfForce(i)
-		t.end(ctx, i, err)
+		t.end(ctx, i, t.undo(ctx, i, effect, ctx))
 	})
 	return true
 }
@@ -253,18 +251,23 @@ func (t *timeline) inForce(i int, began float64, lasts time.Duration) {
 	t.records[i].Active = append(t.records[i].Active, a)
 }
 
-// outOfForce records that the change of a step has been undone.
-func (t *timeline) outOfForce(i int) {
+// outOfForce records that the change of a step has been undone, from a time on.
+func (t *timeline) outOfForce(i int, from float64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	all := t.records[i].Active
-	all[len(all)-1].Ended = t.now()
+	last := &all[len(all)-1]
+	if last.Ended = t.now(); last.To == 0 || from < last.To {
+		last.To = from
+	}
 }
 
-// undo undoes an effect after its time, or when the context ends ends. A run that ends early takes the
-// testbed down, so there is nothing to undo.
-func (t *timeline) undo(ctx context.Context, effect temporary, ends context.Context) error {
+// undo undoes the effect of a step after its time, or when the context ends ends. A run that ends early takes
+// the testbed down, so there is nothing to undo.
+func (t *timeline) undo(ctx context.Context, i int, effect temporary, ends context.Context) error {
 	sleep(ends, t.clock.Wait(effect.lasts()))
+	from := t.now()
+	defer func() { t.outOfForce(i, from) }()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

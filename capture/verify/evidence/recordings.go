@@ -280,12 +280,12 @@ func (c *Capture) unpaired(taps []*Tap) (lines []string) {
 		})
 	}
 	if !together(func(a, b *recorded) bool { return a.snap == b.snap }) {
-		lines = append(lines, "the recordings keep different numbers of bytes of a packet, so that a packet "+
-			"is not known to be the same at two taps of kernel switches")
+		lines = append(lines, "the recordings keep different numbers of bytes of a packet, and so packets "+
+			"cannot be matched between taps of kernel switches: give the captures one snaplen")
 	}
 	if c.equal > 0 && !together(func(a, b *recorded) bool { return a.recording == b.recording }) {
-		lines = append(lines, plural.Text("%d packets equal earlier ones, and which is which is not known "+
-			"at two taps in different recordings", c.equal))
+		lines = append(lines, plural.Text("%d packets have the bytes of earlier ones, and cannot be matched "+
+			"between taps of different recordings: record the taps in one capture step", c.equal))
 	}
 	return lines
 }

@@ -206,6 +206,11 @@ func (k *crossed) nic(t *evidence.Tap) int {
 	return k.ports[t.Index]
 }
 
+// unread ends a line with the number of packets that may carry more payload.
+func (n *crossedNIC) unread() string {
+	return plural.Text("; %d packets may carry more in a form that is not read, such as ESP or a tunnel", n.hidden)
+}
+
 // judge compares the bytes that left by a rank's NIC with the least that its ranks had to send.
 func (n *crossedNIC) judge(r *evidence.Result, f *evidence.Finding, sends uint64) {
 	line := plural.Text("%s (%s): %d bytes of payload left, want at least %d", rankNames(n.ranks), n.tap.Name,
@@ -214,8 +219,7 @@ func (n *crossedNIC) judge(r *evidence.Result, f *evidence.Finding, sends uint64
 	case n.sent >= max(1, sends):
 		r.Details = append(r.Details, line)
 	case n.hidden > 0:
-		f.Unclear = append(f.Unclear, plural.Text(line+"; %d packets may carry more in a form that is not "+
-			"read, such as ESP or a tunnel", n.hidden))
+		f.Unclear = append(f.Unclear, line+n.unread())
 	case n.late:
 		f.Unclear = append(f.Unclear, line)
 	default:
@@ -242,6 +246,8 @@ func (k *crossed) Result() evidence.Result {
 		if len(n.ranks) == 0 {
 			line := plural.Text("%s: %d bytes left by this NIC, which belongs to no rank", n.tap.Name, n.sent)
 			switch {
+			case n.sent == 0 && n.hidden > 0:
+				f.Unclear = append(f.Unclear, line+n.unread())
 			case n.sent == 0:
 			case k.capture.Plan == nil || len(k.crossing.Beside) > 0:
 				f.Unclear = append(f.Unclear, line)

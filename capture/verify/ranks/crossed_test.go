@@ -258,6 +258,9 @@ func TestCrossedTakes(t *testing.T) {
 			"no NIC was captured of 2 of 4 ranks"},
 		"one at a node without a rank": {func(p *evidence.Packet) { p.Tap.Node = "h3" }, 0,
 			"no NIC was captured of 2 of 4 ranks"},
+		"one in ESP by a NIC that is no rank's": {func(p *evidence.Packet) {
+			p.Tap.Port, p.Flow.Proto, p.Payload = "eth1", 50, 0
+		}, 0, "h1:eth0: 0 bytes left by this NIC, which belongs to no rank; 1 packet may carry more"},
 		"one by a NIC that is no rank's": {func(p *evidence.Packet) {
 			p.Tap.Port = "eth1"
 		}, 100, "h1:eth0: 100 bytes left by this NIC, which belongs to no rank"},
