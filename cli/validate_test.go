@@ -86,7 +86,7 @@ func TestValidateReadsWhatStepsName(t *testing.T) {
 	}
 	for keys, want := range map[string]string{
 		"rootfs: none.tar": "v.yaml:3:44: warning: DIR/none.tar does not exist, or is not a file; make it " +
-			"before the run",
+			"first",
 		"build: wrong.cm": "v.yaml:3:43: warning: DIR/wrong.cm does not exist, or is not a folder",
 	} {
 		file := besideFiles(t, validated+"nodes: {default: {runtime: docker, "+keys+"}}\n", beside)
