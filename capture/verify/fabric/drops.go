@@ -94,8 +94,10 @@ func (k *drops) Result() evidence.Result {
 	switch {
 	case k.reason == "" || k.From != "" || k.To != "":
 		counted += harmed
-	case k.reason == byFault: // the queues' drops have another reason
+	case k.reason == byFault && k.times == nil: // the queues' drops have another reason
 		k.dropped, counted = k.dropped+harmed, 0
+	case k.reason == byFault: // at times that are not known
+		counted = harmed
 	}
 	dropped := k.dropped + counted
 	switch {
@@ -108,7 +110,10 @@ func (k *drops) Result() evidence.Result {
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
 		what := "kernel queues"
-		if harmed > 0 {
+		switch {
+		case k.reason == byFault:
+			what = "faults"
+		case harmed > 0:
 			what += " and faults"
 		}
 		f.Unclear = append(f.Unclear, plural.Text(what+" dropped another %d packets, whose flow, "+
