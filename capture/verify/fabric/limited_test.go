@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"strings"
 	"testing"
 
 	"railbed/capture/verify/evidence"
@@ -43,4 +44,29 @@ func TestDropsByFaultsInATime(t *testing.T) {
 		}
 		verifytest.Judge(t, s, k, c.want, c.says)
 	}
+}
+
+// A head that leaves a switch in the time may arrive after it.
+func TestHeadsUnderWayAtTheEndOfATime(t *testing.T) {
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	s.Cut(s.Plan.Switch("leaf1").Soft.Trim.DSCP)
+	var cuts []int64
+	for _, k := range s.Sightings {
+		if strings.Contains(k.Comment, "verdict=trim") {
+			cuts = append(cuts, k.Time-verifytest.Start)
+		}
+	}
+	trims := func(outside bool) evidence.Check {
+		return between(cuts[50], cuts[99]+1, outside, NewTrims(&spec.TrimsCheck{Count: "== 50"}, nil))
+	}
+	last := uint64(0)
+	for _, k := range s.Sightings {
+		if k.Time == cuts[99]+verifytest.Start && k.Comment != "" {
+			last = k.ID
+		}
+	}
+	verifytest.Judge(t, s, trims(false), pass, "50 packets were trimmed; the heads of 50 arrived")
+	verifytest.Judge(t, s, trims(true), fail, "packets trimmed: 150, want == 50")
+	s.Remove(func(k verifytest.Sighting) bool { return k.ID == last && k.Tap == "h2:eth0" })
+	verifytest.Judge(t, s, trims(false), fail, "1 head of trimmed packets were lost")
 }

@@ -36,6 +36,10 @@ func NewTrims(k *spec.TrimsCheck, w *evidence.Workload) evidence.Check {
 	}
 }
 
+// Limit implements evidence.Limiter. A packet counts if its head left the switch in the time. The head may
+// arrive later.
+func (k *trims) Limit(t *evidence.Times) { k.times = t }
+
 // Begin implements Check.
 func (k *trims) Begin(c *evidence.Capture) {
 	k.begin(c)
@@ -54,18 +58,22 @@ func (k *trims) Packet(p *evidence.Packet) {
 	case !k.at(p.Tap) || p.Direction != evidence.Out || p.Tap.NIC || p.IP == 0 || !k.of(p):
 	case p.Verdict == "trim":
 		k.cut(p)
-	default:
+	case k.times.Has(p.Time):
 		k.passed++
 	}
 }
 
 // cut adds the head of a packet where it leaves the switch that trimmed it.
 func (k *trims) cut(p *evidence.Packet) {
+	in := k.times.Has(p.Time)
+	k.travel.start(p, journey{apart: !in})
+	if !in {
+		return
+	}
 	k.trimmed++
 	if len(k.where) < evidence.MaxDetails*10 {
 		k.where[dropPlace{p.Tap.Index, p.Reason}]++
 	}
-	k.travel.start(p, journey{})
 	if k.capture.Plan == nil {
 		return
 	}
