@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"slices"
 
 	"railbed/capture/display"
@@ -26,6 +27,10 @@ type expected struct {
 	// tried counts packets of flows that "where" did not select.
 	tried map[int]int
 	shown display.Packet
+	// leaving are groups whose packets left so late in the time of the rule that they may arrive after it.
+	leaving map[key]bool
+	silent  int    // groups that a step sends, perhaps at another time than that of the rule
+	example string // one of them
 }
 
 // triesMost is the number of packets of a flow that are tried. Packets of a flow differ, as data and
@@ -48,7 +53,7 @@ func expects[S any](k *rule, t *table[S], b *spec.Bound) {
 	}
 	own.roles = k.roles
 	k.expected = &expected{rule: k, keyer: own, found: t.expect, tried: map[int]int{},
-		has: func(of key) bool { return t.states[of] != nil }}
+		leaving: map[key]bool{}, has: func(of key) bool { return t.states[of] != nil }}
 }
 
 // expect adds a key of which no packet came so far.
@@ -90,6 +95,12 @@ func (e *expected) packet(p *evidence.Packet) {
 		}
 	}
 	if e.selects(&arriving, p.Number, taps) {
+		if k.times.EndOf(p.Time)-p.Time < k.capture.Linger() {
+			if len(e.leaving) < keysMost {
+				e.leaving[of] = true
+			}
+			return
+		}
 		if k.keyer.flows[of.flow] == nil && len(k.keyer.flows) < keysMost {
 			k.keyer.flows[of.flow] = p.Flow
 		}
@@ -138,10 +149,40 @@ func (e *expected) finish() {
 		}
 		for _, tap := range k.capture.Receivers(evidence.Owner{Node: send.To}) {
 			if raw := send.Frame(tap); raw != nil && e.selects(raw, 0, []*evidence.Tap{tap}) {
-				e.found(of)
+				e.send(of, send)
 			}
 		}
 	}
+}
+
+// send adds the group of what a step sends. Whether the step sends it in the time of the rule is not known.
+func (e *expected) send(of key, s *evidence.Send) {
+	if e.rule.times == nil {
+		e.found(of)
+		return
+	}
+	if e.silent++; e.example == "" {
+		e.example = fmt.Sprintf("%v of %s", s.Pair, s.Step)
+	}
+}
+
+// undated returns reasons why groups of which no packet came in the time of the rule are not judged.
+func (e *expected) undated() (lines []string) {
+	if e.silent > 0 {
+		lines = append(lines, plural.Text("%d groups, such as %s, had no packets in this time, and it is not "+
+			"known whether the step sends then", e.silent, e.example))
+	}
+	late := 0
+	for of := range e.leaving {
+		if !e.has(of) {
+			late++
+		}
+	}
+	if late > 0 {
+		lines = append(lines, plural.Text("the packets of %d groups left right before the end of the time, "+
+			"and may arrive after it", late))
+	}
+	return lines
 }
 
 // ofSend returns the key of a flow that a step sent and of which no packet was recorded.

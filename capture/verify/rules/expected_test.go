@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
+	"railbed/internal/verdict"
 )
 
 // ruled returns the result of a rule.
@@ -86,4 +87,40 @@ func TestGroupsOfSteps(t *testing.T) {
 		"10.0.0.2:20000 > 10.0.0.5:17000 (traffic x): 0, want >= 10")
 	verifytest.Wants(t, ruled(t, s, `count: udp, at: h2, where: 'udp.dstport != 17000 or frame.len < 500', `+
 		`per: pair, is: ">= 10"`), pass, "in 1 pair")
+}
+
+// What a step sends, or what leaves right before the end of a time, may come at another time.
+func TestGroupsInATime(t *testing.T) {
+	const second = int64(1_000_000_000)
+	s := datagrams(t, 20, false, none)
+	first := s.Now - second
+	src, dst := verifytest.Loopback(&s.Plan.Nodes[1]), verifytest.Loopback(&s.Plan.Nodes[2])
+	h1 := func() {
+		s.Send("h1", "eth0", verifytest.TCP{Src: netip.AddrPortFrom(src, 20000),
+			Dst: netip.AddrPortFrom(dst, 17000), Datagram: make([]byte, 64)})
+		id := s.IDs
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == id && k.Tap != "h1:eth0" })
+	}
+	judge := func(to int64, text string, outside bool, want verdict.Verdict, says string) {
+		t.Helper()
+		results, _ := s.Run(evidence.Limited(ruleOf(t, text), evidence.NewTimes("f", outside,
+			[]evidence.Active{{Begun: verifytest.Start, From: verifytest.Start, To: to, Ended: to}}, "")))
+		verifytest.Wants(t, results[0], want, says)
+	}
+	const pairs = `count: udp, at: h2, per: pair, is: ">= 10"`
+	s.Sends = []evidence.Send{{Step: "traffic x", Pair: evidence.Pair{From: "h1", To: "h2"},
+		FlowAddr: evidence.FlowAddr{Src: netip.AddrPortFrom(src, 20000), Dst: netip.AddrPortFrom(dst, 17000)},
+		Size:     1000}}
+	says := "1 group, such as h1 > h2 of traffic x, had no packets in this time"
+	judge(first+1, pairs, false, unclear, says)
+	judge(first+1, `count: udp, at: h2, per: flow, is: ">= 10"`, false, unclear, says)
+	judge(first+1, `count: udp, at: h2, per: pair, is: "<= 20"`, false, pass, "in 1 pair")
+
+	s.Sends = nil
+	s.Now = verifytest.Start + 1_000_000
+	h1()
+	s.Now = first + second
+	judge(first+1, pairs, false, unclear, "the packets of 1 group left right before the end of the time")
+	judge(first+second, pairs, false, fail, "packets of h1 > h2: 0, want >= 10")
+	judge(first+second, `count: udp, at: h2, per: pair, is: "<= 20"`, false, pass, "in 1 pair")
 }

@@ -332,7 +332,7 @@ func (k *rule) Result() evidence.Result {
 			k.spec.Per))
 	}
 	if k.expected != nil {
-		f.Unclear = append(f.Unclear, k.expected.unknown()...)
+		f.Unclear = slices.Concat(f.Unclear, k.expected.unknown(), k.expected.undated())
 	}
 	r.Measured["offenders"] = float64(k.offenders.Count)
 	r.Details = k.offenders.Lines()
