@@ -100,7 +100,11 @@ func (k *latency) Packet(p *evidence.Packet) {
 			l.lost++
 		}
 	case p.Direction == evidence.Out:
-		if !k.leaves(p) || !k.times.Has(p.Time) {
+		if !k.leaves(p) {
+			return
+		}
+		if !k.times.Has(p.Time) { // so that its arrival is not taken for that of another packet
+			k.travel.start(p, journey{ordinal: uint64(p.Number), apart: true})
 			return
 		}
 		l := k.stream(p)
@@ -134,7 +138,10 @@ func (k *latency) Event(p *evidence.Packet) {
 
 // alter takes the record of a packet that does not arrive as it left.
 func (k *latency) alter(p *evidence.Packet) {
-	if l := k.stream(p); l != nil && k.times.Has(p.Time) {
+	if !k.times.Has(p.Time) {
+		return
+	}
+	if l := k.stream(p); l != nil {
 		l.altered++
 	}
 }

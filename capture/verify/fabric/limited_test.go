@@ -1,12 +1,14 @@
 package fabric
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/plan/plantest"
 	"railbed/plan/spec"
 )
 
@@ -69,4 +71,48 @@ func TestHeadsUnderWayAtTheEndOfATime(t *testing.T) {
 	verifytest.Judge(t, s, trims(true), fail, "packets trimmed: 150, want == 50")
 	s.Remove(func(k verifytest.Sighting) bool { return k.ID == last && k.Tap == "h2:eth0" })
 	verifytest.Judge(t, s, trims(false), fail, "1 head of trimmed packets were lost")
+}
+
+// A packet that leaves before a time may arrive in it, and may equal one that leaves in the time. Ids at the
+// ports of kernel switches are guesses.
+func TestLatencyOfEqualPacketsAroundATime(t *testing.T) {
+	s := verifytest.NewScene(t)
+	s.Plan = plantest.Compile(t, strings.Replace(verifytest.ClusterFile, "topology:",
+		"switch: {kind: router}\n  topology:", 1))
+	s.Step = 1_000_000
+	from, to := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
+	for range 2 {
+		s.IDs = 0
+		s.Send(from.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(from), 7000),
+			Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), Datagram: make([]byte, 64)})
+	}
+	// The first arrives right after the second leaves, and the second 20 ms later.
+	arrived := 0
+	s.Change(func(k verifytest.Sighting) bool { return k.Tap == "h2:eth0" }, func(k *verifytest.Sighting) {
+		arrived++
+		k.Time = verifytest.Start + 2_100_000 + int64(arrived-1)*20_000_000
+	})
+	s.Change(func(k verifytest.Sighting) bool { return k.Time >= verifytest.Start+2_000_000 },
+		func(k *verifytest.Sighting) { k.ID = 2 })
+	s.Now += 1_000_000_000
+	k := NewLatency(&spec.LatencyCheck{Max: "<= 5ms"}, nil)
+	verifytest.Judge(t, s, between(1_500_000, 500_000_000, false, k), unclear,
+		"1 packet arrived while equal ones were under way")
+}
+
+// What leaves and arrives outside of a time takes no room.
+func TestLatencyForgetsWhatArrivedOutsideOfATime(t *testing.T) {
+	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	s.Sightings, s.Now, s.Step = nil, verifytest.Start, 100_000_000
+	from, to := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
+	for range 200 {
+		s.Send(from.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(from), 7000),
+			Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), Datagram: make([]byte, 64)})
+	}
+	s.Now += 1_000_000_000
+	k := NewLatency(&spec.LatencyCheck{Max: "<= 100ms", Per: spec.PerPair}, nil).(*latency)
+	verifytest.Judge(t, s, between(10_000_000_000, 15_000_000_000, false, k), pass, "packets took")
+	if k.travel.strays > 0 || k.travel.acausal > 0 {
+		t.Errorf("%d arrivals of packets outside of the time have no departure", k.travel.strays)
+	}
 }
