@@ -66,6 +66,9 @@ func (t *Times) Has(at int64) bool {
 	return within != t.outside
 }
 
+// During reports whether the selection is the time of a step or a fault, and not the time outside of it.
+func (t *Times) During() bool { return t != nil && !t.outside }
+
 // Part returns how much of the time between two times is selected.
 func (t *Times) Part(from, to int64) int64 {
 	if t == nil {

@@ -116,3 +116,16 @@ func TestLatencyForgetsWhatArrivedOutsideOfATime(t *testing.T) {
 		t.Errorf("%d arrivals of packets outside of the time have no departure", k.travel.strays)
 	}
 }
+
+// A pair that stalls in the time of a fault has no throughput of the time before it stalled.
+func TestThroughputOfPairsThatStallInATime(t *testing.T) {
+	s := verifytest.SoftScene(t, verifytest.SoftFile) // 8 ms
+	for rate, want := range map[string]verdict.Verdict{">= 10mbit": pass, "<= 1gbit": pass} {
+		k := NewThroughput(&spec.ThroughputCheck{Rate: rate}, nil)
+		verifytest.Judge(t, s, between(0, 10_000_000, false, k), want, "2 pairs of nodes had")
+		k = NewThroughput(&spec.ThroughputCheck{Rate: rate}, nil)
+		verifytest.Judge(t, s, between(0, 900_000_000, false, k), unclear, "frames cover only 0.00")
+		k = NewThroughput(&spec.ThroughputCheck{Rate: rate}, nil)
+		verifytest.Judge(t, s, between(-2_000_000, -1_000_000, true, k), pass, "2 pairs of nodes had")
+	}
+}

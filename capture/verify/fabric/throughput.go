@@ -116,6 +116,13 @@ func (k *throughput) seconds(t *pairThroughput) float64 {
 	return clock.Dilation(k.capture.Dilation).Passed(time.Duration(ns)).Seconds()
 }
 
+// brief reports whether the frames of a pair cover less than half of the time of a step or a fault. The pair
+// may have stalled then, or it had nothing to send.
+func (k *throughput) brief(t *pairThroughput) bool {
+	frames := max(t.came.last-t.came.first, t.sent.last-t.sent.first)
+	return k.times.During() && t.came.frames > 0 && frames < k.times.Part(k.capture.First, k.capture.End)/2
+}
+
 // judge returns the throughput of a pair in words. The throughput of a single frame is not known, nor is that
 // of frames that may arrive after the end of the capture.
 func (k *throughput) judge(t *pairThroughput) (rate float64, text string, known bool) {
@@ -137,6 +144,9 @@ func (k *throughput) judge(t *pairThroughput) (rate float64, text string, known 
 		return 0, plural.Text("%d frames with the same time stamp have no throughput", t.came.frames), false
 	}
 	rate = float64(t.bytes) * 8 / seconds
+	if k.brief(t) {
+		return 0, plural.Text("%d frames cover only %.3gs of this time", t.came.frames, seconds), false
+	}
 	return rate, plural.Text("%s in %d frames over %.3gs", megabits(rate), t.came.frames, seconds), true
 }
 
@@ -150,7 +160,7 @@ func (k *throughput) Result() evidence.Result {
 	for pair, t := range k.pairs {
 		rate, text, known := k.judge(t)
 		r.Details = append(r.Details, fmt.Sprintf("%v: %s", pair, text))
-		if !known && k.times != nil && k.least() {
+		if !known && k.times != nil && (k.least() || k.brief(t)) {
 			f.Unclear = append(f.Unclear, fmt.Sprintf("%v: %s: its throughput is not known", pair, text))
 		}
 		if !known {
