@@ -3,6 +3,7 @@ package verify
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,5 +161,36 @@ func TestActiveIn(t *testing.T) {
 	}
 	if _, _, err := ActiveIn(r, "h"); err == nil || !strings.Contains(err.Error(), "it has ar, f, g, k") {
 		t.Errorf("%v, want the names of the run", err)
+	}
+}
+
+// TestLimitable: a check that can be limited in time selects its packets by itself, unless each of its packets
+// counts alone. Other checks cannot be limited.
+func TestLimitable(t *testing.T) {
+	alone := []string{"marks", "queue-depth", "link-bytes"}
+	sources := Sources{
+		Traffic:  func(string) (Workload, error) { return Workload{}, nil },
+		Crossing: func(string) (Crossing, error) { return Crossing{}, nil },
+	}
+	limitable := 0
+	for _, k := range kinds {
+		asked, _, err := spec.ParsePacketsCheck("x", "{"+k.key+": "+k.example+", during: f}")
+		if err != nil {
+			if !strings.Contains(err.Error(), "which is about the whole capture") {
+				t.Errorf("%s: %v", k.key, err)
+			}
+			continue
+		}
+		limitable++
+		check, err := k.make(asked, sources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, is := check.(evidence.Limiter); is == slices.Contains(alone, k.key) {
+			t.Errorf("%s can be limited in time: Limiter %v", k.key, is)
+		}
+	}
+	if limitable != 8 {
+		t.Errorf("%d kinds of checks can be limited in time", limitable)
 	}
 }
