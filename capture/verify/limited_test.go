@@ -164,8 +164,8 @@ func TestActiveIn(t *testing.T) {
 	}
 }
 
-// TestLimitable: a check that can be limited in time selects its packets by itself, unless each of its packets
-// counts alone. Other checks cannot be limited.
+// TestLimitable: a check that can be limited in time selects its packets by itself, unless each of its
+// packets counts alone. Other checks cannot be limited.
 func TestLimitable(t *testing.T) {
 	alone := []string{"marks", "queue-depth", "link-bytes"}
 	sources := Sources{

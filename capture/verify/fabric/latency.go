@@ -103,7 +103,7 @@ func (k *latency) Packet(p *evidence.Packet) {
 		if !k.leaves(p) {
 			return
 		}
-		if !k.times.Has(p.Time) { // so that its arrival is not taken for that of another packet
+		if !k.times.Has(p.Time) { // its arrival belongs to no other packet
 			k.travel.start(p, journey{ordinal: uint64(p.Number), apart: true})
 			return
 		}

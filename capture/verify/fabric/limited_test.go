@@ -73,7 +73,7 @@ func TestHeadsUnderWayAtTheEndOfATime(t *testing.T) {
 	verifytest.Judge(t, s, trims(false), fail, "1 head of trimmed packets were lost")
 }
 
-// A packet that leaves before a time may arrive in it, and may equal one that leaves in the time. Ids at the
+// A packet that leaves before a time may arrive in it, and may equal a packet in the time. Ids at the
 // ports of kernel switches are guesses.
 func TestLatencyOfEqualPacketsAroundATime(t *testing.T) {
 	s := verifytest.NewScene(t)

@@ -29,7 +29,7 @@ type expected struct {
 	shown display.Packet
 	// leaving are groups whose packets left so late in the time of the rule that they may arrive after it.
 	leaving map[key]bool
-	silent  int    // groups that a step sends, perhaps at another time than that of the rule
+	silent  int    // groups that a step sends, perhaps outside of the rule's time
 	example string // one of them
 }
 
@@ -155,7 +155,7 @@ func (e *expected) finish() {
 	}
 }
 
-// send adds the group of what a step sends. Whether the step sends it in the time of the rule is not known.
+// send adds the group of a flow of a step. Whether the step sends in the time of the rule is not known.
 func (e *expected) send(of key, s *evidence.Send) {
 	if e.rule.times == nil {
 		e.found(of)
@@ -169,8 +169,8 @@ func (e *expected) send(of key, s *evidence.Send) {
 // undated returns reasons why groups of which no packet came in the time of the rule are not judged.
 func (e *expected) undated() (lines []string) {
 	if e.silent > 0 {
-		lines = append(lines, plural.Text("%d groups, such as %s, had no packets in this time, and it is not "+
-			"known whether the step sends then", e.silent, e.example))
+		lines = append(lines, plural.Text("%d groups, such as %s, had no packets in this time, and it is "+
+			"not known whether steps send then", e.silent, e.example))
 	}
 	late := 0
 	for of := range e.leaving {
