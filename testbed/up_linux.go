@@ -44,8 +44,8 @@ type Options struct {
 	File string
 }
 
-// Require returns a *verdict.UnsupportedError, with a position in the plan's file, if the host lacks a feature
-// or a file that the plan requires. Up does the same first.
+// Require returns a *verdict.UnsupportedError, with a position in the plan's file, if the host lacks a
+// feature or a file that the plan requires. Up does the same first.
 func Require(ctx context.Context, p *plan.Plan, file string) error {
 	for _, required := range p.Requires {
 		if required.Inside {

@@ -45,8 +45,8 @@ func (r *Recording) Lacks() (all []string) {
 		all = append(all, "is cut off: messages may seem unfinished")
 	}
 	if r.LeftOut > 0 {
-		all = append(all, fmt.Sprintf("needs more than the %s of memory that railbed uses: all times and causes "+
-			"are from its first %s, without %s after them; editcap -A and -B cut out another part",
+		all = append(all, fmt.Sprintf("needs more than the %s of memory that railbed uses: all times and "+
+			"causes are from its first %s, without %s after them; editcap -A and -B cut out another part",
 			units.Bytes(r.most), report.Took(r.Own(r.End-r.Start)), plural.Count(r.LeftOut, "records")))
 	}
 	return all

@@ -16,7 +16,8 @@ import (
 // never was, ActiveIn returns the reason. Its error is that the run has no such fault or step.
 func ActiveIn(r *report.Report, name string) (active []evidence.Active, never string, err error) {
 	if r.Began.IsZero() {
-		return nil, "report.json has no start time of the steps: an older railbed wrote it, or the run ended before them", nil
+		return nil, "report.json has no start time of the steps: an older railbed wrote it, or the run " +
+			"ended before them", nil
 	}
 	at := func(seconds float64) int64 {
 		dilated := seconds * float64(max(r.Dilation, 1))

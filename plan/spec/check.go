@@ -221,7 +221,8 @@ func (c *checker) name() {
 		path := fmt.Sprintf("requires[%d]", i)
 		twice := required[feature]
 		required[feature] = true
-		if !(RequiredFile(feature) && !strings.ContainsRune(feature, 0)) && !requiredName.MatchString(feature) {
+		file := RequiredFile(feature) && !strings.ContainsRune(feature, 0)
+		if !file && !requiredName.MatchString(feature) {
 			c.report(path, fmt.Sprintf("invalid feature %q", clipped(feature)),
 				"want a name that `railbed doctor` prints, such as netem, the name of a program without its "+
 					"folder, such as redis-server, or a file, such as ./model.xml")

@@ -208,7 +208,8 @@ func (k *crossed) nic(t *evidence.Tap) int {
 
 // unread ends a line with the number of packets that may carry more payload.
 func (n *crossedNIC) unread() string {
-	return plural.Text("; %d packets may carry more in a form that is not read, such as ESP or a tunnel", n.hidden)
+	return plural.Text("; %d packets may carry more in a form that is not read, such as ESP or a tunnel",
+		n.hidden)
 }
 
 // judge compares the bytes that left by a rank's NIC with the least that its ranks had to send.
