@@ -5,12 +5,14 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -32,6 +34,11 @@ func Main(m *testing.M) int {
 		// The code under test has called its own executable. Run would run every test meanwhile.
 		fmt.Fprintf(os.Stderr, "a test binary was called as a program: %q\n", os.Args)
 		return 2
+	}
+	if signal.Ignored(syscall.SIGHUP) {
+		// Under nohup, the programs of tests would ignore the signal, too. They get the default of a signal
+		// that this process catches.
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	takeCensus := takeCensus
 	if os.Getenv(stageEnv) == stageInside {
