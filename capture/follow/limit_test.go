@@ -59,7 +59,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if strings.Contains(texts, "lost") || strings.Contains(texts, "dropped") {
 		t.Errorf("the end of the part is a loss:\n%s", texts)
 	}
-	want := fmt.Sprintf("%d records after them are left out", part.LeftOut)
+	want := fmt.Sprintf("without %d records after them", part.LeftOut)
 	if lacks := strings.Join(part.Lacks(), "; "); !strings.Contains(lacks, want) {
 		t.Errorf("lacks %q, want %q", lacks, want)
 	}
