@@ -239,15 +239,16 @@ func TestKernelSwitches(t *testing.T) {
 	drops := func(reason, from, count string) evidence.Check {
 		return fabric.NewDrops(&spec.DropsCheck{From: from, Reason: reason, Count: count})
 	}
+	const unknown = "whose flow, reason and time are not known"
 	none, some := map[string]uint64{"leaf1:p0": 0}, map[string]uint64{"leaf1:p0": 403}
 	verifytest.Judge(t, play(none), drops("", "", "== 0"), pass, "0 packets were dropped")
 	verifytest.Judge(t, play(some), drops("", "", "== 0"), fail, "403 packets were dropped")
 	verifytest.Judge(t, play(some), drops("", "", ">= 1"), pass, "403 packets were dropped")
-	verifytest.Judge(t, play(some), drops("tail", "", "== 0"), unclear, "whose flow and reason are not known")
-	verifytest.Judge(t, play(some), drops("", "h0", "== 0"), unclear, "whose flow and reason are not known")
+	verifytest.Judge(t, play(some), drops("tail", "", "== 0"), unclear, unknown)
+	verifytest.Judge(t, play(some), drops("", "h0", "== 0"), unclear, unknown)
 	verifytest.Judge(t, play(some), drops("tail", "", ">= 1"), unclear,
 		"0 packets were dropped for reason tail")
-	verifytest.Judge(t, play(some), drops("", "h0", ">= 1"), unclear, "whose flow and reason are not known")
+	verifytest.Judge(t, play(some), drops("", "h0", ">= 1"), unclear, unknown)
 	verifytest.Judge(t, play(nil), drops("", "", "== 0"), unclear, "other ports record no drops")
 	down := play(none)
 	down.Interrupted = func(link string) bool { return strings.Contains(link, "h1") }
