@@ -18,16 +18,12 @@ import (
 // nodes have their own.
 func visibleDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(".", "workdir-test-")
+	dir, err := os.MkdirTemp("/var/tmp", "railbed-workdir-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	whole, err := filepath.Abs(dir)
-	if err != nil || strings.HasPrefix(whole, "/tmp/") {
-		t.Skipf("nodes do not see %s: %v", whole, err)
-	}
-	return whole
+	return dir
 }
 
 func writeProgram(t *testing.T, path, script string) {
