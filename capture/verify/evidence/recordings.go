@@ -53,9 +53,6 @@ type recorded struct {
 	broken      string // the reason why packets are missing from the file, or ""
 }
 
-// span is a time from from to to, in nanoseconds since 1970.
-type span struct{ from, to int64 }
-
 // record takes the counts from the end of a recording.
 func (t *Tap) record(s *pcapng.Statistics) *recorded {
 	r := recorded{filter: t.filter, packets: t.Packets, seen: t.seen}
@@ -185,27 +182,6 @@ func (t *Tap) damage(c *Capture, needed []filter.Pattern) (lines []string) {
 		}
 	}
 	return lines
-}
-
-// uncovered returns the parts of some times that others leave out.
-func uncovered(times, by []span) (left []span) {
-	by = slices.Clone(by)
-	slices.SortFunc(by, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	for _, t := range times {
-		for _, b := range by {
-			if b.to <= t.from || b.from >= t.to {
-				continue
-			}
-			if b.from > t.from {
-				left = append(left, span{t.from, b.from})
-			}
-			t.from = b.to
-		}
-		if t.from < t.to {
-			left = append(left, t)
-		}
-	}
-	return left
 }
 
 // unrecorded returns the times in which a tap did not record packets of some patterns.

@@ -21,35 +21,24 @@ type Times struct {
 	title   string // "during fault-1"
 	outside bool
 	// spans are apart and in order: those that are selected or, with outside, those that are not.
-	spans []timeSpan
+	spans []span
 	never string // the reason why there are none
 }
-
-type timeSpan struct{ from, to int64 }
 
 // NewTimes makes a selection. If the step was never active, never is the reason, and the selection proves
 // nothing.
 func NewTimes(title string, outside bool, active []Active, never string) *Times {
 	t := &Times{title: title, outside: outside, never: never}
 	for _, a := range active {
-		one := timeSpan{a.From, a.To}
+		one := span{a.From, a.To}
 		if outside {
-			one = timeSpan{a.Begun, a.Ended}
+			one = span{a.Begun, a.Ended}
 		}
 		if one.from < one.to {
 			t.spans = append(t.spans, one)
 		}
 	}
-	slices.SortFunc(t.spans, func(a, b timeSpan) int { return cmp.Compare(a.from, b.from) })
-	merged := t.spans[:0]
-	for _, one := range t.spans {
-		if last := len(merged) - 1; last >= 0 && one.from <= merged[last].to {
-			merged[last].to = max(merged[last].to, one.to)
-		} else {
-			merged = append(merged, one)
-		}
-	}
-	if t.spans = merged; len(merged) == 0 && t.never == "" {
+	if t.spans = merged(t.spans); len(t.spans) == 0 && t.never == "" {
 		t.never = "it was active for no time"
 	}
 	return t
@@ -61,7 +50,7 @@ func (t *Times) Has(at int64) bool {
 		return true
 	}
 	i, found := slices.BinarySearchFunc(t.spans, at,
-		func(s timeSpan, at int64) int { return cmp.Compare(s.from, at) })
+		func(s span, at int64) int { return cmp.Compare(s.from, at) })
 	within := found || i > 0 && at < t.spans[i-1].to
 	return within != t.outside
 }
