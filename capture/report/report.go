@@ -242,10 +242,10 @@ func (p *Pace) Worst(o Pace) {
 func (w Workload) Seconds() float64 { return w.Time / 1e6 }
 
 // AlgBWBits returns the algorithm bandwidth in bit/s.
-func (w Workload) AlgBWBits() float64 { return w.AlgBW * 8e9 }
+func (w Workload) AlgBWBits() float64 { return perf.Bits(w.AlgBW) }
 
 // BusBWBits returns the bus bandwidth in bit/s.
-func (w Workload) BusBWBits() float64 { return w.BusBW * 8e9 }
+func (w Workload) BusBWBits() float64 { return perf.Bits(w.BusBW) }
 
 // Check is a check of the file and its result.
 type Check struct {

@@ -25,14 +25,14 @@ type Measure struct {
 	Unchecked bool `json:"unchecked,omitempty"`
 }
 
-// bitsPerGB converts 10^9 bytes per second to bit/s.
-const bitsPerGB = 8e9
+// Bits converts GB/s, of 10^9 bytes, to bit/s.
+func Bits(gigabytes float64) float64 { return gigabytes * 8e9 }
 
 // AlgBits returns algbw in bit/s.
-func (m *Measure) AlgBits() float64 { return m.AlgBW * bitsPerGB }
+func (m *Measure) AlgBits() float64 { return Bits(m.AlgBW) }
 
 // BusBits returns busbw in bit/s.
-func (m *Measure) BusBits() float64 { return m.BusBW * bitsPerGB }
+func (m *Measure) BusBits() float64 { return Bits(m.BusBW) }
 
 // Row is a line of the table.
 type Row struct {
@@ -125,7 +125,7 @@ type format struct {
 // given unit, of units.Rates, both with four significant digits.
 func NewTable(to io.Writer, rate units.Unit) *Table {
 	const timeWidth, rateWidth = 10, 10
-	text := func(gigabytes float64) string { return rate.Text(gigabytes * bitsPerGB) }
+	text := func(gigabytes float64) string { return rate.Text(Bits(gigabytes)) }
 	group := func(title string) string { // in the middle of the columns of a mode
 		const width = timeWidth + 2*rateWidth + 6 + 4*2
 		left := (width - len(title)) / 2
