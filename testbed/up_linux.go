@@ -51,7 +51,7 @@ func Require(ctx context.Context, p *plan.Plan, file string) error {
 		if required.Inside {
 			continue
 		}
-		if err := doctor.HasRequired(ctx, filepath.Dir(file), required.Feature); err != nil {
+		if err := doctor.HasRequired(ctx, file, required.Feature); err != nil {
 			return fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,15 @@ import (
 // requiredName is the form of an element of requires that is no file: a feature of `railbed doctor`, or the
 // name of a program.
 var requiredName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$`)
+
+// BesideFile returns the path of a file that a scenario file names. A relative name is relative to the folder
+// of the scenario file.
+func BesideFile(file, name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(file), name)
+}
 
 // RequiredFile reports whether an element of requires is a file or folder of the host.
 func RequiredFile(name string) bool { return strings.Contains(name, "/") }

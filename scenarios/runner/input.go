@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -220,8 +219,5 @@ func (o *Options) read(key, name string) (path string, text []byte, err error) {
 
 // besideFile resolves a path that a scenario file names relative to the scenario file.
 func besideFile(o *Options, name string) string {
-	if filepath.IsAbs(name) {
-		return name
-	}
-	return filepath.Join(filepath.Dir(o.Path), name)
+	return spec.BesideFile(o.Path, name)
 }

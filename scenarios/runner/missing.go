@@ -83,12 +83,12 @@ func (s *session) explainStack(ctx context.Context, command []string, nodes []st
 }
 
 // lacks reports whether a node is found to lack a program, which may be relative to a step's directory.
-func (s *session) lacks(ctx context.Context, node, workdir, program string) bool {
+func (s *session) lacks(ctx context.Context, node, given, program string) bool {
 	ctx, done := context.WithTimeout(ctx, findTimeout)
 	defer done()
 	var exit *testbed.ExitError
 	cmd := s.testbed.Node(node).Command(ctx, "sh", "-c", `command -v "$1"`, "find", program)
-	cmd.Dir, _ = s.workdir(node, workdir)
+	cmd.Dir, _ = workdir(s.plan, s.path, node, given)
 	err := cmd.Run()
 	return ctx.Err() == nil && errors.As(err, &exit) && exit.Signal == 0
 }

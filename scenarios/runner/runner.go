@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -231,7 +230,7 @@ func (r *run) require(ctx context.Context) error {
 		}
 		answer, known := answers[need.Feature]
 		if !known {
-			answer = doctor.HasRequired(ctx, filepath.Dir(r.Path), need.Feature)
+			answer = doctor.HasRequired(ctx, r.Path, need.Feature)
 			answers[need.Feature] = answer
 		}
 		if r.lacks(answer, need.Reason, need.Where); answer != nil {

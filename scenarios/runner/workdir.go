@@ -22,24 +22,23 @@ func contained(p *plan.Plan, node string) bool {
 }
 
 // workdir returns the directory in which a command of a step runs in a node. has is the entry that the
-// directory must have there, as in testbed.Cmd. given is the value of the step's key.
-func (s *session) workdir(node, given string) (dir, has string) {
+// directory must have there, as in testbed.Cmd. file is the path of the scenario file. given is the value of
+// the step's key.
+func workdir(p *plan.Plan, file, node, given string) (dir, has string) {
 	switch {
-	case given == "" && (contained(s.plan, node) || s.path == ""):
+	case given == "" && (contained(p, node) || file == ""):
 		return "", ""
 	case given == "":
 		// The file shows that the node sees the host's directory and not one of its own with the same name.
-		return filepath.Dir(s.path), filepath.Base(s.path)
-	case filepath.IsAbs(given):
-		return given, "."
+		return filepath.Dir(file), filepath.Base(file)
 	}
-	return filepath.Join(filepath.Dir(s.path), given), "."
+	return spec.BesideFile(file, given), "."
 }
 
 // start starts a command of a step in the step's directory. If the node does not see the file's directory,
 // the command runs in the root directory, and the run prints a note for the node.
 func (s *session) start(cmd *testbed.Cmd, node, given string) error {
-	cmd.Dir, cmd.DirHas = s.workdir(node, given)
+	cmd.Dir, cmd.DirHas = workdir(s.plan, s.path, node, given)
 	err := cmd.Start()
 	if !errors.Is(err, testbed.ErrNoFolder) {
 		return err
@@ -65,7 +64,7 @@ func (s *session) folderOf(ctx context.Context, names []string) (string, error) 
 	folder := ""
 	for _, node := range names {
 		cmd := s.testbed.Node(node).Command(ctx, "true")
-		if cmd.Dir, cmd.DirHas = s.workdir(node, ""); cmd.Dir == "" {
+		if cmd.Dir, cmd.DirHas = workdir(s.plan, s.path, node, ""); cmd.Dir == "" {
 			return "", nil
 		}
 		folder = cmd.Dir
@@ -108,7 +107,7 @@ func (p *preparation) workdir(f stepFrame, e *spec.Exec) {
 // missingPrograms returns a warning for each directory of a step and each program with a slash in its name
 // that the host lacks. A step before may make it.
 func missingPrograms(o *Options) (warnings spec.Problems) {
-	s := &session{plan: o.Plan, path: absolute(o.Path)}
+	file := absolute(o.Path)
 	for i, step := range o.File.Steps {
 		e := step.Exec
 		if e == nil || len(e.Command) == 0 {
@@ -123,7 +122,7 @@ func missingPrograms(o *Options) (warnings spec.Problems) {
 		if len(names) == 0 {
 			continue
 		}
-		dir, _ := s.workdir(names[0], e.Workdir)
+		dir, _ := workdir(o.Plan, file, names[0], e.Workdir)
 		program := e.Command[0]
 		named := strings.Contains(program, "/")
 		relative := named && !filepath.IsAbs(program)

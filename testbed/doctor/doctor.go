@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -120,16 +119,12 @@ func Has(ctx context.Context, name string) error {
 }
 
 // HasRequired is Has for an element of requires, which may also be a file or folder of the host. Its
-// name has a slash and is relative to folder, that of the scenario file.
-func HasRequired(ctx context.Context, folder, name string) error {
+// name has a slash and is relative to the folder of the scenario file, file.
+func HasRequired(ctx context.Context, file, name string) error {
 	if !spec.RequiredFile(name) {
 		return Has(ctx, name)
 	}
-	path := name
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(folder, path)
-	}
-	if _, err := os.Stat(path); err != nil {
+	if _, err := os.Stat(spec.BesideFile(file, name)); err != nil {
 		return &verdict.UnsupportedError{Feature: name, Reason: err.Error(),
 			Remedy: "make the file; the scenario file may have instructions in its comments"}
 	}
