@@ -105,7 +105,8 @@ func TestCommandsReadAllRecordings(t *testing.T) {
 			Checks []struct{ Name, Verdict, Summary string }
 		}
 		_, out, errs := railbed("", append([]string{"verify", name, "-o", "json", "--check",
-			`drops: {count: ">= 1"}`, "--check", "conservation: \"*\"", "--check", "lossless: {}"}, args...)...)
+			`drops: {count: ">= 1"}`, "--check", "conservation: \"*\"", "--check",
+			"lossless: {}"}, args...)...)
 		if err := json.Unmarshal([]byte(out), &document); err != nil || errs != "" {
 			t.Fatalf("%s: %v: %s%s", name, err, out, errs)
 		}

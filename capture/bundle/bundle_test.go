@@ -161,7 +161,7 @@ func TestBundleNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestBundleOnAFullDisk: the error is there once, and is the file system's.
+// TestBundleOnAFullDisk: the error wraps ENOSPC, and its text has the cause once.
 func TestBundleOnAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{report.JSONFile: "{}"})

@@ -32,8 +32,8 @@ func TestLabelsStayApart(t *testing.T) {
 	}
 }
 
-// TestSpreadsWrapNames: a long name takes several lines, so that its end is there, and the whole name is the
-// tooltip. The row of the next name is below.
+// TestSpreadsWrapNames: a long name takes several lines and is not cut. The tooltip has the whole name. The
+// row of the next name is below.
 func TestSpreadsWrapNames(t *testing.T) {
 	name := "congestion-control=dcqcn, load-balancing=flowlets, buffer=128KiB"
 	one := []float64{1}

@@ -20,8 +20,8 @@ import (
 const (
 	// endGrace is how long a command has between SIGTERM and SIGKILL.
 	endGrace = 2 * time.Second
-	// hangupGrace is how long a hangup of a command waits for the news that the testbed is taken down. Then
-	// its programs are hung up, and the news may come after their end.
+	// hangupGrace is the time between a hangup of a command and the hangup of its programs. If the testbed is
+	// being taken down, the runner learns the reason in this time. The reason may also come after their end.
 	hangupGrace = time.Second
 	// errorTail is how many bytes of a failed command's stderr are copied into the report. The log
 	// has all of them.

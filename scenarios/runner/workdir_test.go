@@ -130,7 +130,7 @@ func TestCommandsOfHiddenFolders(t *testing.T) {
 	}
 }
 
-// TestValidateFindsPrograms: validate knows the host's files, at the key.
+// TestValidateFindsPrograms: validate looks for the programs on the host, and warns at the key.
 func TestValidateFindsPrograms(t *testing.T) {
 	dir := visibleDir(t)
 	path := filepath.Join(dir, "test.yaml")

@@ -13,7 +13,7 @@ import (
 )
 
 // defaultGroup is PyTorch's default process group, which has all ranks. ASTRA-sim takes "0" as this group,
-// whatever the file of groups says of it (extract_comm_group in its Workload.cc).
+// also if the file of groups has another group 0 (extract_comm_group in its Workload.cc).
 const defaultGroup = "0"
 
 // groups are the groups of ranks that collectives name, from a file of ASTRA-sim's form {"1": [0, 1]}.
