@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/binary"
 	"math"
 	"net/netip"
 	"slices"
@@ -22,13 +23,18 @@ const begun, inForce, ending, ended = 100_000_000, 110_000_000, 190_000_000, 200
 // limitedScene sends a frame of 1,000 bytes each millisecond from h0 to h2, for 300 ms. Those that leave in
 // the time of the fault have the TTL 9, and are the only frames that h1 sends to h2, too.
 func limitedScene(t *testing.T) *verifytest.Scene {
-	s := verifytest.SoftScene(t, verifytest.SoftFile)
+	return limited(verifytest.SoftScene(t, verifytest.SoftFile))
+}
+
+// limited replaces the packets of a scene.
+func limited(s *verifytest.Scene) *verifytest.Scene {
 	s.Sightings, s.Now, s.Step = nil, verifytest.Start, 1_000_000
-	to := &s.Plan.Nodes[2]
+	to, number := &s.Plan.Nodes[2], uint32(0)
 	send := func(node int, ttl uint8) {
 		from := &s.Plan.Nodes[node]
+		number++
 		s.Send(from.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(from), 7000),
-			Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), Datagram: make([]byte, 958), TTL: ttl})
+			Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), Datagram: binary.BigEndian.AppendUint32(make([]byte, 954), number), TTL: ttl})
 	}
 	for s.Now < verifytest.Start+300_000_000 {
 		if now := s.Now + s.Step - verifytest.Start; now >= inForce && now < ending {

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -113,6 +114,19 @@ func not(is func(int) bool) func(int) bool { return func(i int) bool { return !i
 
 // part returns a recording of some taps, or of all, for the time of some percent of the packets.
 func (c *tape) part(taps func(int) bool, from, to int) *tape {
+	first, last := int64(0), int64(0)
+	n := len(c.packets)
+	if from > 0 {
+		first = c.packets[n*from/100].Time
+	}
+	if to < 100 {
+		last = c.packets[n*to/100].Time
+	}
+	return c.between(taps, first, last)
+}
+
+// between returns a recording of some taps, or of all, for a time. 0 is the begin or the end of the recording.
+func (c *tape) between(taps func(int) bool, first, last int64) *tape {
 	d := c.clone()
 	if taps != nil {
 		for tap := len(d.interfaces) - 1; tap >= 0; tap-- {
@@ -121,17 +135,10 @@ func (c *tape) part(taps func(int) bool, from, to int) *tape {
 			}
 		}
 	}
-	n := len(c.packets)
-	first, last := c.packets[n*from/100].Time, c.packets[min(n*to/100, n-1)].Time
-	d.only(func(p *pcapng.Packet) bool { return p.Time >= first && p.Time <= last }, false)
+	d.only(func(p *pcapng.Packet) bool { return p.Time >= first && (last == 0 || p.Time <= last) }, false)
 	for i := range d.counts {
 		s := &d.counts[i]
-		if from > 0 {
-			s.Start = first
-		}
-		if to < 100 {
-			s.End = last
-		}
+		s.Start, s.End = cmp.Or(first, s.Start), cmp.Or(last, s.End)
 		s.Delivered = 0
 	}
 	for i := range d.packets {

@@ -27,6 +27,10 @@ type Need struct {
 	// From and To bound the time that the capture must span, in nanoseconds since 1970. Zero
 	// requires no bound.
 	From, To int64
+	// Around is how long before and after a selection of times the check reads packets, too, in nanoseconds of
+	// the capture. Earlier reports whether it reads all packets before the end of the selection.
+	Around  int64
+	Earlier bool
 	// Clocks reports whether the check compares times of different ports.
 	Clocks bool
 	// Durations reports whether the check measures the time from one port to another. Its result changes if a
@@ -34,6 +38,8 @@ type Need struct {
 	Durations bool
 	// AnyOrder reports whether the check only counts, so that the order of packets does not matter.
 	AnyOrder bool
+
+	times *Times // which the check is limited to, or nil
 }
 
 // Records is a set of kinds of records that a port writes in addition to the packets that pass it.
@@ -133,14 +139,30 @@ type gaps struct {
 	beyond []string
 }
 
-// Conclude sets the verdict. It is the only place that derives the verdict from the finding, the
-// need and the capture.
+// grounds are what a verdict follows from, besides the capture: need and finding of the check, and its own
+// details.
+type grounds struct {
+	need    Need
+	finding Finding
+	details []string
+}
+
+// Conclude sets the verdict of a check.
 func (c *Capture) Conclude(r *Result, need Need, f Finding) {
+	r.grounds = &grounds{need, f, r.Details}
+	c.conclude(r)
+}
+
+// conclude sets the verdict by its grounds. It is the only place that derives the verdict from the finding,
+// the need and the capture.
+func (c *Capture) conclude(r *Result) {
+	need, f := r.grounds.need, r.grounds.finding
 	g := c.gaps(need)
 	lacking := slices.Concat(g.useless, g.damaged)
 	if enough := f.proved && !f.Rests && len(f.Absent) == 0; !enough {
 		lacking = slices.Concat(lacking, f.Unseen, g.beyond)
 	}
+	r.Near = nil
 	switch {
 	case len(g.useless) > 0:
 		r.Verdict = verdict.Inconclusive
@@ -151,9 +173,8 @@ func (c *Capture) Conclude(r *Result, need Need, f Finding) {
 	default:
 		r.Verdict, r.Near = verdict.Pass, f.near
 	}
-	r.shown = len(f.Wrong) > 0
 	r.Lacking = lacking
-	r.Details = slices.Concat(f.Wrong, f.Absent, f.Unclear, lacking, c.remarks(), r.Details)
+	r.Details = slices.Concat(f.Wrong, f.Absent, f.Unclear, lacking, c.remarks(), r.grounds.details)
 }
 
 // gaps compares a need with the capture.
@@ -172,11 +193,7 @@ func (c *Capture) gaps(need Need) (g gaps) {
 		g.beyond = append(g.beyond, fmt.Sprintf("not recorded: %s", enumerate(absent)))
 	}
 	g.beyond = append(g.beyond, filtered(taps, need.Packets)...)
-	if c.several() {
-		g.beyond = append(g.beyond, c.apart(taps, need)...)
-	} else {
-		g.beyond = append(g.beyond, c.span(taps, need)...)
-	}
+	g.beyond = append(g.beyond, c.unrecorded(taps, need)...)
 	if need.Records != 0 {
 		g.beyond = append(g.beyond, c.silent(taps, need)...)
 	}
@@ -214,8 +231,12 @@ func (c *Capture) damage(taps []*Tap, need Need) (lines []string) {
 		lines = append(lines, "the comments of the capture were removed, with its records of drops, "+
 			"marks and queues")
 	}
+	var times []span
+	if need.times != nil && c.several() {
+		times = need.times.needed(c.busy(taps, need), need)
+	}
 	for _, tap := range taps {
-		for _, line := range tap.damage(c, need.Packets) {
+		for _, line := range tap.damage(c, need.Packets, times) {
 			if !slices.Contains(lines, line) {
 				lines = append(lines, line)
 			}
@@ -247,10 +268,27 @@ func filtered(taps []*Tap, needed []filter.Pattern) (lines []string) {
 	return lines
 }
 
-// span reports by how much the capture began too late or ended too early.
+// unrecorded returns reasons why the capture lacks a part of the needed time.
+func (c *Capture) unrecorded(taps []*Tap, need Need) []string {
+	if c.several() {
+		return c.apart(taps, need)
+	}
+	return c.span(taps, need)
+}
+
+// span reports by how much a single recording began too late or ended too early.
 func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 	late, early := int64(0), int64(0)
 	from, to := cmp.Or(need.From, c.from), cmp.Or(need.To, c.to)
+	begin, end := "the traffic", "the traffic"
+	if need.times != nil {
+		times := need.times.needed([]span{{cmp.Or(from, c.First), cmp.Or(to, c.Last)}}, need)
+		if len(times) == 0 {
+			return nil
+		}
+		from, to = times[0].from, times[len(times)-1].to
+		begin, end = "the begin of "+need.times.words(need), "the end of "+need.times.words(need)
+	}
 	for _, tap := range taps {
 		for _, r := range tap.recordings {
 			if r.from != 0 && from != 0 {
@@ -262,12 +300,12 @@ func (c *Capture) span(taps []*Tap, need Need) (lines []string) {
 		}
 	}
 	if late > 0 {
-		lines = append(lines, fmt.Sprintf("the capture began %v after the traffic",
-			time.Duration(late).Round(10*time.Microsecond)))
+		lines = append(lines, fmt.Sprintf("the capture began %v after %s",
+			time.Duration(late).Round(10*time.Microsecond), begin))
 	}
 	if early > 0 {
-		lines = append(lines, fmt.Sprintf("the capture ended %v before the traffic",
-			time.Duration(early).Round(10*time.Microsecond)))
+		lines = append(lines, fmt.Sprintf("the capture ended %v before %s",
+			time.Duration(early).Round(10*time.Microsecond), end))
 	}
 	return lines
 }

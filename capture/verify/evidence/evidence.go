@@ -64,7 +64,7 @@ type Result struct {
 	// Excerpt is the file into which the caller of Run wrote the offenders.
 	Excerpt string `json:"excerpt,omitempty"`
 
-	shown bool // packets of the capture show a violation, whatever packets it lacks
+	grounds *grounds // of the verdict
 }
 
 // MaxDetails bounds the lines of a result.

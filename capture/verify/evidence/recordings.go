@@ -150,9 +150,9 @@ func (c *Capture) timeRecordings() {
 	}
 }
 
-// damage returns the losses of the tap that matter for packets of some patterns. A recording's losses do not
-// matter where other recordings have all packets of its time.
-func (t *Tap) damage(c *Capture, needed []filter.Pattern) (lines []string) {
+// damage returns the losses of the tap that matter for packets of some patterns in some times, or in all times
+// if these are nil. A recording's losses do not matter where other recordings have all packets of its time.
+func (t *Tap) damage(c *Capture, needed []filter.Pattern, times []span) (lines []string) {
 	lost := t.dropped // at no known time
 	if len(t.recordings) == 0 {
 		lost = t.Lost
@@ -177,7 +177,11 @@ func (t *Tap) damage(c *Capture, needed []filter.Pattern) (lines []string) {
 		if time.to <= time.from { // not known
 			time = span{c.First, max(c.Last, c.First+1)}
 		}
-		if len(uncovered([]span{time}, sound)) > 0 {
+		lossy := []span{time}
+		if times != nil {
+			lossy = common(lossy, times)
+		}
+		if len(uncovered(lossy, sound)) > 0 {
 			lines = append(lines, r.faults(c, t.Name)...)
 		}
 	}
@@ -195,9 +199,9 @@ func (t *Tap) unrecorded(times []span, needed []filter.Pattern) []span {
 	return uncovered(times, has)
 }
 
-// apart reports gaps in the recordings of taps: times in which there was traffic, or in which others of the
-// taps saw packets. A packet between two taps is then seen at one of them only.
-func (c *Capture) apart(taps []*Tap, need Need) (lines []string) {
+// busy returns the times in which there was traffic, or in which others of the taps saw packets. The first
+// time encloses the traffic. Several recordings of a run may lack a part of it.
+func (c *Capture) busy(taps []*Tap, need Need) []span {
 	times := []span{{cmp.Or(need.From, c.from), cmp.Or(need.To, c.to)}}
 	if known := times[0].from != 0 && times[0].to != 0; !known {
 		times[0] = c.traffic()
@@ -209,6 +213,12 @@ func (c *Capture) apart(taps []*Tap, need Need) (lines []string) {
 			}
 		}
 	}
+	return times
+}
+
+// apart reports gaps in the recordings of taps. A packet between two taps is then seen at one of them only.
+func (c *Capture) apart(taps []*Tap, need Need) (lines []string) {
+	times := need.times.needed(c.busy(taps, need), need)
 	var gaps []string
 	longest := int64(0)
 	for _, tap := range taps {
@@ -221,8 +231,12 @@ func (c *Capture) apart(taps []*Tap, need Need) (lines []string) {
 		}
 	}
 	if len(gaps) > 0 {
-		lines = append(lines, fmt.Sprintf("for up to %v no recording has the packets of %s",
-			time.Duration(longest).Round(10*time.Microsecond), enumerate(gaps)))
+		of := ""
+		if need.times != nil {
+			of = " of " + need.times.words(need) + ","
+		}
+		lines = append(lines, fmt.Sprintf("for up to %v%s no recording has the packets of %s",
+			time.Duration(longest).Round(10*time.Microsecond), of, enumerate(gaps)))
 	}
 	return append(lines, c.unpaired(taps)...)
 }

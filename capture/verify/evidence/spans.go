@@ -46,3 +46,6 @@ func uncovered(times, by []span) (left []span) {
 	}
 	return left
 }
+
+// common returns the parts of some times that others cover.
+func common(times, by []span) []span { return uncovered(times, uncovered(times, by)) }

@@ -119,17 +119,6 @@ func (c *Capture) EndOf(t *Tap) (end int64) {
 	return cmp.Or(end, c.Last)
 }
 
-// bounds returns the beginning of the tap's first recording and the end of its last, 0 where unknown.
-func (t *Tap) bounds() (began, ended int64) {
-	for _, r := range t.recordings {
-		if r.from != 0 && (began == 0 || r.from < began) {
-			began = r.from
-		}
-		ended = max(ended, r.to)
-	}
-	return began, ended
-}
-
 // sum sums up the recordings of the tap.
 func (t *Tap) sum(c *Capture) {
 	t.Lost = t.dropped
@@ -137,7 +126,7 @@ func (t *Tap) sum(c *Capture) {
 		t.Lost, t.partial = t.recordings[0].lost, len(c.Missing) > 0
 		return
 	}
-	t.partial = len(t.damage(c, nil)) > 0 || len(t.unrecorded([]span{{c.First, c.Last}}, nil)) > 0
+	t.partial = len(t.damage(c, nil, nil)) > 0 || len(t.unrecorded([]span{{c.First, c.Last}}, nil)) > 0
 	for i := range t.recordings {
 		r := &t.recordings[i]
 		better := slices.ContainsFunc(t.recordings, func(o recorded) bool {

@@ -140,57 +140,56 @@ func (l *limited) Event(p *Packet) {
 	}
 }
 
-// Result implements Check.
+// Result implements Check. The need of the check is for the selected time only.
 func (l *limited) Result() Result {
 	r := l.Check.Result()
 	r.Name += " " + l.times.title
-	var lacking []string
+	lacking := ""
 	switch {
 	case l.times.never != "":
-		lacking = append(lacking, fmt.Sprintf("%s: %s", l.times.title, l.times.never))
-		r.shown = false
+		lacking = fmt.Sprintf("%s: %s", l.times.title, l.times.never)
 	case l.packets == 0:
-		lacking = append(lacking, fmt.Sprintf("no packet was recorded %s", l.times.title))
-		r.shown = false
-	default:
-		lacking = l.unrecorded()
+		lacking = "no packet was recorded " + l.times.title
+	case r.grounds != nil:
+		r.grounds.need.times = l.times
+		l.capture.conclude(&r)
+		return r
 	}
-	if len(lacking) > 0 && !(r.Verdict == verdict.Fail && r.shown) {
-		r.Verdict, r.Near = verdict.Inconclusive, nil
-	}
-	r.Lacking = append(slices.Clone(lacking), r.Lacking...)
-	r.Details = append(slices.Clone(lacking), r.Details...)
+	r.Verdict, r.Near = verdict.Inconclusive, nil
+	r.Lacking = slices.Concat([]string{lacking}, r.Lacking)
+	r.Details = slices.Concat([]string{lacking}, r.Details)
 	return r
 }
 
-// unrecorded returns the reasons why the capture lacks a part of the time.
-func (l *limited) unrecorded() []string {
-	if l.times.outside {
-		return nil
+// needed returns the times in which a check of the selection needs every packet. traffic are the times in
+// which there was traffic; the first of them encloses the others.
+func (t *Times) needed(traffic []span, need Need) []span {
+	if t == nil {
+		return traffic
 	}
-	late, early := int64(0), int64(0)
-	first, last := l.times.spans[0].from, l.times.spans[len(l.times.spans)-1].to
-	for _, tap := range l.capture.Taps {
-		began, ended := tap.bounds()
-		if began != 0 {
-			late = max(late, began-first)
-		}
-		if ended != 0 && last != math.MaxInt64 {
-			early = max(early, last-ended)
-		}
+	whole, spans := traffic[0], t.spans
+	if t.outside {
+		spans = merged(uncovered(traffic, t.spans))
 	}
-	var lines []string
-	for _, part := range []struct {
-		by   int64
-		text string
-	}{
-		{late, "the capture began %v after the begin of the time %s"},
-		{early, "the capture ended %v before the end of the time %s"},
-	} {
-		if part.by > 0 {
-			by := time.Duration(part.by).Round(10 * time.Microsecond)
-			lines = append(lines, fmt.Sprintf(part.text, by, l.times.title))
+	var all []span
+	for _, s := range spans {
+		if s.to == math.MaxInt64 { // to the end of the run
+			s.to = max(whole.to, s.from+1)
 		}
+		all = append(all, span{max(s.from-need.Around, min(s.from, whole.from)),
+			min(s.to+need.Around, max(s.to, whole.to))})
 	}
-	return lines
+	if all = merged(all); need.Earlier && len(all) > 0 {
+		all = []span{{min(all[0].from, whole.from), all[len(all)-1].to}}
+	}
+	return all
+}
+
+// words names the time that a check of the selection needs.
+func (t *Times) words(need Need) string {
+	words := "the time " + t.title
+	if need.Around > 0 {
+		words += fmt.Sprintf(", with %v around it", time.Duration(need.Around))
+	}
+	return words
 }

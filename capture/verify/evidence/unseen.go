@@ -23,6 +23,23 @@ func (c *Capture) LostBefore(nic *Tap) (packets uint64, reasons []string) {
 	return packets, reasons
 }
 
+// UnknownSenders returns a reason why groups of packets may be unknown of which nothing arrived: the capture
+// lacks NICs of senders, or a part of the selected time at them.
+func (c *Capture) UnknownSenders(nics []string, t *Times) []string {
+	var lacking []string
+	for _, name := range nics {
+		tap := c.TapNamed(name)
+		if tap == nil || len(c.unrecorded([]*Tap{tap}, Need{times: t})) > 0 {
+			lacking = append(lacking, name)
+		}
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	return []string{plural.Text("not recorded: %d NICs of senders, such as %s; what they sent in vain "+
+		"is not known", len(lacking), lacking[0])}
+}
+
 // narrow names what drops the packets that a node's kernel does not pass to a NIC, and the remedy.
 func (c *Capture) narrow(nic *Tap) string {
 	if c.Plan == nil {

@@ -257,7 +257,8 @@ func (k *latency) Result() evidence.Result {
 	}
 	r.Details = k.offenders.Lines()
 	f.Shorten()
-	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Clocks: true, Durations: true}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nics(), Around: k.capture.Linger(), Clocks: true,
+		Durations: true}, f)
 	return r
 }
 

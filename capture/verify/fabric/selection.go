@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"railbed/capture/verify/evidence"
-	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
 
@@ -162,20 +161,15 @@ func (s *selector) planned() (sends []evidence.Send) {
 	return sends
 }
 
-// unknownSenders returns a reason why flows may be unknown of which nothing arrived: NICs of their sources
-// have no tap, and no step has the traffic of the sources.
+// unknownSenders returns a reason why flows may be unknown of which nothing arrived: the capture lacks NICs of
+// their sources, and no step has the traffic of the sources.
 func (s *selector) unknownSenders() []string {
 	if s.Workload != nil || len(s.capture.Sends) > 0 {
 		return nil
 	}
-	ports := s.capture.Ports(func(t *evidence.Tap) bool {
-		return t.NIC && (s.From == "" || spec.Match(s.From, t.Node)) && s.capture.TapNamed(t.Name) == nil
-	})
-	if len(ports) == 0 {
-		return nil
-	}
-	return []string{plural.Text("not recorded: %d NICs of senders, such as %s; what they sent in vain "+
-		"is not known", len(ports), ports[0])}
+	return s.capture.UnknownSenders(s.capture.Ports(func(t *evidence.Tap) bool {
+		return t.NIC && (s.From == "" || spec.Match(s.From, t.Node))
+	}), s.times)
 }
 
 // destination reports whether a packet that arrives at a NIC is for this NIC. Its destination is

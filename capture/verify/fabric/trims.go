@@ -123,6 +123,6 @@ func (k *trims) Result() evidence.Result {
 		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.untold)
 	k.capture.Conclude(&r, evidence.Need{Ports: k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC || k.tap(t)
-	}), Records: evidence.RecordsQueues, Clocks: true}, f)
+	}), Around: k.capture.Linger(), Records: evidence.RecordsQueues, Clocks: true}, f)
 	return r
 }

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 
 	"railbed/capture/display"
 	"railbed/capture/pcapng"
@@ -205,21 +204,17 @@ func (k *keyer) ofSend(s *evidence.Send) (of key, has bool) {
 	return of, false
 }
 
-// unknown returns a reason why groups may be unknown of which nothing came: NICs have no tap, and no step
+// unknown returns a reason why groups may be unknown of which nothing came: the capture lacks NICs, and no step
 // tells what their nodes send.
 func (e *expected) unknown() []string {
 	k := e.rule
-	if k.spec.Per == spec.PerPort || len(k.capture.Sends) > 0 {
+	switch {
+	case k.spec.Per == spec.PerPort:
+		return nil
+	case k.roles != nil:
+		return k.capture.UnknownSenders(k.roles.Need(k.capture).Ports, k.times)
+	case len(k.capture.Sends) > 0:
 		return nil
 	}
-	nics := k.capture.NICs()
-	if k.roles != nil {
-		nics = k.roles.Need(k.capture).Ports
-	}
-	nics = slices.DeleteFunc(nics, func(name string) bool { return k.capture.TapNamed(name) != nil })
-	if len(nics) == 0 {
-		return nil
-	}
-	return []string{plural.Text("not recorded: %d NICs of senders, such as %s; what they sent in vain "+
-		"is not known", len(nics), nics[0])}
+	return k.capture.UnknownSenders(k.capture.NICs(), k.times)
 }

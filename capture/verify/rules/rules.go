@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"railbed/capture/display"
 	"railbed/capture/verify/evidence"
@@ -344,6 +345,8 @@ func (k *rule) Result() evidence.Result {
 	default:
 		k.need.Records = evidence.RecordsFaults
 	}
+	k.need.Earlier = k.analyses
+	k.need.Around = k.real(time.Duration(k.spec.Within))
 	f.Shorten()
 	k.capture.Conclude(&r, k.need, f)
 	return r
