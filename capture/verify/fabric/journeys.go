@@ -40,6 +40,8 @@ type journeys struct {
 	// early are the packets that left in the capture's first moments. Other packets that arrive
 	// then may have left before the capture began.
 	early map[uint64]bool
+	// unsound reports whether faults change packets before they pass the tap of a NIC.
+	unsound bool
 
 	arrived uint64
 	// underWay counts packets that left so late that they may still arrive. untold counts packets
@@ -142,6 +144,9 @@ func (s *journeys) left() uint64 { return s.arrived + s.lost + s.excused + s.und
 
 // start adds a packet that leaves. A packet that has already arrived is matched at once.
 func (s *journeys) start(p *evidence.Packet, j journey) (arrivedBefore bool) {
+	if s.unsound && p.Unsound() {
+		j.excuse = changed
+	}
 	j.id, j.identity, j.left = p.ID, p.Identity(), p.Time
 	// An arrival that is earlier by more than the clocks of two taps differ is not of this packet.
 	// It was a copy, or a packet that no tap saw leave.
@@ -269,6 +274,16 @@ func (s *journeys) harm(p *evidence.Packet, by excuse) {
 	} else if number, under := s.numbers[p.ID]; under {
 		s.at(number).excuse = max(s.at(number).excuse, by)
 	}
+}
+
+// spoiled takes the record of a packet that was trimmed, or that a fault changed or misrouted. A fault at a
+// kernel's NIC acts before the tap.
+func (s *journeys) spoiled(p *evidence.Packet) {
+	if p.Tap.NIC && !s.numbered {
+		s.unsound = true
+		return
+	}
+	s.harm(p, changed)
 }
 
 // copied takes the record of a fault that copied a packet.

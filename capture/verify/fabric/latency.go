@@ -45,13 +45,12 @@ type stream struct {
 }
 
 // latencies counts the packets of a stream that arrived, those that keep each bound, and those that did not
-// arrive. altered counts records of packets that switches trimmed or faults changed.
+// arrive. Packets that switches trimmed or faults changed are in no count.
 type latencies struct {
 	number  int // from 1, in order
 	flow    *evidence.Flow
 	packets uint64
 	lost    uint64
-	altered uint64
 	keep    [4]uint64
 	longest int64 // ns
 }
@@ -91,7 +90,7 @@ func (k *latency) Packet(p *evidence.Packet) {
 	}
 	switch {
 	case !p.Tap.NIC && p.Verdict == "trim":
-		k.alter(p)
+		k.travel.spoiled(p)
 	case !p.Tap.NIC:
 	case p.Drop != "" && !k.times.Has(p.Time):
 	case p.Drop != "":
@@ -132,17 +131,7 @@ func (k *latency) Packet(p *evidence.Packet) {
 // Event implements Watcher.
 func (k *latency) Event(p *evidence.Packet) {
 	if p.Spoiled() && p.Flow != nil && k.flow(p.Flow) && k.of(p) {
-		k.alter(p)
-	}
-}
-
-// alter takes the record of a packet that does not arrive as it left.
-func (k *latency) alter(p *evidence.Packet) {
-	if !k.times.Has(p.Time) {
-		return
-	}
-	if l := k.stream(p); l != nil {
-		l.altered++
+		k.travel.spoiled(p)
 	}
 }
 
@@ -191,7 +180,6 @@ func (k *latency) finish() {
 	seen := map[nodePair]bool{}
 	for _, of := range k.order {
 		l := k.streams[of]
-		l.lost -= min(l.lost, l.altered)
 		k.lost += l.lost
 		seen[nodePair{From: k.nodes[l.flow.Src.Addr()].Node, To: k.nodes[l.flow.Dst.Addr()].Node}] = true
 	}

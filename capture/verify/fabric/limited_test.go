@@ -2,12 +2,14 @@ package fabric
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/internal/wire"
 	"railbed/plan/plantest"
 	"railbed/plan/spec"
 )
@@ -98,6 +100,63 @@ func TestLatencyOfEqualPacketsAroundATime(t *testing.T) {
 	k := NewLatency(&spec.LatencyCheck{Max: "<= 5ms"}, nil)
 	verifytest.Judge(t, s, between(1_500_000, 500_000_000, false, k), unclear,
 		"1 packet arrived while equal ones were under way")
+}
+
+// A packet that is trimmed or changed on its way has no latency, and does not count as lost. It belongs to the
+// time in which it left, and it may be trimmed or changed at another time. Then it excuses no other packet.
+func TestLatencyOfChangedPacketsAroundATime(t *testing.T) {
+	const changing, lost = 20, 25 // numbers of packets
+	soft, router := verifytest.SoftFile, strings.Replace(verifytest.ClusterFile, "topology:",
+		"switch: {kind: router}\n  topology:", 1)
+	for _, c := range []struct {
+		file, comment string
+		record        bool // the packet as it was before, which does not pass the tap
+	}{
+		{soft, "railbed verdict=trim reason=tail depth=60000 late=0ns", false},
+		{soft, "railbed verdict=corrupt reason=fault name=f", true},
+		{soft, "railbed verdict=truncate reason=fault name=f", true},
+		{router, "railbed verdict=corrupt reason=fault name=f", true},
+		{router, "railbed verdict=truncate reason=fault name=f", true},
+	} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(t, c.file)
+		s.Step, s.Hits = 1_000_000, true
+		from, to := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
+		var ids []uint64
+		for n := range 40 {
+			s.Send(from.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(from), 7000),
+				Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), Datagram: make([]byte, 200+n)})
+			ids = append(ids, s.IDs)
+		}
+		s.Now += 1_000_000_000
+		hit := s.Of(ids[changing], "leaf1:p0", false)
+		left := s.Of(ids[changing], "h0:eth0", true).Time - verifytest.Start
+		s.Change(func(k verifytest.Sighting) bool { return k.ID == ids[changing] && k.Time > hit.Time },
+			func(k *verifytest.Sighting) {
+				if k.Frame, k.Length = slices.Clone(k.Frame[:128]), 128; !c.record && k.Tap[:3] == "lea" && k.Out {
+					k.Comment = c.comment
+				}
+				wire.IPv4(k.Frame[14:]).RewriteTOS(59 << 2)
+				if c.file == router {
+					k.ID += 1 << 32
+				}
+			})
+		if c.record {
+			hit.Record, hit.Time, hit.Comment = true, hit.Time+1, c.comment
+			s.Insert(hit)
+		}
+		after := int64(1) // of the departure, and before the packet is changed
+		judge := func(begin, end int64, max string, want verdict.Verdict, says string) {
+			t.Helper()
+			verifytest.Judge(t, s, between(begin, end, false, NewLatency(&spec.LatencyCheck{Max: max}, nil)), want,
+				says)
+		}
+		judge(0, left+after, "<= 100ms", pass, "20 packets took")
+		judge(left+after, 900_000_000, "<= 100ms", pass, "19 packets took")
+		s.Remove(func(k verifytest.Sighting) bool { return k.ID == ids[lost] && k.Tap == "h2:eth0" })
+		judge(0, left+after, "<= 100ms", pass, "20 packets took")
+		judge(left+after, 900_000_000, "<= 100ms", fail, "18 of 19 packets took")
+	}
 }
 
 // What leaves and arrives outside of a time takes no room.

@@ -33,9 +33,7 @@ type lossless struct {
 	overrun, refused, astray uint64
 	harmed                   uint64 // dropped by faults
 	copied                   uint64 // by faults
-	// unsound reports whether faults change packets before they pass the tap of a NIC.
-	unsound  bool
-	examples []string
+	examples                 []string
 }
 
 // NewLossless makes the check. A priority needs a plan of soft switches, each of which may map DSCPs
@@ -99,11 +97,7 @@ func (k *lossless) Packet(p *evidence.Packet) {
 	case p.Direction == evidence.Out:
 		_, from := k.nodes[p.Flow.Src.Addr()]
 		if _, to := k.nodes[p.Flow.Dst.Addr()]; from && to {
-			j := journey{apart: !k.ofPriority(p)}
-			if k.unsound && p.Unsound() {
-				j.excuse = changed
-			}
-			k.travel.start(p, j)
+			k.travel.start(p, journey{apart: !k.ofPriority(p)})
 		}
 	case p.Direction != evidence.In:
 	case k.destination(p):
@@ -118,11 +112,9 @@ func (k *lossless) Packet(p *evidence.Packet) {
 // Event implements Watcher.
 func (k *lossless) Event(p *evidence.Packet) {
 	switch {
-	case p.Tap.NIC && !k.capture.Numbered(): // before the NIC's tap
-		k.unsound = k.unsound || p.Spoiled()
 	case p.Spoiled():
-		k.travel.harm(p, changed)
-	case p.Fault == "":
+		k.travel.spoiled(p)
+	case p.Fault == "", p.Tap.NIC && !k.capture.Numbered(): // before the NIC's tap
 	case p.Verdict == "delay":
 		k.travel.harm(p, held)
 	case slices.Contains(copying, p.Verdict) && p.Flow != nil && k.flow(p.Flow):
