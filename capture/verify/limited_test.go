@@ -34,7 +34,8 @@ func limited(s *verifytest.Scene) *verifytest.Scene {
 		from := &s.Plan.Nodes[node]
 		number++
 		s.Send(from.Name, "eth0", verifytest.TCP{Src: netip.AddrPortFrom(verifytest.Loopback(from), 7000),
-			Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), Datagram: binary.BigEndian.AppendUint32(make([]byte, 954), number), TTL: ttl})
+			Dst: netip.AddrPortFrom(verifytest.Loopback(to), 17000), TTL: ttl,
+			Datagram: binary.BigEndian.AppendUint32(make([]byte, 954), number)})
 	}
 	for s.Now < verifytest.Start+300_000_000 {
 		if now := s.Now + s.Step - verifytest.Start; now >= inForce && now < ending {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -41,9 +42,9 @@ func (c *tape) lossy() *tape {
 	return d
 }
 
-// TestNeedOfLimitedChecks: a check that is limited in time needs the packets of that time, at the taps that it
-// reads. Where they lack, it does not pass. Times are in milliseconds of the scene. The traffic takes 300, and
-// the fault is in force from 110 to 190. Packets may be under way for 50 to 60.
+// TestNeedOfLimitedChecks: a check that is limited in time needs the packets of that time, at the taps that
+// it reads. Where they lack, it does not pass. Times are in milliseconds of the scene. The traffic takes 300,
+// and the fault is in force from 110 to 190. Packets may be under way for 50 to 60.
 func TestNeedOfLimitedChecks(t *testing.T) {
 	const (
 		never   = `rule: {never: "ip.ttl > 30", at: h0}, during: f`
@@ -57,7 +58,8 @@ func TestNeedOfLimitedChecks(t *testing.T) {
 		follows = `rule: {after: ip.ttl == 9, expect: ip, within: 30ms, at: h0}, during: f`
 		bytes   = `link-bytes: {link: h0--leaf1, is: "<= 1GB"}, during: f`
 	)
-	scenes := map[string]*verifytest.Scene{"kernel": limited(verifytest.NewScene(t)), "soft": limitedScene(t)}
+	scenes := map[string]*verifytest.Scene{"kernel": limited(verifytest.NewScene(t)),
+		"soft": limitedScene(t)}
 	type part struct {
 		from, to int64  // 0 is the begin or the end
 		tap      string // "" is all taps, "-x" all but x
@@ -85,7 +87,7 @@ func TestNeedOfLimitedChecks(t *testing.T) {
 		{again, []part{{}}, pass, ""},
 		{again, []part{{from: 50}}, unclear, "the capture began 50ms after"},
 		{outside, []part{{}}, pass, ""},
-		{outside, []part{{from: 50}}, unclear, "the capture began 50ms after the begin of the time outside f"},
+		{outside, []part{{from: 50}}, unclear, "began 50ms after the begin of the time outside f"},
 		{outside, []part{{from: 150}}, unclear, "after the begin of the time outside f"},
 		{outside, []part{{to: 150}}, unclear, "before the end of the time outside f"},
 		// A packet that was seen proves that there is one.
@@ -145,7 +147,8 @@ func TestNeedOfLimitedChecks(t *testing.T) {
 			o.From, o.To = verifytest.Start, at(300)
 			r := judgeTapes(t, o, tapes, limitedCheck(t, c.check))
 			if text := verifytest.Text(r); r.Verdict != c.want || !strings.Contains(text, c.says) {
-				t.Errorf("%s, %s, %+v: got %s\nwant %s with %q", kind, c.check, c.parts, text, c.want, c.says)
+				t.Errorf("%s, %s, %+v: got %s\nwant %s with %q", kind, c.check, c.parts, text, c.want,
+					c.says)
 			}
 		}
 	}
@@ -157,7 +160,7 @@ func TestNeedToTheEndOfARun(t *testing.T) {
 	whole := readTape(t, s.Write())
 	check := func() evidence.Check {
 		return limitedCheck(t, `rule: {never: "ip.ttl == 77", at: h0}, during: f`, evidence.Active{
-			Begun: verifytest.Start + begun, From: verifytest.Start + inForce, To: 1<<63 - 1, Ended: 1<<63 - 1})
+			Begun: verifytest.Start + begun, From: verifytest.Start + inForce, To: math.MaxInt64, Ended: math.MaxInt64})
 	}
 	const ms = 1_000_000
 	o := s.Options()

@@ -125,7 +125,8 @@ func (c *tape) part(taps func(int) bool, from, to int) *tape {
 	return c.between(taps, first, last)
 }
 
-// between returns a recording of some taps, or of all, for a time. 0 is the begin or the end of the recording.
+// between returns a recording of some taps, or of all, for a time. 0 is the begin or the end of the
+// recording.
 func (c *tape) between(taps func(int) bool, first, last int64) *tape {
 	d := c.clone()
 	if taps != nil {

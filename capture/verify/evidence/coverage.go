@@ -139,8 +139,8 @@ type gaps struct {
 	beyond []string
 }
 
-// grounds are what a verdict follows from, besides the capture: need and finding of the check, and its own
-// details.
+// grounds holds the need and the finding of a check, and its own details. The verdict follows from them and
+// from the capture.
 type grounds struct {
 	need    Need
 	finding Finding

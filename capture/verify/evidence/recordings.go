@@ -150,8 +150,8 @@ func (c *Capture) timeRecordings() {
 	}
 }
 
-// damage returns the losses of the tap that matter for packets of some patterns in some times, or in all times
-// if these are nil. A recording's losses do not matter where other recordings have all packets of its time.
+// damage returns the losses of the tap that matter for packets of some patterns in some times. Nil times are
+// all times. A recording's losses do not matter where other recordings have all packets of its time.
 func (t *Tap) damage(c *Capture, needed []filter.Pattern, times []span) (lines []string) {
 	lost := t.dropped // at no known time
 	if len(t.recordings) == 0 {

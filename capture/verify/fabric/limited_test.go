@@ -102,8 +102,8 @@ func TestLatencyOfEqualPacketsAroundATime(t *testing.T) {
 		"1 packet arrived while equal ones were under way")
 }
 
-// A packet that is trimmed or changed on its way has no latency, and does not count as lost. It belongs to the
-// time in which it left, and it may be trimmed or changed at another time. Then it excuses no other packet.
+// A packet that is trimmed or changed on its way has no latency, and does not count as lost. It belongs to
+// the time in which it left, and it may be trimmed or changed at another time. It excuses no other packet.
 func TestLatencyOfChangedPacketsAroundATime(t *testing.T) {
 	const changing, lost = 20, 25 // numbers of packets
 	soft, router := verifytest.SoftFile, strings.Replace(verifytest.ClusterFile, "topology:",
@@ -133,7 +133,8 @@ func TestLatencyOfChangedPacketsAroundATime(t *testing.T) {
 		left := s.Of(ids[changing], "h0:eth0", true).Time - verifytest.Start
 		s.Change(func(k verifytest.Sighting) bool { return k.ID == ids[changing] && k.Time > hit.Time },
 			func(k *verifytest.Sighting) {
-				if k.Frame, k.Length = slices.Clone(k.Frame[:128]), 128; !c.record && k.Tap[:3] == "lea" && k.Out {
+				k.Frame, k.Length = slices.Clone(k.Frame[:128]), 128
+				if !c.record && k.Out && strings.HasPrefix(k.Tap, "leaf1") {
 					k.Comment = c.comment
 				}
 				wire.IPv4(k.Frame[14:]).RewriteTOS(59 << 2)
@@ -148,8 +149,8 @@ func TestLatencyOfChangedPacketsAroundATime(t *testing.T) {
 		after := int64(1) // of the departure, and before the packet is changed
 		judge := func(begin, end int64, max string, want verdict.Verdict, says string) {
 			t.Helper()
-			verifytest.Judge(t, s, between(begin, end, false, NewLatency(&spec.LatencyCheck{Max: max}, nil)), want,
-				says)
+			k := NewLatency(&spec.LatencyCheck{Max: max}, nil)
+			verifytest.Judge(t, s, between(begin, end, false, k), want, says)
 		}
 		judge(0, left+after, "<= 100ms", pass, "20 packets took")
 		judge(left+after, 900_000_000, "<= 100ms", pass, "19 packets took")

@@ -161,8 +161,8 @@ func (s *selector) planned() (sends []evidence.Send) {
 	return sends
 }
 
-// unknownSenders returns a reason why flows may be unknown of which nothing arrived: the capture lacks NICs of
-// their sources, and no step has the traffic of the sources.
+// unknownSenders returns a reason why flows may be unknown of which nothing arrived: the capture lacks NICs
+// of their sources, and no step has the traffic of the sources.
 func (s *selector) unknownSenders() []string {
 	if s.Workload != nil || len(s.capture.Sends) > 0 {
 		return nil

@@ -204,8 +204,8 @@ func (k *keyer) ofSend(s *evidence.Send) (of key, has bool) {
 	return of, false
 }
 
-// unknown returns a reason why groups may be unknown of which nothing came: the capture lacks NICs, and no step
-// tells what their nodes send.
+// unknown returns a reason why groups may be unknown of which nothing came: the capture lacks NICs, and no
+// step tells what their nodes send.
 func (e *expected) unknown() []string {
 	k := e.rule
 	switch {
