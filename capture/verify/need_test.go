@@ -160,7 +160,8 @@ func TestNeedToTheEndOfARun(t *testing.T) {
 	whole := readTape(t, s.Write())
 	check := func() evidence.Check {
 		return limitedCheck(t, `rule: {never: "ip.ttl == 77", at: h0}, during: f`, evidence.Active{
-			Begun: verifytest.Start + begun, From: verifytest.Start + inForce, To: math.MaxInt64, Ended: math.MaxInt64})
+			Begun: verifytest.Start + begun, From: verifytest.Start + inForce, To: math.MaxInt64,
+			Ended: math.MaxInt64})
 	}
 	const ms = 1_000_000
 	o := s.Options()

@@ -27,8 +27,8 @@ type Need struct {
 	// From and To bound the time that the capture must span, in nanoseconds since 1970. Zero
 	// requires no bound.
 	From, To int64
-	// Around is how long before and after a selection of times the check reads packets, too, in nanoseconds of
-	// the capture. Earlier reports whether it reads all packets before the end of the selection.
+	// Around is how long before and after a selection of times the check reads packets, too, in nanoseconds
+	// of the capture. Earlier reports whether it reads all packets before the end of the selection.
 	Around  int64
 	Earlier bool
 	// Clocks reports whether the check compares times of different ports.
