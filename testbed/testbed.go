@@ -195,6 +195,9 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
+// Redial closes the connections that no call uses, so that the next call fails if the socket is gone.
+func (t *Testbed) Redial() { t.http.CloseIdleConnections() }
+
 // Name returns the testbed's name.
 func (t *Testbed) Name() string { return t.dir.Name }
 

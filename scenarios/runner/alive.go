@@ -82,6 +82,7 @@ func goneOf(ctx context.Context, tb *testbed.Testbed, silence time.Duration) err
 	case ctx.Err() != nil:
 		return nil // interrupted
 	}
+	tb.Redial() // a connection outlives the socket's removal
 	err := answers(tb, silence)
 	if err == nil {
 		asked, cancel := context.WithTimeout(ctx, silence)

@@ -301,6 +301,27 @@ var pathRows = []surrounding{
 		reason: "logs", within: 20 * time.Second},
 }
 
+// TestStepWithoutRunDirectory removes the run directory just before a step, which fails before the supervisor
+// has noticed.
+func TestStepWithoutRunDirectory(t *testing.T) {
+	o := options(t, twoHosts+`
+steps:
+  - sleep: 1s
+  - traffic: {name: x, from: ["h*"], to: [h0, h1], rate: 1mbit, for: 5s}
+`)
+	o.Progress = func(u Update) {
+		if strings.HasPrefix(u.Phase, "[2/2]") {
+			if err := remove(runDir)(&o, 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	r := runAll(t, t.Context(), o)
+	if want(t, r, verdict.Aborted); !strings.Contains(r.Reason, "was removed while it ran") {
+		t.Errorf("reason %q", r.Reason)
+	}
+}
+
 func runDir(o *Options) (string, error) {
 	dir, err := rundir.Of(o.Plan.Name)
 	return dir.Path, err

@@ -140,7 +140,7 @@ steps:
   - capture: {at: [all], file: run.pcapng}
   - workload: {name: large, kind: all-to-all, ranks: [0, 1, 3, 4], size: 1MiB, iterations: 6, background: true}
   - sleep: 200ms
-  - workload: {name: small, kind: all-reduce, transport: roce, roce: {timeout: 1s}, ranks: [2, 5], size: 16KiB}
+  - workload: {name: small, kind: all-reduce, transport: roce, roce: {timeout: 1s}, ranks: [2, 5], size: 128KiB}
 `, "leaf2:p3", "; they had priority 0 there, and priority 3 at "},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 const (
 	// causeGrace is how long the coordinator looks for the cause after a rank's end: the neighbours
 	// of a dead worker often report their failure before its own end is seen.
-	causeGrace = 500 * time.Millisecond
+	causeGrace = 2 * time.Second
 	// launchesAtOnce limits how many workers start at the same time.
 	launchesAtOnce = 16
 )
