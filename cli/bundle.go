@@ -2,15 +2,13 @@ package cli
 
 import (
 	"context"
-	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"railbed/capture/bundle"
-	"railbed/internal/input"
-	"railbed/internal/verdict"
 )
 
 // bundleReport is the JSON document of "railbed bundle".
@@ -51,13 +49,12 @@ func (a *app) bundle(ctx context.Context, dir, out string) error {
 	if filepath.Ext(out) != bundle.Suffix {
 		return usage("--out %s: want a name that ends with %s", out, bundle.Suffix)
 	}
-	file, _, err := input.Create(out, os.O_EXCL, 0o600)
-	if err != nil {
-		return &exitError{Code: verdict.ExitUsage, Err: err}
-	}
-	written, err := bundle.Write(ctx, file, dir, nil)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return &exitError{Code: verdict.ExitUsage, Err: errors.Join(err, os.Remove(out))}
+	var written *bundle.Written
+	if err := writeFile(out, os.O_EXCL, 0o600, func(w io.Writer) (err error) {
+		written, err = bundle.Write(ctx, w, dir, nil)
+		return err
+	}); err != nil {
+		return err
 	}
 	if a.output == "json" {
 		return a.printJSON(bundleReport{out, written})

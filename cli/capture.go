@@ -152,7 +152,11 @@ func (l *lateFile) Write(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	return l.file.Write(p)
+	n, err := l.file.Write(p)
+	if err != nil {
+		err = fmt.Errorf("%w; the recording is not complete", err)
+	}
+	return n, err
 }
 
 func (l *lateFile) open() error {

@@ -256,18 +256,14 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		return err
 	}
 	made := reportOf(runs, average)
-	if err := a.showSweeps(o, made.Sweeps, dir); err != nil {
-		return err
-	}
-	if a.output == "json" {
-		if err := a.printJSON(made); err != nil {
-			return err
-		}
+	err = a.showSweeps(o, made.Sweeps, dir)
+	if a.output == "json" { // also if the directory's disk is full: the measurements may have taken long
+		err = errors.Join(err, a.printJSON(made))
 	}
 	if made.Wrong > 0 {
-		return fmt.Errorf("%d elements were wrong", made.Wrong)
+		err = errors.Join(err, fmt.Errorf("%d elements were wrong", made.Wrong))
 	}
-	return nil
+	return err
 }
 
 // runCollectives runs the jobs and prints a table for each transport. average is the mean busbw of all rows.

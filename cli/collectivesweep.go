@@ -108,15 +108,26 @@ func (a *app) showSweeps(o *collectiveOptions, sweeps []sweep.Sweep, dir *outdir
 	if dir == nil {
 		return nil
 	}
-	err := errors.Join(
-		dir.Replace(sweepCSV, func(w io.Writer) error { return sweep.WriteCSV(w, sweeps) }),
-		dir.Replace(sweepJSON, func(w io.Writer) error { return sweep.WriteJSON(w, sweeps) }),
-		dir.Replace(sweepPage, func(w io.Writer) error {
+	var written []string
+	var failed error
+	for _, file := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{sweepPage, func(w io.Writer) error {
 			return sweep.WritePage(w, sweeps[0].Of+" by size", sweepCSV, sweeps)
-		}))
-	if err == nil {
-		a.say("railbed: by size: %s, %s, %s", filepath.Join(o.out, sweepPage), filepath.Join(o.out, sweepCSV),
-			filepath.Join(o.out, sweepJSON))
+		}},
+		{sweepCSV, func(w io.Writer) error { return sweep.WriteCSV(w, sweeps) }},
+		{sweepJSON, func(w io.Writer) error { return sweep.WriteJSON(w, sweeps) }},
+	} {
+		if err := dir.Replace(file.name, file.write); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		written = append(written, filepath.Join(o.out, file.name))
 	}
-	return err
+	if len(written) > 0 {
+		a.say("railbed: by size: %s", strings.Join(written, ", "))
+	}
+	return failed
 }

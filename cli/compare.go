@@ -1,14 +1,12 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"railbed/capture/compare"
-	"railbed/internal/input"
 	"railbed/internal/verdict"
 )
 
@@ -19,12 +17,8 @@ func (a *app) compareRuns(ctx context.Context, base, changed []string, page stri
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if page != "" {
-		var text bytes.Buffer
-		if err := c.WriteHTML(&text); err != nil {
+		if err := writeFile(page, 0, 0o644, c.WriteHTML); err != nil {
 			return err
-		}
-		if err := input.WriteFile(page, text.Bytes(), 0o644); err != nil {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
 		}
 	}
 	if a.output == "json" {

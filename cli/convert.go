@@ -3,11 +3,11 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"railbed/internal/input"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/convert"
@@ -222,10 +222,10 @@ func (a *app) printConversion(text []byte, left spec.Problems, flags conversionF
 	}
 	a.tellLeft(left)
 	if flags.out != "" && failed == nil {
-		failed = input.WriteFile(flags.out, text, 0o644)
-		if kind := (*input.KindError)(nil); errors.As(failed, &kind) {
-			failed = &exitError{Code: verdict.ExitUsage, Err: failed}
-		}
+		failed = writeFile(flags.out, 0, 0o644, func(w io.Writer) error {
+			_, err := w.Write(text)
+			return err
+		})
 	}
 	switch {
 	case a.output == "json":

@@ -2,8 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +13,6 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
-	"railbed/internal/input"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 )
@@ -104,9 +103,10 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 				plural.Count(len(r.Messages), "messages"))
 		}
 		if flags.svg != "" {
-			err := writeDiagram(r, flags.message-1, flags.svg)
-			if err != nil {
-				return &exitError{Code: verdict.ExitUsage, Err: err}
+			if err := writeFile(flags.svg, 0, 0o644, func(w io.Writer) error {
+				return r.Diagram(w, flags.message-1)
+			}); err != nil {
+				return err
 			}
 		}
 		life := r.MessageLife(flags.message-1, true)
@@ -124,15 +124,6 @@ func (a *app) follow(ctx context.Context, name string, flags followFlags) error 
 		shown.Messages = append(shown.Messages, r.MessageLife(m, false))
 	}
 	return a.showFollow(again, &shown)
-}
-
-// writeDiagram writes the time-sequence diagram of a message.
-func writeDiagram(r *follow.Recording, message int, name string) error {
-	file, _, err := input.Create(name, 0, 0o644)
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.Diagram(file, message), file.Close())
 }
 
 // recording follows the packets of a run. The caller closes the run.

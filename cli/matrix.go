@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -17,9 +18,9 @@ import (
 // numbersShown bounds the numbers of a matrix that a suite prints. The page and the CSV file have more.
 const numbersShown = 4
 
-// printMatrix prints the numbers of a matrix and the checks between its cells. dir is the directory of the
-// results.
-func (a *app) printMatrix(m *suite.Matrix, dir string) {
+// printMatrix prints the numbers of a matrix of results and the checks between its cells. dir is the directory
+// of the results.
+func (a *app) printMatrix(m *suite.Matrix, of *suite.Results, dir string) {
 	shared, names := m.Shared(), m.Unnamed()
 	if shared != "" || names != "" {
 		fmt.Fprintln(a.stdout)
@@ -69,15 +70,22 @@ func (a *app) printMatrix(m *suite.Matrix, dir string) {
 	if m.Left > 0 {
 		a.show("%s between cells that are not in this suite", plural.Count(m.Left, "more checks"))
 	}
-	at := filepath.Join(dir, filepath.FromSlash(m.Name))
-	words := []string{filepath.Join(at, suite.MatrixFile), filepath.Join(at, suite.CSVFile)}
+	files := []string{suite.MatrixFile, suite.CSVFile}
 	if len(m.Sweeps) > 0 {
-		words = append(words, filepath.Join(at, suite.SweepFile))
+		files = append(files, suite.SweepFile)
 	}
-	if more > 0 {
+	var words []string
+	for _, file := range files {
+		if at := path.Join(m.Name, file); of.Has(at) {
+			words = append(words, filepath.Join(dir, filepath.FromSlash(at)))
+		}
+	}
+	if len(words) > 0 && more > 0 {
 		words = append(words, plural.Text("with %d more numbers that differ between runs", more))
 	}
-	a.show("numbers: %s", strings.Join(words, ", "))
+	if len(words) > 0 {
+		a.show("numbers: %s", strings.Join(words, ", "))
+	}
 }
 
 // printSweep prints a number by size. The text before it names what it belongs to.

@@ -2,16 +2,29 @@ package cli
 
 import (
 	"errors"
+	"io"
+	"io/fs"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"railbed/capture/pcapng"
+	"railbed/internal/input"
 	"railbed/internal/nearest"
+	"railbed/internal/verdict"
 )
+
+// writeFile writes a file that an argument names. On a full disk it leaves no part of the file. An error has
+// the code of a failure if the disk is full, and that of a wrong argument otherwise.
+func writeFile(path string, flags int, perm fs.FileMode, write func(io.Writer) error) error {
+	err := input.Write(path, flags, perm, write)
+	if err == nil || input.Full(err) {
+		return err
+	}
+	return &exitError{Code: verdict.ExitUsage, Err: err}
+}
 
 // noSuchCommand takes no arguments. On a command that only has subcommands, the remaining arguments
 // name a subcommand that does not exist.
@@ -52,7 +65,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 // hint prints a remedy after an error that the arguments or the disk explain.
 func (a *app) hint(err error, args []string) {
 	switch {
-	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+	case input.Full(err):
 		a.say("the disk is full: free space on it, or write to a folder elsewhere")
 		return
 	case !errors.Is(err, pcapng.ErrFormat):

@@ -149,68 +149,6 @@ func TestFilesThatAShellHandsOver(t *testing.T) {
 	}
 }
 
-// onAFullDisk runs a scenario whose results do not fit their file system, first the
-// logs and then the report.
-const onAFullDisk = `
-mount --make-rprivate /
-mount -t tmpfs -o size=$SIZE tmpfs "$DIR"
-(exec -a railbed "$SELF" run "$FILE" --out "$DIR/out")
-code=$?
-if [ -e "$DIR/out/report.html" ]; then echo "there is a page" >&2; fi
-exit $code
-`
-
-// TestResultsOnAFullDisk: such a run is not PASS with exit code 0. It prints each error once, and names no
-// page that was not written.
-func TestResultsOnAFullDisk(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Testbed)
-	for _, test := range []struct {
-		name, size, steps, verdict, says string
-		code                             int
-	}{
-		{"a log", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 2M, /dev/zero]}\n",
-			"ABORTED", "no space left on device", verdict.ExitFail},
-		{"a capture", "256k", "- capture: {at: [all], file: run.pcapng}\n- exec: {nodes: [h0], command: " +
-			"[ping, -f, -c2000, -s1000, h1]}\nchecks:\n- packets: {drops: {count: \"== 0\"}}\n", "ABORTED",
-			"no space left on device", verdict.ExitFail},
-		{"the report", "256k", "- exec: {name: talk, nodes: [h0], command: [head, -c, 216K, /dev/zero]}\n",
-			"PASS", "write ", verdict.ExitFail},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			dir, file := t.TempDir(), filepath.Join(t.TempDir(), "full.yaml")
-			if err := os.WriteFile(file, []byte(strings.Replace(small, "cli-small", "cli-full",
-				1)+"steps:\n"+test.steps), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := inMounts(onAFullDisk, "DIR="+dir, "SELF="+self, "FILE="+file, "SIZE="+test.size)
-			if got.code != test.code || !strings.HasPrefix(got.stdout, test.verdict+": ") ||
-				!strings.Contains(got.stdout+got.stderr, test.says) {
-				t.Errorf("exit code %d, want %d and a line %s..., and %q; printed\n%s\n%s", got.code,
-					test.code, test.verdict, test.says, got.stdout, got.stderr)
-			}
-			if !strings.Contains(got.stderr, "the disk is full: free space") {
-				t.Errorf("no remedy:\n%s", got.stderr)
-			}
-			if cut := test.name == "a capture"; strings.Contains(got.stdout, "not complete") != cut {
-				t.Errorf("the recording was cut: %t\n%s", cut, got.stdout)
-			}
-			page := strings.Contains(got.stderr, "there is a page")
-			if named := strings.Contains(got.stdout, "report.html"); named != page {
-				t.Errorf("the text names the page: %v, and it exists: %v\n%s", named, page, got.stdout)
-			}
-			for _, name := range []string{"report.json", "junit.xml", "report.html", "workloads.json"} {
-				if n := strings.Count(got.stderr, name+".new: no space left"); n > 1 {
-					t.Errorf("the error of %s was printed %d times:\n%s", name, n, got.stderr)
-				}
-			}
-		})
-	}
-}
-
 // inMounts runs a script in a mount namespace of its own, and again after an overloaded run (see do).
 func inMounts(text string, env ...string) (got outcome) {
 	for range overloadedTries {

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -186,14 +188,13 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 			line.show(strings.Join(slices.Sorted(maps.Keys(running)), ", "), ended, len(t.cases))
 		}})
 	line.clear()
-	if err != nil {
+	if results == nil {
 		return err
 	}
-	if err := t.compareWith(ctx, results, base, flags); err != nil {
-		return err
-	}
+	// On a full disk the results cannot be written, but they are printed.
+	err = cmp.Or(err, t.compareWith(ctx, results, base, flags))
 	if a.output == "json" {
-		err = a.printJSON(results)
+		err = errors.Join(err, a.printJSON(results))
 	} else {
 		a.printSuite(results, flags.out)
 	}
@@ -240,7 +241,7 @@ func (a *app) printSuite(r *suite.Results, dir string) {
 		words = append(words, fmt.Sprintf("%d flaky", flaky))
 	}
 	for i := range r.Matrices {
-		a.printMatrix(&r.Matrices[i], dir)
+		a.printMatrix(&r.Matrices[i], r, dir)
 	}
 	for _, text := range r.Worse {
 		a.show("worse: %s", text)
@@ -253,7 +254,12 @@ func (a *app) printSuite(r *suite.Results, dir string) {
 		words = append(words, plural.Text("%d files passed over", len(r.PassedOver)))
 	}
 	a.show("%s: %s in %s", r.Verdict, strings.Join(words, ", "), report.Took(r.Finished.Sub(r.Started)))
-	a.show("results: %s", filepath.Join(dir, suite.IndexFile))
+	for _, file := range []string{suite.IndexFile, suite.ResultsFile} {
+		if r.Has(file) {
+			a.show("results: %s", filepath.Join(dir, file))
+			break
+		}
+	}
 }
 
 // turns lets one user of a name at a time go on. It is safe for concurrent use.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"railbed/capture/follow"
 	"railbed/capture/pcapng"
 	"railbed/capture/trace"
-	"railbed/internal/input"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 )
@@ -107,17 +105,16 @@ func (a *app) traceRun(ctx context.Context, name string, flags traceFlags) error
 }
 
 func (a *app) writeTrace(r *follow.Recording, name string, o trace.Options) error {
-	file, _, err := input.Create(name, 0, 0o644)
-	if err != nil {
-		return &exitError{Code: verdict.ExitUsage, Err: err}
-	}
 	write := trace.Perfetto
 	if filepath.Ext(name) == ".json" {
 		write = trace.Chrome
 	}
-	written, err := write(file, r, o)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return &exitError{Code: verdict.ExitUsage, Err: errors.Join(err, os.Remove(name))}
+	var written trace.Written
+	if err := writeFile(name, 0, 0o644, func(w io.Writer) (err error) {
+		written, err = write(w, r, o)
+		return err
+	}); err != nil {
+		return err
 	}
 	if a.output == "json" {
 		return a.printJSON(traceReport{name, written})

@@ -153,11 +153,12 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 		return err
 	}
 	judged.conclude(checks)
-	if err := writeOffenders(flags.offenders, results); err != nil {
+	err = writeOffenders(flags.offenders, results)
+	if err != nil && !input.Full(err) {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
 	if a.output == "json" {
-		err = a.printJSON(judged)
+		err = errors.Join(err, a.printJSON(judged))
 	} else {
 		a.printVerify(name, judged)
 	}

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -11,7 +11,6 @@ import (
 	"railbed/capture/verify"
 	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/rules"
-	"railbed/internal/input"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -132,15 +131,13 @@ func writeOffenders(dir string, results []verify.Result) error {
 		if r.Offenders == nil || !r.Offenders.Kept() || r.Verdict == verdict.Pass {
 			continue
 		}
-		r.Excerpt = filepath.Join(dir, fmt.Sprintf("check-%d.pcapng", i+1))
-		file, _, err := input.Create(r.Excerpt, 0, 0o644)
-		if err != nil {
-			return fmt.Errorf("--offenders: %w", err)
+		name := filepath.Join(dir, fmt.Sprintf("check-%d.pcapng", i+1))
+		if err := writeFile(name, 0, 0o644, func(w io.Writer) error {
+			return r.Offenders.WriteExcerpt(w, r.Name)
+		}); err != nil {
+			return err
 		}
-		out := bufio.NewWriter(file)
-		if err := errors.Join(r.Offenders.WriteExcerpt(out, r.Name), out.Flush(), file.Close()); err != nil {
-			return fmt.Errorf("write %s: %w", r.Excerpt, err)
-		}
+		r.Excerpt = name
 	}
 	return nil
 }

@@ -47,22 +47,6 @@ func Open(path string) (*os.File, error) {
 	return file, nil
 }
 
-// WriteFile is os.WriteFile for a name from the user. It refuses the same files as Open, before it
-// changes anything.
-func WriteFile(path string, text []byte, perm fs.FileMode) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !inherited(path) {
-		return &KindError{Path: path, Kind: kindOf(info.Mode())}
-	}
-	// A FIFO that replaced the file since Stat has no reader. O_NONBLOCK keeps the open from
-	// waiting for one.
-	file, _, err := Create(path, syscall.O_NONBLOCK, perm)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
-	return errors.Join(err, file.Close())
-}
-
 // Create opens a file for writing, with additional flags of open(2), and empties it. It reports
 // whether the file is new. In a directory that everybody can write to, such as /tmp, another user
 // could have put the file there. So there Create follows no symbolic link, and refuses an existing

@@ -3,6 +3,7 @@ package input
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,13 @@ func TestReadFileIsBounded(t *testing.T) {
 	}
 }
 
+func writeText(path, text string) error {
+	return Write(path, 0, 0o644, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
+}
+
 // TestCreateInSharedDirectories: what another user put into a directory that everybody can write to
 // is refused and stays as it is.
 func TestCreateInSharedDirectories(t *testing.T) {
@@ -84,7 +92,7 @@ func TestCreateInSharedDirectories(t *testing.T) {
 			t.Fatal(err)
 		}
 		for path, why := range refused {
-			if err := WriteFile(path, []byte("new"), 0o644); err == nil ||
+			if err := writeText(path, "new"); err == nil ||
 				!strings.Contains(err.Error(), why) {
 				t.Errorf("%v: write %s: %v, want that it %s", mode, filepath.Base(path), err, why)
 			}
@@ -94,7 +102,7 @@ func TestCreateInSharedDirectories(t *testing.T) {
 		}
 		own := filepath.Join(shared, "own")
 		for _, text := range []string{"longer", "new"} {
-			if err := WriteFile(own, []byte(text), 0o644); err != nil {
+			if err := writeText(own, text); err != nil {
 				t.Error(err)
 			}
 			if got, err := os.ReadFile(own); err != nil || string(got) != text {
@@ -105,10 +113,63 @@ func TestCreateInSharedDirectories(t *testing.T) {
 	if err := os.Chmod(shared, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteFile(link, []byte("new"), 0o644); err != nil {
+	if err := writeText(link, "new"); err != nil {
 		t.Errorf("a link in a directory of one's own: %v", err)
 	}
 	if text, err := os.ReadFile(victim); err != nil || string(text) != "new" {
 		t.Errorf("it leads to %q, %v", text, err)
+	}
+}
+
+// TestFillNamesTheCauseOnce: an error of the file is returned once and without the file's name, also when the
+// writer of the content ignores the error or adds words to it.
+func TestFillNamesTheCauseOnce(t *testing.T) {
+	long := strings.Repeat("x", 1<<16)
+	for name, write := range map[string]func(io.Writer) error{
+		"returns the error": func(w io.Writer) error {
+			_, err := io.WriteString(w, long)
+			return fmt.Errorf("write page: %w", err)
+		},
+		"ignores the error": func(w io.Writer) error {
+			_, _ = io.WriteString(w, long)
+			return nil
+		},
+		"is short": func(w io.Writer) error {
+			_, err := io.WriteString(w, "x")
+			return err
+		},
+	} {
+		file, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Fill(file, write); !Full(err) || err.Error() != syscall.ENOSPC.Error() {
+			t.Errorf("the content's writer %s: %v, want only %v", name, err, syscall.ENOSPC)
+		}
+		if err := file.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("the file is open: %v", err)
+		}
+	}
+}
+
+// TestWriteLeavesNoPart: if the content has an error, the file is removed, also in place of an earlier file.
+func TestWriteLeavesNoPart(t *testing.T) {
+	path, wrong := filepath.Join(t.TempDir(), "file"), errors.New("wrong content")
+	for _, before := range []string{"", "earlier"} {
+		if before != "" {
+			if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := Write(path, 0, 0o644, func(w io.Writer) error {
+			fmt.Fprint(w, "part")
+			return wrong
+		})
+		if !errors.Is(err, wrong) || Full(err) || strings.Count(err.Error(), path) != 1 {
+			t.Errorf("%v, want that %s is not written: %v", err, path, wrong)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the file is there (%v)", err)
+		}
 	}
 }

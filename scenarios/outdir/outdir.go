@@ -13,6 +13,7 @@ import (
 	"slices"
 	"syscall"
 
+	"railbed/internal/input"
 	"railbed/testbed"
 )
 
@@ -92,7 +93,11 @@ func (d *Dir) Replace(at string, write func(io.Writer) error) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(d.Name(), at), err)
 	}
-	err = errors.Join(write(file), file.Chown(d.UID, d.GID), file.Close())
+	if err = file.Chown(d.UID, d.GID); err == nil {
+		err = input.Fill(file, write)
+	} else {
+		file.Close()
+	}
 	if err == nil {
 		err = d.Rename(temporary, at)
 	}

@@ -160,8 +160,11 @@ func (e *evidence) excerpt(c *report.Check, name string, r verify.Result) error 
 	if e.keep == nil || r.Offenders == nil || !r.Offenders.Kept() || r.Verdict == verdict.Pass {
 		return nil
 	}
-	c.Excerpt = name
-	return e.keep(name, func(w io.Writer) error { return r.Offenders.WriteExcerpt(w, c.Name) })
+	err := e.keep(name, func(w io.Writer) error { return r.Offenders.WriteExcerpt(w, c.Name) })
+	if err == nil {
+		c.Excerpt = name
+	}
+	return err
 }
 
 // numbers returns the numbers of a workload for the formulas of rules.

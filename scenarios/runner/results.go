@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 
+	"railbed/internal/input"
 	"railbed/scenarios/outdir"
 )
 
@@ -248,12 +249,7 @@ func (r *results) replace(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	buffered := bufio.NewWriter(file)
-	if err = write(buffered); err == nil { // otherwise Flush returns the same error again
-		err = buffered.Flush()
-	}
-	err = errors.Join(err, file.Close())
-	if err == nil {
+	if err = input.Fill(file, write); err == nil {
 		err = r.rename(temporary, path)
 	}
 	if err != nil {

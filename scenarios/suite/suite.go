@@ -26,6 +26,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
+	"railbed/internal/input"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
@@ -115,6 +116,8 @@ type Results struct {
 	NotCompared []string `json:"not_compared,omitempty"`
 	// Matrices has the numbers of the cells of each matrix.
 	Matrices []Matrix `json:"matrices,omitempty"`
+	// unwritten has the files that could not be written, relative to the directory of the suite.
+	unwritten map[string]bool
 }
 
 // Outcome is the outcome of a case.
@@ -303,6 +306,9 @@ func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone b
 	}
 	if err != nil {
 		a.Verdict, a.Reason = verdict.Fail, err.Error()
+		if input.Full(err) { // which says nothing about the scenario
+			a.Verdict = verdict.Aborted
+		}
 	}
 	a.Seconds = time.Since(began).Seconds()
 	s.mu.Lock()

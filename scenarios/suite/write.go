@@ -36,14 +36,14 @@ const (
 
 // write writes the files of the results.
 func (r *Results) write(out *outdir.Dir) error {
-	failures := []error{r.writeJSON(out), replace(out, JUnitFile, r.WriteJUnit),
-		replace(out, IndexFile, r.WriteHTML)}
+	failures := []error{r.writeJSON(out), r.replace(out, JUnitFile, r.WriteJUnit),
+		r.replace(out, IndexFile, r.WriteHTML)}
 	for i := range r.Matrices {
 		m := &r.Matrices[i]
-		failures = append(failures, replace(out, path.Join(m.Name, CSVFile), m.WriteCSV),
-			replace(out, path.Join(m.Name, MatrixFile), m.WriteHTML))
+		failures = append(failures, r.replace(out, path.Join(m.Name, CSVFile), m.WriteCSV),
+			r.replace(out, path.Join(m.Name, MatrixFile), m.WriteHTML))
 		if len(m.Sweeps) > 0 {
-			failures = append(failures, replace(out, path.Join(m.Name, SweepFile), func(w io.Writer) error {
+			failures = append(failures, r.replace(out, path.Join(m.Name, SweepFile), func(w io.Writer) error {
 				return sweep.WriteCSV(w, m.Sweeps)
 			}))
 		}
@@ -51,12 +51,23 @@ func (r *Results) write(out *outdir.Dir) error {
 	return errors.Join(failures...)
 }
 
-func (r *Results) writeJSON(out *outdir.Dir) error { return replace(out, ResultsFile, r.WriteJSON) }
+func (r *Results) writeJSON(out *outdir.Dir) error { return r.replace(out, ResultsFile, r.WriteJSON) }
+
+// Has reports whether the suite has written a file, whose path is relative to the directory of the suite. On
+// a full disk an earlier suite's file may be there.
+func (r *Results) Has(at string) bool { return !r.unwritten[at] }
 
 // replace replaces a file. Names, values and reasons are other people's texts, and people print the files to
 // terminals.
-func replace(out *outdir.Dir, at string, write func(io.Writer) error) error {
-	return out.Replace(at, func(w io.Writer) error { return write(printable.NewWriter(w)) })
+func (r *Results) replace(out *outdir.Dir, at string, write func(io.Writer) error) error {
+	err := out.Replace(at, func(w io.Writer) error { return write(printable.NewWriter(w)) })
+	if err != nil && r.unwritten == nil {
+		r.unwritten = map[string]bool{}
+	}
+	if r.unwritten != nil {
+		r.unwritten[at] = err != nil
+	}
+	return err
 }
 
 // WriteJSON writes the results as JSON.
