@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -159,7 +160,8 @@ func testSweep(t *testing.T, name string) {
 		}
 	}
 	_, table, _ := strings.Cut(printed, "busbw by size")
-	rows := regexp.MustCompile(`\nsize +tcp +rd\n8B +[0-9.]+ +[0-9.]+\n4KiB +[0-9.]+ +[0-9.]+\n$`)
+	rows := regexp.MustCompile(`\nsize +tcp +rd\n8B +[0-9.]+ +[0-9.]+\n4KiB +[0-9.]+ +[0-9.]+\n` +
+		`average busbw of all sizes, out of place and in place: tcp [0-9.]+ [kM]bit/s, rd [0-9.]+ [kM]bit/s\n$`)
 	if !rows.MatchString(table) {
 		t.Errorf("the table by size is %q", table)
 	}
@@ -170,6 +172,7 @@ func testSweep(t *testing.T, name string) {
 			t.Errorf("%s: %v, no %q in %s", file, err, want, text)
 		}
 	}
+	testSweepAverages(t, name, sizes)
 	printed = must(t, strings.Fields("collective all_reduce -t "+name+sizes+" --nccl-columns")...).stdout
 	for want, times := range map[string]int{"(GB/s)": 4 * 2, "bit/s": 0, "by size": 0} {
 		if got := strings.Count(printed, want); got != times {
@@ -180,6 +183,62 @@ func testSweep(t *testing.T, name string) {
 		if !strings.HasPrefix(line, "#") && !ncclRow.MatchString(strings.TrimRight(line, "\n")) {
 			t.Errorf("the row %q is not one of nccl-tests", line)
 		}
+	}
+}
+
+// testSweepAverages: each transport has the average of its own rows, out of place and in place, and nothing has
+// an average of several transports.
+func testSweepAverages(t *testing.T, name, sizes string) {
+	dir := filepath.Join(t.TempDir(), "averages")
+	var got struct {
+		Average  *float64 `json:"avg_busbw_gb_s"`
+		Averages []struct {
+			Transport string
+			Average   float64 `json:"avg_busbw_gb_s"`
+		}
+		Sweeps []struct {
+			Number   string
+			Lines    []string
+			Averages []float64
+			Rows     []struct{ Cells []struct{ Value float64 } }
+		}
+	}
+	text := must(t, strings.Fields("collective all_reduce -t "+name+sizes+" --output json --out "+dir)...).stdout
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Average != nil || len(got.Averages) != 2 {
+		t.Fatalf("%v, %v, %d averages; want one for each transport and none of all, in\n%s", err, got.Average,
+			len(got.Averages), text)
+	}
+	csv, err := os.ReadFile(filepath.Join(dir, "sweep.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, transport := range []string{"tcp", "rd"} {
+		sum, count := 0.0, 0.0
+		for _, s := range got.Sweeps {
+			for _, row := range s.Rows {
+				if strings.HasPrefix(s.Number, "busbw") {
+					sum, count = sum+row.Cells[i].Value, count+1
+				}
+			}
+		}
+		want, table := sum/count, got.Averages[i]
+		if count != 4 || table.Transport != transport || math.Abs(table.Average*8e9/want-1) > 1e-9 ||
+			math.Abs(got.Sweeps[0].Averages[i]/want-1) > 1e-9 || got.Sweeps[0].Lines[i] != transport {
+			t.Errorf("%s: %+v and %v, want %v bit/s over %v values", transport, table, got.Sweeps[0].Averages,
+				want, count)
+		}
+		line := fmt.Sprintf("\nall_reduce,average busbw,bit/s,,%s,%s,\n",
+			strconv.FormatFloat(got.Sweeps[0].Averages[0], 'f', -1, 64),
+			strconv.FormatFloat(got.Sweeps[0].Averages[1], 'f', -1, 64))
+		if !strings.Contains(string(csv), line) {
+			t.Errorf("no row %q in\n%s", line, csv)
+		}
+	}
+	text = must(t, strings.Fields("collective all_reduce -t "+name+" -b 8 -n 1 --output json")...).stdout
+	got.Average, got.Averages = nil, nil
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Average == nil || len(got.Averages) != 1 ||
+		*got.Average != got.Averages[0].Average {
+		t.Errorf("%v, %v, %v: want one average of one transport", err, got.Average, got.Averages)
 	}
 }
 

@@ -251,11 +251,11 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 		}
 		defer dir.Close()
 	}
-	runs, average, err := a.runCollectives(cmd.Context(), o, tb, jobs)
+	runs, err := a.runCollectives(cmd.Context(), o, tb, jobs)
 	if err != nil {
 		return err
 	}
-	made := reportOf(runs, average)
+	made := reportOf(runs)
 	err = a.showSweeps(o, made.Sweeps, dir)
 	if a.output == "json" { // also if the directory's disk is full: the measurements may have taken long
 		err = errors.Join(err, a.printJSON(made))
@@ -266,9 +266,9 @@ func (a *app) collective(cmd *cobra.Command, o *collectiveOptions, name string) 
 	return err
 }
 
-// runCollectives runs the jobs and prints a table for each transport. average is the mean busbw of all rows.
+// runCollectives runs the jobs and prints a table for each transport.
 func (a *app) runCollectives(ctx context.Context, o *collectiveOptions, tb *testbed.Testbed,
-	jobs []worker.Job) (runs []CollectiveRun, average float64, err error) {
+	jobs []worker.Job) (runs []CollectiveRun, err error) {
 	out, p := a.stdout, tb.Plan()
 	if a.output == "json" {
 		out = io.Discard
@@ -291,10 +291,10 @@ func (a *app) runCollectives(ctx context.Context, o *collectiveOptions, tb *test
 			run.Result, err = worker.Run(ctx, jobs[i], nodes, printer.progress)
 		}
 		if errors.Is(err, worker.ErrJob) || errors.Is(err, testbed.ErrInUse) {
-			return nil, 0, &exitError{Code: verdict.ExitUsage, Err: err}
+			return nil, &exitError{Code: verdict.ExitUsage, Err: err}
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		run.Straggler = run.Result.Straggler()
 		a.remark(&run)
@@ -304,11 +304,11 @@ func (a *app) runCollectives(ctx context.Context, o *collectiveOptions, tb *test
 		runs = append(runs, run)
 		if i+1 == len(jobs) || jobs[i+1].Transport != jobs[i].Transport {
 			if err := printer.table.Close(printer.job.Name); err != nil {
-				return nil, 0, err
+				return nil, err
 			}
 		}
 	}
-	return runs, averageOf(runs), nil
+	return runs, nil
 }
 
 // averageOf returns the mean busbw of all rows and modes, in GB/s.
@@ -345,9 +345,13 @@ type CollectiveReport struct {
 	// CollectiveRun is the run if there is only one type, operation and root. Otherwise it has the
 	// rows of all runs, and Runs has the rest.
 	CollectiveRun
-	Average float64         `json:"avg_busbw_gb_s"` // of all rows and modes
-	Wrong   uint64          `json:"wrong"`          // elements, over all ranks and rows
-	Runs    []CollectiveRun `json:"runs,omitempty"`
+	// Average is the mean busbw of all rows and modes. It is absent if there are several transports, of which
+	// each has a table with an average.
+	Average *float64 `json:"avg_busbw_gb_s,omitempty"`
+	// Averages has the average of each table, in the order of the transports.
+	Averages []TransportAverage `json:"averages"`
+	Wrong    uint64             `json:"wrong"` // elements, over all ranks and rows
+	Runs     []CollectiveRun    `json:"runs,omitempty"`
 	// Sweeps are busbw, algbw and the time by size, with a line for each transport, type, operation and root.
 	Sweeps []sweep.Sweep `json:"sweeps"`
 }
@@ -359,9 +363,31 @@ type CollectiveRun struct {
 	Straggler *report.Straggler `json:"straggler,omitempty"`
 }
 
-// reportOf returns the report of runs with the given average.
-func reportOf(runs []CollectiveRun, average float64) CollectiveReport {
-	made := CollectiveReport{CollectiveRun: runs[0], Average: average, Sweeps: collectiveSweeps(runs)}
+// TransportAverage is the mean busbw of all rows and modes of the table of a transport.
+type TransportAverage struct {
+	Transport string  `json:"transport"`
+	Average   float64 `json:"avg_busbw_gb_s"`
+}
+
+// transportAverages returns the average of each table. The runs of a transport follow one another.
+func transportAverages(runs []CollectiveRun) (all []TransportAverage) {
+	for from, to := 0, 0; from < len(runs); from = to {
+		transport := runs[from].Result.Transport
+		for to = from; to < len(runs) && runs[to].Result.Transport == transport; {
+			to++
+		}
+		all = append(all, TransportAverage{transport, averageOf(runs[from:to])})
+	}
+	return all
+}
+
+// reportOf returns the report of runs.
+func reportOf(runs []CollectiveRun) CollectiveReport {
+	made := CollectiveReport{CollectiveRun: runs[0], Averages: transportAverages(runs),
+		Sweeps: collectiveSweeps(runs)}
+	if len(made.Averages) == 1 {
+		made.Average = &made.Averages[0].Average
+	}
 	if len(runs) > 1 {
 		one := made.Result
 		made.CollectiveRun = CollectiveRun{Result: &worker.Result{

@@ -28,6 +28,9 @@ type Sweep struct {
 	Lines []string `json:"lines"`
 	// Rows are in ascending order of sizes.
 	Rows []Row `json:"rows"`
+	// Averages has the average busbw of each line over all its rows, out of place and in place, as nccl-tests
+	// prints it. Only busbw of railbed collective has averages.
+	Averages []float64 `json:"averages,omitempty"`
 }
 
 // Row has the values of a size.
@@ -141,8 +144,15 @@ func (s *Sweep) Table() (rows [][]string) {
 	return rows
 }
 
-// Notes describes the marked cells.
+// Notes has the averages, and describes the marked cells.
 func (s *Sweep) Notes() (notes []string) {
+	if len(s.Averages) > 0 {
+		unit, parts := s.unit(), []string{}
+		for i, average := range s.Averages {
+			parts = append(parts, fmt.Sprintf("%s %s %s", s.Lines[i], unit.Text(average), unit.Name))
+		}
+		notes = append(notes, "average busbw of all sizes, out of place and in place: "+strings.Join(parts, ", "))
+	}
 	for _, row := range s.Rows {
 		for i, c := range row.Cells {
 			if c.NotCounted != "" {
@@ -155,7 +165,7 @@ func (s *Sweep) Notes() (notes []string) {
 }
 
 // WriteCSV writes sweeps with a row for each size and a column for each line. Rates are in bit/s, times in
-// seconds and shares from 0 to 1.
+// seconds and shares from 0 to 1. Averages have a row without a size.
 func WriteCSV(w io.Writer, sweeps []Sweep) error {
 	var lines []string
 	for _, s := range sweeps {
@@ -175,7 +185,7 @@ func WriteCSV(w io.Writer, sweeps []Sweep) error {
 			for _, line := range lines {
 				cell, at := "", slices.Index(s.Lines, line)
 				if at >= 0 && row.Cells[at].Value != nil {
-					cell = strconv.FormatFloat(*row.Cells[at].Value, 'f', -1, 64)
+					cell = number(*row.Cells[at].Value)
 				}
 				if at >= 0 && row.Cells[at].NotCounted != "" {
 					left = append(left, line+": "+row.Cells[at].NotCounted)
@@ -184,10 +194,24 @@ func WriteCSV(w io.Writer, sweeps []Sweep) error {
 			}
 			_ = out.Write(append(cells, strings.Join(left, "; ")))
 		}
+		if len(s.Averages) > 0 {
+			cells := []string{s.Of, "average " + s.Number, s.Unit, ""}
+			for _, line := range lines {
+				cell := ""
+				if at := slices.Index(s.Lines, line); at >= 0 {
+					cell = number(s.Averages[at])
+				}
+				cells = append(cells, cell)
+			}
+			_ = out.Write(append(cells, ""))
+		}
 	}
 	out.Flush()
 	return out.Error()
 }
+
+// number formats a value without an exponent.
+func number(value float64) string { return strconv.FormatFloat(value, 'f', -1, 64) }
 
 // WriteJSON writes sweeps as a JSON document, in the units of WriteCSV.
 func WriteJSON(w io.Writer, sweeps []Sweep) error {

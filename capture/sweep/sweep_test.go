@@ -113,3 +113,28 @@ func TestPage(t *testing.T) {
 		t.Errorf("without values: %v, %s", err, drawn)
 	}
 }
+
+// TestAverages: text, page, CSV and JSON have the same average of each line, in no row of a size.
+func TestAverages(t *testing.T) {
+	s := sample()
+	s.Averages = []float64{42.5e6, 20.25e6}
+	var csv, text, drawn strings.Builder
+	for _, err := range []error{WriteCSV(&csv, []Sweep{s}), WriteJSON(&text, []Sweep{s}),
+		WritePage(&drawn, "ar by size", "sweep.csv", []Sweep{s})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const note = "average busbw of all sizes, out of place and in place: tcp 42.50 Mbit/s, rd 20.25 Mbit/s"
+	if got := s.Notes()[0]; got != note || !strings.Contains(drawn.String(), note) {
+		t.Errorf("note %q, want %q, also in the page", got, note)
+	}
+	if want := "\nar,average busbw,bit/s,,42500000,20250000,\n"; !strings.HasSuffix(csv.String(), want) {
+		t.Errorf("CSV %q, want %q at the end", csv.String(), want)
+	}
+	var read struct{ Sweeps []Sweep }
+	if err := json.Unmarshal([]byte(text.String()), &read); err != nil ||
+		!slices.Equal(read.Sweeps[0].Averages, s.Averages) || len(s.Table()) != 3 {
+		t.Errorf("%v, JSON %s, table %q", err, text.String(), s.Table())
+	}
+}
