@@ -186,8 +186,8 @@ func testSweep(t *testing.T, name string) {
 	}
 }
 
-// testSweepAverages: each transport has the average of its own rows, out of place and in place, and nothing has
-// an average of several transports.
+// testSweepAverages: each transport has the average of its own rows, out of place and in place, and nothing
+// has an average of several transports.
 func testSweepAverages(t *testing.T, name, sizes string) {
 	dir := filepath.Join(t.TempDir(), "averages")
 	var got struct {
@@ -203,7 +203,8 @@ func testSweepAverages(t *testing.T, name, sizes string) {
 			Rows     []struct{ Cells []struct{ Value float64 } }
 		}
 	}
-	text := must(t, strings.Fields("collective all_reduce -t "+name+sizes+" --output json --out "+dir)...).stdout
+	measure := "collective all_reduce --output json -t " + name
+	text := must(t, strings.Fields(measure+sizes+" --out "+dir)...).stdout
 	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Average != nil || len(got.Averages) != 2 {
 		t.Fatalf("%v, %v, %d averages; want one for each transport and none of all, in\n%s", err, got.Average,
 			len(got.Averages), text)
@@ -224,8 +225,8 @@ func testSweepAverages(t *testing.T, name, sizes string) {
 		want, table := sum/count, got.Averages[i]
 		if count != 4 || table.Transport != transport || math.Abs(table.Average*8e9/want-1) > 1e-9 ||
 			math.Abs(got.Sweeps[0].Averages[i]/want-1) > 1e-9 || got.Sweeps[0].Lines[i] != transport {
-			t.Errorf("%s: %+v and %v, want %v bit/s over %v values", transport, table, got.Sweeps[0].Averages,
-				want, count)
+			t.Errorf("%s: %+v and %v, want %v bit/s over %v values", transport, table,
+				got.Sweeps[0].Averages, want, count)
 		}
 		line := fmt.Sprintf("\nall_reduce,average busbw,bit/s,,%s,%s,\n",
 			strconv.FormatFloat(got.Sweeps[0].Averages[0], 'f', -1, 64),
@@ -234,7 +235,7 @@ func testSweepAverages(t *testing.T, name, sizes string) {
 			t.Errorf("no row %q in\n%s", line, csv)
 		}
 	}
-	text = must(t, strings.Fields("collective all_reduce -t "+name+" -b 8 -n 1 --output json")...).stdout
+	text = must(t, strings.Fields(measure+" -b 8 -n 1")...).stdout
 	got.Average, got.Averages = nil, nil
 	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Average == nil || len(got.Averages) != 1 ||
 		*got.Average != got.Averages[0].Average {

@@ -104,8 +104,8 @@ func TestFilesOnAFullDisk(t *testing.T) {
 		}
 		return path
 	}
-	file := write("file.yaml", small+"steps:\n- capture: {at: [all], file: run.pcapng}\n- workload: {name: w, "+
-		"kind: all-reduce, algorithm: ring, transport: rd, size: 16KiB}\n")
+	file := write("file.yaml", small+"steps:\n- capture: {at: [all], file: run.pcapng}\n- workload: "+
+		"{name: w, kind: all-reduce, algorithm: ring, transport: rd, size: 16KiB}\n")
 	write("suite/quick.yaml", strings.Replace(small, "cli-small", "cli-full-suite", 1)+
 		"steps:\n- exec: {nodes: [h0], command: [\"true\"]}\n")
 	results := filepath.Join(work, "results")
@@ -114,7 +114,8 @@ func TestFilesOnAFullDisk(t *testing.T) {
 	must(t, "run", file, "--out", other)
 	must(t, "up", write("up.yaml", strings.Replace(small, "cli-small", "cli-full-up", 1)))
 	defer must(t, "down", "cli-full-up")
-	const collective = "collective all_reduce -t cli-full-up -b 1K -e 2K -f 2 -n 2 --transport tcp,rd --out $DIR"
+	const collective = "collective all_reduce -t cli-full-up -b 1K -e 2K -f 2 -n 2 --transport tcp,rd " +
+		"--out $DIR"
 	for _, test := range []struct {
 		name, prepare, free, command string
 		left                         []string // files
@@ -135,8 +136,8 @@ func TestFilesOnAFullDisk(t *testing.T) {
 		{"a sweep", "", "4", collective, []string{"sweep.csv"}, "by size: $DIR/sweep.csv\n"},
 		{"a sweep as JSON", "", "0", collective + " --output json", nil, `"avg_busbw_gb_s":`},
 		{"a recording", "", "16", "capture all -t cli-full-up -w $DIR/x.pcapng & for i in $(seq 200); do " +
-			"railbed exec h0 -t cli-full-up -- ping -f -c200 -s1000 h1 >/dev/null; kill -0 $! 2>/dev/null || " +
-			"break; done; wait $!", []string{"x.pcapng"}, "the recording is not complete"},
+			"railbed exec h0 -t cli-full-up -- ping -f -c200 -s1000 h1 >/dev/null; " +
+			"kill -0 $! 2>/dev/null || break; done; wait $!", []string{"x.pcapng"}, "the recording is not complete"},
 		{"a suite without room", "", "4", "test $SUITE --out $DIR/out", nil, "\nABORTED: 1 ABORTED in "},
 		{"a suite without room for its page", "", "16", "test $SUITE --out $DIR/out",
 			[]string{"out/junit.xml", "out/results.json"}, "results: $DIR/out/results.json"},
@@ -150,12 +151,13 @@ func TestFilesOnAFullDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := inMounts(onFullTmpfs, "DIR="+dir, "SELF="+self, "RUN="+results, "OTHER="+other, "FILE="+file, "LIST="+list,
-				"SUITE="+filepath.Join(work, "suite"), "PREPARE="+test.prepare, "FREE="+test.free,
+			got := inMounts(onFullTmpfs, "DIR="+dir, "SELF="+self, "RUN="+results, "OTHER="+other,
+				"FILE="+file, "LIST="+list, "SUITE="+filepath.Join(work, "suite"), "PREPARE="+test.prepare, "FREE="+test.free,
 				"COMMAND="+test.command)
 			all := got.stdout + got.stderr
-			if got.code != verdict.ExitFail || !strings.Contains(all, strings.ReplaceAll(test.says, "$DIR", dir)) {
-				t.Errorf("exit code %d, want %d and %q in\n%s", got.code, verdict.ExitFail, test.says, all)
+			says := strings.ReplaceAll(test.says, "$DIR", dir)
+			if got.code != verdict.ExitFail || !strings.Contains(all, says) {
+				t.Errorf("exit code %d, want %d and %q in\n%s", got.code, verdict.ExitFail, says, all)
 			}
 			if n := strings.Count(got.stderr, "the disk is full: free space"); n != 1 {
 				t.Errorf("the remedy is there %d times:\n%s", n, got.stderr)

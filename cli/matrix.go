@@ -18,8 +18,8 @@ import (
 // numbersShown bounds the numbers of a matrix that a suite prints. The page and the CSV file have more.
 const numbersShown = 4
 
-// printMatrix prints the numbers of a matrix of results and the checks between its cells. dir is the directory
-// of the results.
+// printMatrix prints the numbers of a matrix of results and the checks between its cells. dir is the
+// directory of the results.
 func (a *app) printMatrix(m *suite.Matrix, of *suite.Results, dir string) {
 	shared, names := m.Shared(), m.Unnamed()
 	if shared != "" || names != "" {

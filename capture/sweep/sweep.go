@@ -151,7 +151,8 @@ func (s *Sweep) Notes() (notes []string) {
 		for i, average := range s.Averages {
 			parts = append(parts, fmt.Sprintf("%s %s %s", s.Lines[i], unit.Text(average), unit.Name))
 		}
-		notes = append(notes, "average busbw of all sizes, out of place and in place: "+strings.Join(parts, ", "))
+		notes = append(notes, "average busbw of all sizes, out of place and in place: "+
+			strings.Join(parts, ", "))
 	}
 	for _, row := range s.Rows {
 		for i, c := range row.Cells {

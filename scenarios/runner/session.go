@@ -21,7 +21,7 @@ type session struct {
 	testbed *testbed.Testbed
 	results *results
 	path    string   // of the file, absolute; "" if there is none
-	notSeen sync.Map // nodes with a note that they do not see the file's directory
+	notSeen sync.Map // notes that a node does not see the file's directory
 	links   *linkBook
 	secret  func() privacy.Material // for a workload that encrypts; nil: a new one
 	// ended has a channel for each background step, by name, which is closed when the step ends.

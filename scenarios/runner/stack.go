@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -38,9 +40,10 @@ func (k *stackStep) do(ctx context.Context, s *session) error {
 		}
 		return logs.out, logs.err, nil
 	}
+	hidden := ""
 	if len(step.Command) > 0 {
 		var err error
-		if job.Dir, err = s.folderOf(ctx, k.programs(s.plan)); err != nil {
+		if job.Dir, hidden, err = s.folderOf(ctx, step.Name, k.programs(s.plan)); err != nil {
 			return err
 		}
 	}
@@ -48,7 +51,11 @@ func (k *stackStep) do(ctx context.Context, s *session) error {
 	defer done()
 	result, err := stacks.Run(ctx, s.testbed, job)
 	if err != nil {
-		return s.explainStack(ctx, step.Command, k.programs(s.plan), err)
+		err = s.explainStack(ctx, step.Command, k.programs(s.plan), err)
+		if hidden != "" && strings.Contains(step.Command[0], "/") && !filepath.IsAbs(step.Command[0]) {
+			err = fmt.Errorf("%w; the programs ran in /, because %s", err, hidden)
+		}
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,10 +47,7 @@ func (s *session) start(cmd *testbed.Cmd, node, given string) error {
 		return fmt.Errorf("workdir %s: %w (%s)", given, err, ownFiles(s.plan.Node(node)))
 	}
 	folder := cmd.Dir
-	if _, told := s.notSeen.LoadOrStore(node, true); !told {
-		s.progress(Update{Line: fmt.Sprintf("note: %s does not see %s, so its commands run in / (%s)", node,
-			folder, ownFiles(s.plan.Node(node)))})
-	}
+	s.noteNotSeen(node, folder, "its commands")
 	cmd.Dir, cmd.DirHas = "", ""
 	if err = cmd.Start(); errors.Is(err, testbed.ErrNotFound) {
 		err = fmt.Errorf("%w; the command ran in /, because %s does not see %s", err, node, folder)
@@ -58,27 +55,37 @@ func (s *session) start(cmd *testbed.Cmd, node, given string) error {
 	return err
 }
 
-// folderOf returns the directory of the file if all of these nodes see it, else "". It is for launchers,
-// which start programs in all nodes.
-func (s *session) folderOf(ctx context.Context, names []string) (string, error) {
-	folder := ""
-	for _, node := range names {
+// noteNotSeen prints once for a node that commands or programs run in the root directory.
+func (s *session) noteNotSeen(node, folder, whose string) {
+	if _, told := s.notSeen.LoadOrStore(node+": "+whose, true); !told {
+		s.progress(Update{Line: fmt.Sprintf("note: %s does not see %s, so %s run in / (%s)", node, folder,
+			whose, ownFiles(s.plan.Node(node)))})
+	}
+}
+
+// folderOf returns the directory of the file if all nodes of a stack see it, else "". It is for launchers,
+// which start programs in all nodes. If a node does not see the directory, folderOf prints a note and returns
+// the reason, which belongs to the error of a missing program.
+func (s *session) folderOf(ctx context.Context, stack string, nodes []string) (folder, hidden string,
+	err error) {
+	for _, node := range nodes {
 		cmd := s.testbed.Node(node).Command(ctx, "true")
 		if cmd.Dir, cmd.DirHas = workdir(s.plan, s.path, node, ""); cmd.Dir == "" {
-			return "", nil
+			return "", "", nil
 		}
 		folder = cmd.Dir
 		err := cmd.Run()
 		switch {
 		case errors.Is(err, testbed.ErrNoFolder):
-			return "", nil
+			s.noteNotSeen(node, folder, "the programs of stack "+stack)
+			return "", fmt.Sprintf("%s does not see %s", node, folder), nil
 		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
+			return "", "", context.Cause(ctx)
 		case err != nil:
-			return "", err
+			return "", "", fmt.Errorf("look for %s in %s: %w", folder, node, err)
 		}
 	}
-	return folder, nil
+	return folder, "", nil
 }
 
 // ownFiles names the directories that a node does not share with the host. n is nil for a router.
@@ -109,15 +116,23 @@ func (p *preparation) workdir(f stepFrame, e *spec.Exec) {
 func missingPrograms(o *Options) (warnings spec.Problems) {
 	file := absolute(o.Path)
 	for i, step := range o.File.Steps {
-		e := step.Exec
+		e, kind, names := step.Exec, "exec", []string{}
+		switch {
+		case e != nil:
+			names = o.Plan.ExecNodes(e.Nodes)
+		case step.Stack != nil:
+			e, kind = &spec.Exec{Command: step.Stack.Command}, "stack"
+			for _, n := range stackNodes(o.Plan, step.Stack) {
+				names = append(names, n.Name)
+			}
+		}
 		if e == nil || len(e.Command) == 0 {
 			continue
 		}
 		warn := func(key, what, remedy string) {
-			warnings = append(warnings, o.File.Source.Problem(fmt.Sprintf("steps[%d].exec.%s", i, key), what,
-				remedy))
+			at := fmt.Sprintf("steps[%d].%s.%s", i, kind, key)
+			warnings = append(warnings, o.File.Source.Problem(at, what, remedy))
 		}
-		names := o.Plan.ExecNodes(e.Nodes)
 		names = slices.DeleteFunc(names, func(n string) bool { return contained(o.Plan, n) })
 		if len(names) == 0 {
 			continue

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -127,6 +129,89 @@ func TestCommandsOfHiddenFolders(t *testing.T) {
 	if steps[1].State != report.Failed || !strings.Contains(steps[1].Error, "no file /server") ||
 		!strings.Contains(steps[1].Error, "h0 does not see "+filepath.Dir(o.Path)) {
 		t.Errorf("%+v", steps[1])
+	}
+}
+
+// TestStacksOfHiddenFolders: MPI programs of a file that nodes do not see run in /. The run prints a note,
+// and the error of a missing program has the reason. Beside a file that nodes see there is neither.
+func TestStacksOfHiddenFolders(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed, hosttest.OpenMPI)
+	const steps = "nodes: {default: {ranks: 1}}\nsteps:\n" +
+		"  - stack: {name: where, kind: openmpi, command: [pwd], timeout: 60s}\n" +
+		"  - stack: {name: beside, kind: openmpi, command: [./program], timeout: 60s}\n"
+	for _, hidden := range []bool{true, false} {
+		o := options(t, twoHosts+steps)
+		if !strings.HasPrefix(o.Path, "/tmp/") {
+			t.Skipf("temporary files are in %s, which nodes see", o.Path)
+		}
+		if !hidden {
+			dir := visibleDir(t)
+			path := filepath.Join(dir, "test.yaml")
+			mustWrite(t, path, "name: replaced\n"+strings.TrimPrefix(twoHosts, "\n")+steps)
+			o = load(t, path)
+		}
+		dir := filepath.Dir(o.Path)
+		writeProgram(t, filepath.Join(dir, "program"), "exit 0")
+		warnings, err := Validate(o)
+		if warned := len(warnings) > 0; err != nil || warned != hidden || warned &&
+			!strings.Contains(warnings.Error(), "nodes do not see "+dir) {
+			t.Errorf("hidden: %v: warnings %v, %v", hidden, warnings, err)
+		}
+		var notes strings.Builder
+		var mu sync.Mutex
+		o.Progress = func(u Update) {
+			mu.Lock()
+			defer mu.Unlock()
+			notes.WriteString(u.Line + "\n")
+		}
+		ran := runAll(t, t.Context(), o).Steps
+		where, want := readOut(t, o, "logs/h0/where.out"), dir+"\n" // the launcher has all outputs
+		if hidden {
+			want = "/\n"
+		}
+		if strings.Count(where, want) != 2 || strings.ReplaceAll(where, want, "") != "" {
+			t.Errorf("hidden: %v: the programs ran in %q, want two times %q", hidden, where, want)
+		}
+		note := fmt.Sprintf("note: h0 does not see %s, so the programs of stack where run in / (a node has "+
+			"its own", dir)
+		if noted := strings.Count(notes.String(), note) == 1; noted != hidden {
+			t.Errorf("hidden: %v: notes %q, want %q: %v", hidden, notes.String(), note, hidden)
+		}
+		reason := "the programs ran in /, because h0 does not see " + dir
+		if failed := ran[1].State == report.Failed; failed != hidden ||
+			strings.Contains(ran[1].Error, reason) != hidden {
+			t.Errorf("hidden: %v: %+v", hidden, ran[1])
+		}
+	}
+}
+
+// TestFolderOfErrors: a node that cannot start a command is no node that does not see the folder.
+func TestFolderOfErrors(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	path := filepath.Join(visibleDir(t), "test.yaml")
+	mustWrite(t, path, "name: replaced\n"+strings.TrimPrefix(twoHosts, "\n"))
+	o := load(t, path)
+	tb := upFor(t, o.Plan)
+	var notes int
+	s := &session{plan: o.Plan, testbed: tb, path: path, progress: func(Update) { notes++ }}
+	names := []string{"h0", "h1"}
+	folder, hidden, err := s.folderOf(t.Context(), "x", names)
+	if folder != filepath.Dir(path) || hidden != "" || err != nil {
+		t.Errorf("%q, %q, %v; want the file's folder", folder, hidden, err)
+	}
+	cause := errors.New("the run ended")
+	ended, end := context.WithCancelCause(t.Context())
+	end(cause)
+	if folder, hidden, err = s.folderOf(ended, "x", names); folder+hidden != "" || !errors.Is(err, cause) {
+		t.Errorf("%q, %q, %v; want %v", folder, hidden, err, cause)
+	}
+	folder, hidden, err = s.folderOf(t.Context(), "x", []string{"h9"})
+	if folder+hidden != "" || err == nil || !strings.Contains(err.Error(), "h9") ||
+		!strings.Contains(err.Error(), filepath.Dir(path)) {
+		t.Errorf("%q, %q, %v; want an error with node and folder", folder, hidden, err)
+	}
+	if notes != 0 {
+		t.Errorf("%d notes, want none", notes)
 	}
 }
 
