@@ -237,8 +237,8 @@ func testSweepAverages(t *testing.T, name, sizes string) {
 	}
 	text = must(t, strings.Fields(measure+" -b 8 -n 1")...).stdout
 	got.Average, got.Averages = nil, nil
-	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Average == nil || len(got.Averages) != 1 ||
-		*got.Average != got.Averages[0].Average {
+	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Average == nil ||
+		len(got.Averages) != 1 || *got.Average != got.Averages[0].Average {
 		t.Errorf("%v, %v, %v: want one average of one transport", err, got.Average, got.Averages)
 	}
 }

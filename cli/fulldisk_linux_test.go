@@ -137,7 +137,8 @@ func TestFilesOnAFullDisk(t *testing.T) {
 		{"a sweep as JSON", "", "0", collective + " --output json", nil, `"avg_busbw_gb_s":`},
 		{"a recording", "", "16", "capture all -t cli-full-up -w $DIR/x.pcapng & for i in $(seq 200); do " +
 			"railbed exec h0 -t cli-full-up -- ping -f -c200 -s1000 h1 >/dev/null; " +
-			"kill -0 $! 2>/dev/null || break; done; wait $!", []string{"x.pcapng"}, "the recording is not complete"},
+			"kill -0 $! 2>/dev/null || break; done; wait $!", []string{"x.pcapng"},
+			"the recording is not complete"},
 		{"a suite without room", "", "4", "test $SUITE --out $DIR/out", nil, "\nABORTED: 1 ABORTED in "},
 		{"a suite without room for its page", "", "16", "test $SUITE --out $DIR/out",
 			[]string{"out/junit.xml", "out/results.json"}, "results: $DIR/out/results.json"},
@@ -152,7 +153,8 @@ func TestFilesOnAFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := inMounts(onFullTmpfs, "DIR="+dir, "SELF="+self, "RUN="+results, "OTHER="+other,
-				"FILE="+file, "LIST="+list, "SUITE="+filepath.Join(work, "suite"), "PREPARE="+test.prepare, "FREE="+test.free,
+				"FILE="+file, "LIST="+list, "SUITE="+filepath.Join(work, "suite"),
+				"PREPARE="+test.prepare, "FREE="+test.free,
 				"COMMAND="+test.command)
 			all := got.stdout + got.stderr
 			says := strings.ReplaceAll(test.says, "$DIR", dir)
