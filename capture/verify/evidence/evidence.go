@@ -169,6 +169,8 @@ type Capture struct {
 	clocks    *clocks
 	around    neighbourhood
 	dissected display.Packet
+	// routers has the least numbers of routers between nodes, as far as they were looked up.
+	routers map[string]map[string]int
 }
 
 // Summary describes the capture for reports.

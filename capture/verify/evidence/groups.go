@@ -26,7 +26,8 @@ type Send struct {
 }
 
 // Departure returns the pair of nodes between which a packet travels, if the packet leaves its source for
-// another node of the plan. Packets to groups, to switches and to unknown addresses are for no node.
+// another node of the plan. Packets to groups, to switches and to unknown addresses are for no node, and nor
+// are packets that expire on the way.
 func (c *Capture) Departure(p *Packet, owners map[netip.Addr]Owner) (of Pair, leaves bool) {
 	if p.Flow == nil || !p.Tap.NIC || p.Group || p.Direction == In {
 		return of, false
@@ -37,7 +38,7 @@ func (c *Capture) Departure(p *Packet, owners map[netip.Addr]Owner) (of Pair, le
 		return of, false
 	}
 	of = Pair{owners[p.Flow.Src.Addr()].Node, owners[p.Flow.Dst.Addr()].Node}
-	return of, of.From == p.Tap.Node && of.To != "" && of.To != of.From
+	return of, of.From == p.Tap.Node && of.To != "" && of.To != of.From && !c.Expires(p, of)
 }
 
 // OnTheWay reports whether a packet that left at a time may arrive after the end of the capture.

@@ -32,6 +32,7 @@ type lossless struct {
 
 	overrun, refused, astray uint64
 	harmed                   uint64 // dropped by faults
+	expired                  uint64 // with a TTL that ends on the way
 	copied                   uint64 // by faults
 	examples                 []string
 }
@@ -95,8 +96,13 @@ func (k *lossless) Packet(p *evidence.Packet) {
 		k.drop(p)
 	case !p.Tap.NIC:
 	case p.Direction == evidence.Out:
-		_, from := k.nodes[p.Flow.Src.Addr()]
-		if _, to := k.nodes[p.Flow.Dst.Addr()]; from && to {
+		src, from := k.nodes[p.Flow.Src.Addr()]
+		dst, to := k.nodes[p.Flow.Dst.Addr()]
+		switch {
+		case !from || !to:
+		case k.capture.Expires(p, evidence.Pair{From: src.Node, To: dst.Node}):
+			k.expired++
+		default:
 			k.travel.start(p, journey{apart: !k.ofPriority(p)})
 		}
 	case p.Direction != evidence.In:
@@ -169,6 +175,18 @@ func (k *lossless) exemplify(j journey) {
 	}
 }
 
+// leftOut describes the packets that the check does not judge.
+func (k *lossless) leftOut() (lines []string) {
+	if k.expired > 0 {
+		lines = append(lines, plural.Text("%d packets are left out: their TTL ends on the way", k.expired))
+	}
+	if k.astray > 0 {
+		lines = append(lines, plural.Text("%d packets came to a NIC that they were not addressed to",
+			k.astray))
+	}
+	return lines
+}
+
 // Result implements Check.
 func (k *lossless) Result() evidence.Result {
 	t := k.travel
@@ -202,10 +220,7 @@ func (k *lossless) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, plural.Text(
 			"%d packets came to a node without room: the host is too busy", k.refused))
 	}
-	if k.astray > 0 {
-		r.Details = append(r.Details, plural.Text("%d packets came to a NIC that they were not addressed to",
-			k.astray))
-	}
+	r.Details = append(r.Details, k.leftOut()...)
 	switch {
 	case k.capture.Plan == nil:
 		f = evidence.Finding{Unclear: []string{"without a plan the nodes are not known"}}

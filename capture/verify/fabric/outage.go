@@ -15,7 +15,8 @@ import (
 // the next arrival, or at the last departure if none arrived any more.
 //
 // A datagram of several fragments has arrived when all of them have. Datagrams to groups, to switches and to
-// addresses that the plan does not have are left out: they are for no node.
+// addresses that the plan does not have are left out: they are for no node. Datagrams whose TTL ends on
+// the way, such as traceroute's, are left out, too.
 //
 // With a stream of datagrams at a fixed rate this measures how long routers take to route around a
 // failure. RFC 6413 derives the same from lost packets, with a resolution of the time between two
@@ -28,6 +29,7 @@ type outage struct {
 	numbers map[evidence.FlowAddr]int
 	// fragmented are the datagrams of which fragments left and not all have arrived.
 	fragmented map[evidence.DatagramKey]*fragmented
+	expired    uint64 // datagrams with a TTL that ends on the way
 }
 
 // fragmented is a datagram that left in fragments: the number of its flow, its length if the last fragment
@@ -76,6 +78,9 @@ func (k *outage) Packet(p *evidence.Packet) {
 	case evidence.Out:
 		if k.leaves(p) {
 			k.left(p)
+		} else if k.capture.Expires(p, evidence.Pair{From: p.Tap.Node,
+			To: k.nodes[p.Flow.Dst.Addr()].Node}) {
+			k.expired++
 		}
 	case evidence.In:
 		if !k.destination(p) {
@@ -221,6 +226,10 @@ func (k *outage) Result() evidence.Result {
 		if k.travel.strays > 0 {
 			r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", k.travel.strays)
 		}
+	}
+	if k.expired > 0 {
+		r.Details = append(r.Details, plural.Text("%d datagrams are left out: their TTL ends on the way",
+			k.expired))
 	}
 	if k.travel.short {
 		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -235,4 +236,52 @@ func TestOutageBehindCopies(t *testing.T) {
 		}
 	}
 	verifytest.Judge(t, s, NewOutage(&spec.OutageCheck{Longest: "<= 20ms"}), fail, "want <= 20ms")
+}
+
+// TestProbesOfRoutes: traceroute sends datagrams whose TTL ends on the way. They are expected not to arrive.
+// Other datagrams are not: their TTL ends on a longer path, such as a loop, or a bridge loses them.
+func TestProbesOfRoutes(t *testing.T) {
+	const most = "<= 1h"
+	for _, c := range []struct {
+		kind   string
+		ttl    uint8 // of the probes, which do not arrive; three routers are on the way
+		outage verdict.Verdict
+		less   verdict.Verdict
+	}{
+		{"router", 1, pass, pass}, {"router", 3, pass, pass}, {"router", 4, unclear, fail},
+		{"router", 64, unclear, fail}, {"soft", 3, pass, pass}, {"soft", 4, unclear, fail},
+	} {
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(t, strings.Replace(verifytest.ClusterFile, "topology:",
+			"switch: {kind: "+c.kind+"}\n  topology:", 1))
+		src, dst := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
+		send := func(port uint16, ttl uint8) {
+			s.Now += 1_000_000
+			s.Send(src.Name, "eth0", verifytest.TCP{Datagram: make([]byte, 60), TTL: ttl,
+				Src: netip.AddrPortFrom(verifytest.Loopback(src), port),
+				Dst: netip.AddrPortFrom(verifytest.Loopback(dst), port)})
+		}
+		for n := range uint16(10) {
+			send(17000, 64)
+			send(33434+n, c.ttl)
+			id := s.IDs
+			s.Sightings = slices.DeleteFunc(s.Sightings, func(k verifytest.Sighting) bool {
+				return k.ID == id && k.Tap == dst.Name+":eth0"
+			})
+		}
+		s.Now += 1_000_000_000
+		t.Run(fmt.Sprintf("%s %d", c.kind, c.ttl), func(t *testing.T) {
+			says := "10 datagrams are left out"
+			if c.outage != pass {
+				says = "none of 1 datagram arrived"
+			}
+			verifytest.Judge(t, s, NewOutage(&spec.OutageCheck{Longest: most}), c.outage, says)
+			verifytest.Judge(t, s, NewLossless(&spec.LosslessCheck{}), c.less, "")
+		})
+	}
+	bridged := &evidence.Capture{Plan: plantest.Compile(t, "name: t\nfabric: {topology: single-switch, "+
+		"params: {hosts: 2}, switch: {kind: bridge}}\n")}
+	if bridged.Expires(&evidence.Packet{IP: 4, TTL: 1}, evidence.Pair{From: "h0", To: "h1"}) {
+		t.Error("a bridge decrements no TTL")
+	}
 }
