@@ -62,6 +62,27 @@ type Stack struct {
 	Drops map[string]uint64 `json:"drops,omitempty"`
 }
 
+// Output counts what a node's stack had to send. Behind these counters a queue without a carrier drops each
+// packet (noop_enqueue). Older kernels, such as Linux 6.1, count these drops nowhere, and newer ones in the
+// interface's tx_dropped.
+type Output struct {
+	// Requests counts IP packets of programs and of the stack itself (RFC 4293, ipIfStatsOutRequests). It has
+	// neither forwarded packets nor those of packet sockets.
+	Requests uint64 `json:"requests"`
+	// Groups counts IP packets to multicast groups and to all hosts. Kernels send some by themselves: they
+	// look for routers and report their groups.
+	Groups uint64 `json:"groups"`
+	// Passed counts the frames that interfaces sent, the loopback among them.
+	Passed uint64 `json:"passed"`
+}
+
+// Unsent is the number of IP packets since before that were to be sent and that no interface sent. It is too
+// small if an interface sent fragments or segments of some packets, or ARP.
+func (o Output) Unsent(before Output) uint64 {
+	requests, passed := o.Requests-before.Requests, o.Passed-before.Passed
+	return requests - min(requests, passed)
+}
+
 // Programs is the processor time of a node's programs, of all threads together.
 type Programs struct {
 	// Ran is the time on a processor.

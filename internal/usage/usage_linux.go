@@ -12,23 +12,28 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// ReadStack reads the counters of the calling thread's network namespace.
-func ReadStack() (s Stack, err error) {
-	// A process's own /proc/PID/net is the namespace of its first thread.
+// thread returns the calling thread in /proc. A process's own /proc/PID/net is the namespace of its first
+// thread.
+func thread() (procfs.Proc, error) {
 	threads, err := procfs.NewFS("/proc/self/task")
 	if err != nil {
-		return s, err
+		return procfs.Proc{}, err
 	}
 	// In a PID namespace whose /proc is still its parent's, gettid(2) returns another number.
 	self, err := os.Readlink("/proc/thread-self")
 	if err != nil {
-		return s, err
+		return procfs.Proc{}, err
 	}
 	number, err := strconv.Atoi(filepath.Base(self))
 	if err != nil {
-		return s, err
+		return procfs.Proc{}, err
 	}
-	thread, err := threads.Proc(number)
+	return threads.Proc(number)
+}
+
+// ReadStack reads the counters of the calling thread's network namespace.
+func ReadStack() (s Stack, err error) {
+	thread, err := thread()
 	if err != nil {
 		return s, err
 	}
@@ -66,6 +71,33 @@ func ReadStack() (s Stack, err error) {
 		}
 	}
 	return s, nil
+}
+
+// ReadOutput reads the counters of the calling thread's network namespace.
+func ReadOutput() (o Output, err error) {
+	thread, err := thread()
+	if err != nil {
+		return o, err
+	}
+	four, err := thread.Snmp()
+	if err != nil {
+		return o, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	six, err := thread.Snmp6()
+	if err != nil {
+		return o, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	extended, err := thread.Netstat()
+	if err != nil {
+		return o, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	interfaces, err := thread.NetDev()
+	if err != nil {
+		return o, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	return Output{Requests: sum(four.Ip.OutRequests, six.Ip6.OutRequests),
+		Groups: sum(extended.OutMcastPkts, extended.OutBcastPkts, six.Ip6.OutMcastPkts),
+		Passed: interfaces.Total().TxPackets}, nil
 }
 
 // sum adds counters. A kernel may lack some.

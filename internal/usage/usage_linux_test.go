@@ -173,6 +173,52 @@ func counter(t *testing.T, line, name string) (value uint64) {
 	return value
 }
 
+// A NIC without a carrier sends none of the packets that a program has for it. The loopback sends all, and
+// packets to groups count apart.
+func TestReadOutput(t *testing.T) {
+	inside(t, func() error {
+		send := func(to string, count int) (Output, Output, error) {
+			before, err := ReadOutput()
+			if err != nil {
+				return before, before, err
+			}
+			writer, err := net.Dial("udp", to)
+			if err != nil {
+				return before, before, err
+			}
+			for range count {
+				_, _ = writer.Write([]byte("x")) // may return the error of an earlier one
+			}
+			after, read := ReadOutput()
+			return before, after, errors.Join(read, writer.Close())
+		}
+		for _, c := range []struct {
+			to             string
+			unsent, groups uint64
+		}{{"127.0.0.1:9", 0, 0}, {"10.0.1.9:9", 7, 0}, {"[fd00::9]:9", 7, 0}, {"10.0.1.255:9", 7, 7}} {
+			before, after, err := send(c.to, 7)
+			if err != nil {
+				return err
+			}
+			// The kernel itself sends to groups at any time.
+			own := after.Groups - before.Groups - c.groups
+			if got := after.Unsent(before); got < c.unsent || got > c.unsent+own {
+				t.Errorf("%s: %d unsent, want %d: %+v after %+v", c.to, got, c.unsent, after, before)
+			}
+		}
+		return nil
+	}, func(b *kernel.Batch, space *kernel.Namespace) {
+		end := func(name string, index int) kernel.VethEnd {
+			return kernel.VethEnd{Namespace: space, Name: name, Index: index, MTU: 1500,
+				MAC: kernel.MAC{2, 0, 0, 0, 0, byte(index)}}
+		}
+		b.AddVeth(end("nic", 11), end("peer", 12), 0) // the peer stays down
+		b.SetUp("nic", 11, true)
+		b.AddAddress("nic", 11, netip.MustParsePrefix("10.0.1.1/24"))
+		b.AddAddress("nic", 11, netip.MustParsePrefix("fd00::1/64"))
+	})
+}
+
 // Packets that a stack would forward are dropped for several reasons. The TTL ended, there is no route, or
 // the packet is larger than the next MTU. Each reason is counted alone.
 func TestForwardingDrops(t *testing.T) {

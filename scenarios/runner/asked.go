@@ -131,24 +131,44 @@ func (s *sampler) interrupted() map[string]bool {
 	return links
 }
 
-// losses returns the packets that were lost at kernel links and switches outside of queues. By port it has
-// the packets that an interface could not pass to the other end of its link. By the name of a router it has
-// the packets that the router's stack dropped. If the host dropped packets between interfaces, the ports are
-// left out: such packets count against the fidelity.
+// losses returns the packets that were lost at NICs, kernel links and switches outside of queues. By port
+// it has the packets that an interface could not pass to the other end of its link, or that met a link
+// without a carrier. By the name of a router it has the packets that the router's stack dropped. If the
+// host dropped packets between interfaces, the ports are left out: such packets count against the
+// fidelity.
 func (s *sampler) losses() map[string]uint64 {
 	lost := map[string]uint64{}
-	if s.plan == nil || s.plan.Soft() {
+	if s.plan == nil {
 		return lost
 	}
+	interrupted := s.interrupted()
+	before, now := outputs(s.first.nodes, s.first.switches), outputs(s.last.nodes, s.last.switches)
 	for i, l := range s.last.links {
-		if i < len(s.first.links) && s.backlog() == 0 {
-			was := s.first.links[i]
-			lost[l.A.Node+":"+l.A.Port] = since(was.A.Counters.TxDropped, l.A.Counters.TxDropped)
-			lost[l.B.Node+":"+l.B.Port] = since(was.B.Counters.TxDropped, l.B.Counters.TxDropped)
+		down := interrupted[l.Name]
+		if i >= len(s.first.links) || s.backlog() > 0 || s.plan.Soft() && s.last.backlog > s.first.backlog {
+			continue
+		}
+		was := s.first.links[i]
+		for _, end := range [][2]nicState{
+			{nicStateOf(was.A, was.AToB, before), nicStateOf(l.A, l.AToB, now)},
+			{nicStateOf(was.B, was.BToA, before), nicStateOf(l.B, l.BToA, now)},
+		} {
+			nic := end[1].end.Node + ":" + end[1].end.Port
+			if s.plan.Soft() && (!down || s.plan.Node(end[1].end.Node) == nil) {
+				continue
+			}
+			groups, known := s.groups[nic]
+			if !known {
+				groups = end[1].groups(end[0])
+			}
+			lost[nic], _ = end[1].lost(s.plan, end[0], groups, down)
 		}
 	}
 	for i, now := range s.last.switches {
-		if i < len(s.first.switches) && now.Stack != nil && s.first.switches[i].Stack != nil {
+		if s.plan.Soft() || i >= len(s.first.switches) {
+			break
+		}
+		if now.Stack != nil && s.first.switches[i].Stack != nil {
 			for _, reason := range usage.Forwarding {
 				lost[now.Name] += since(s.first.switches[i].Stack.Drops[reason], now.Stack.Drops[reason])
 			}

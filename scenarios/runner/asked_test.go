@@ -216,6 +216,41 @@ func TestLossesOfKernels(t *testing.T) {
 	}
 }
 
+// A node lost packets for a link that was down. The interface counts them. On older kernels they are the
+// packets that no interface sent. Packets to groups are the kernel's own.
+func TestLossesAtNICs(t *testing.T) {
+	for _, c := range []struct {
+		downs, dropped, requests, groups, passed, queued uint64
+		down                                             map[string]uint64 // groups while it was down
+		want                                             uint64
+	}{
+		{1, 7, 107, 0, 100, 0, nil, 7},
+		{1, 0, 107, 0, 100, 0, nil, 7},
+		{1, 9, 109, 2, 100, 0, nil, 7},
+		{1, 9, 109, 2, 100, 0, map[string]uint64{"h1:eth0": 1}, 8}, // the other one passed
+		{1, 2, 102, 2, 100, 0, nil, 0},
+		{1, 0, 107, 0, 100, 7, nil, 0}, // its own queue had no room
+		{1, 7, 107, 0, 400, 0, nil, 7}, // an interface cut packets
+		{0, 7, 107, 0, 100, 0, nil, 0}, // for another reason: see TestLossesOfKernels
+		{1, 0, 100, 0, 100, 0, nil, 0},
+	} {
+		s := askedSampler(t, "soft", "", 1)
+		state := func(downs, dropped, queued uint64, o usage.Output) observed {
+			link := fabric.LinkState{Name: "h1--leaf1", A: dropping("h1", "eth0", dropped),
+				B: dropping("leaf1", "p1", dropped)}
+			link.A.Downs, link.AToB.Shaper.Drops = downs, queued
+			return observed{links: []fabric.LinkState{link},
+				nodes: []supervisor.NodeState{{Name: "h1", Output: &o}}}
+		}
+		s.first, s.groups = state(4, 3, 1, usage.Output{Requests: 50, Groups: 9, Passed: 40}), c.down
+		s.last = state(4+c.downs, 3+c.dropped, 1+c.queued, usage.Output{Requests: 50 + c.requests,
+			Groups: 9 + c.groups, Passed: 40 + c.passed})
+		if got := s.losses(); got["h1:eth0"] != c.want || got["leaf1:p1"] != 0 {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 func dropping(node, port string, dropped uint64) fabric.EndState {
 	e := fabric.EndState{Node: node, Port: port}
 	e.Counters.TxDropped = dropped

@@ -75,9 +75,8 @@ func (f *faultStep) do(ctx context.Context, s *session) error {
 // lasts implements temporary, so that the run goes on until the fault ends.
 func (f *faultStep) lasts() time.Duration { return time.Duration(f.spec.For) }
 
-// readFaults adds the faults and their hits to the report. It also reads what changes of links met.
+// readFaults adds the faults and their hits to the report.
 func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) error {
-	r.endLinks(ctx)
 	if !hasFaults(r.File) {
 		return nil
 	}

@@ -52,6 +52,7 @@ type sampler struct {
 	meters    []linkMeter // two for each link, a-to-b first
 	history   history
 	downSpans map[string][]report.DownSpan // by NIC
+	groups    map[string]uint64            // by NIC, of endLinks
 	samples   int
 	began     time.Time
 	ended     time.Time // the latest sample

@@ -21,33 +21,45 @@ import (
 type linkCounts struct{ sent, dropped uint64 }
 
 // linkMeeting has what a step's change of links met. The counters of links are read when the change is in
-// force and when it has ended: at the end of the timeline, if it stays in force.
+// force and right before it ends: at the end of the timeline, if it stays in force.
 type linkMeeting struct {
 	links []*plan.Link
 	// before has the counts since the testbed came up until the change was in force, and after those until
 	// it ended. The beside ones are of the other links at the same nodes and switches.
 	before, after             linkCounts
 	besideBefore, besideAfter linkCounts
-	began, ended              time.Time
-	read                      bool // all counters
-	seen                      *verify.Passing
+	// atBegin and atEnd are the states of the ends of the links. Of a step that repeats, atBegin is of the
+	// last change.
+	atBegin, atEnd []nicState
+	// tried reports whether a node had packets for a link that was down. Groups has, by NIC, the packets to
+	// groups that nodes had for a link that was down.
+	tried  bool
+	groups map[string]uint64
+
+	began, ended time.Time
+	read         bool // all counters
+	seen         *verify.Passing
 }
 
-// countLinks reads the counters of links, in one direction or in both, and those of the links beside them.
+// countLinks reads the counters of links, in one direction or in both, of their ends, and of the links beside
+// them.
 func (s *session) countLinks(ctx context.Context, links []*plan.Link, direction string) (c, beside linkCounts,
-	err error) {
-	state, err := s.testbed.Sample(ctx)
+	ends []nicState, err error) {
+	state, err := s.testbed.Inspect(ctx)
 	if err != nil {
-		return c, beside, err
+		return c, beside, nil, err
 	}
+	stacks := outputs(state.Nodes, state.Switches)
 	for i := range state.Links {
 		l := &state.Links[i]
 		switch {
 		case slices.ContainsFunc(links, func(of *plan.Link) bool { return of.Name == l.Name }):
 			if direction != bToA {
+				ends = append(ends, nicStateOf(l.A, l.AToB, stacks))
 				c.add(l.AToB, l.A)
 			}
 			if direction != aToB {
+				ends = append(ends, nicStateOf(l.B, l.BToA, stacks))
 				c.add(l.BToA, l.B)
 			}
 		case slices.ContainsFunc(links, func(of *plan.Link) bool {
@@ -58,7 +70,7 @@ func (s *session) countLinks(ctx context.Context, links []*plan.Link, direction 
 			beside.add(l.BToA, l.B)
 		}
 	}
-	return c, beside, nil
+	return c, beside, ends, nil
 }
 
 // add adds the packets of a direction.
@@ -76,9 +88,10 @@ func (c *linkCounts) add(d fabric.DirectionState, sender fabric.EndState) {
 // last.
 func (l *linkStep) begin(ctx context.Context, s *session) {
 	if l.meeting != nil {
+		l.again(ctx)
 		return
 	}
-	m := &linkMeeting{began: time.Now()}
+	m := &linkMeeting{began: time.Now(), groups: map[string]uint64{}}
 	name, direction := l.spec.Target()
 	for i := range s.plan.Links {
 		if link := &s.plan.Links[i]; spec.Match(name, link.Name) && changes(l.spec, link) {
@@ -90,8 +103,16 @@ func (l *linkStep) begin(ctx context.Context, s *session) {
 		return
 	}
 	var err error
-	m.before, m.besideBefore, err = s.countLinks(ctx, m.links, direction)
+	m.before, m.besideBefore, m.atBegin, err = s.countLinks(ctx, m.links, direction)
 	m.read, l.meeting = err == nil, m
+}
+
+// again notes that a step that repeats has made its change again.
+func (l *linkStep) again(ctx context.Context) {
+	_, direction := l.spec.Target()
+	var err error
+	_, _, l.meeting.atBegin, err = l.session.countLinks(ctx, l.meeting.links, direction)
+	l.meeting.read = l.meeting.read && err == nil
 }
 
 // end notes that the change has ended.
@@ -102,8 +123,24 @@ func (l *linkStep) end(ctx context.Context) {
 	}
 	_, direction := l.spec.Target()
 	var err error
-	m.after, m.besideAfter, err = l.session.countLinks(ctx, m.links, direction)
+	m.after, m.besideAfter, m.atEnd, err = l.session.countLinks(ctx, m.links, direction)
 	m.read = m.read && err == nil
+	m.addGroups(l.session.plan, direction == "" && l.spec.State == down)
+}
+
+// addGroups adds the packets to groups since the last change. Whole reports whether the change takes whole
+// links down. The packets of a virtual machine, and of a container of another runtime, are not counted: its
+// kernel is not asked for the packets that it sends by itself.
+func (m *linkMeeting) addGroups(p *plan.Plan, whole bool) {
+	for i := range min(len(m.atBegin), len(m.atEnd)) {
+		before, now := m.atBegin[i], m.atEnd[i]
+		groups := now.groups(before)
+		m.groups[now.end.Node+":"+now.end.Port] += groups
+		if lost, exact := now.lost(p, before, groups, true); whole && exact && lost > 0 &&
+			p.Node(now.end.Node) != nil {
+			m.tried = true
+		}
+	}
 }
 
 // changes reports whether a step makes a link other than the plan has it. Other steps undo earlier ones.
@@ -119,13 +156,26 @@ func changes(l *spec.LinkChange, link *plan.Link) bool {
 	return direction != bToA && differs(link.AToB) || direction != aToB && differs(link.BToA)
 }
 
-// endLinks notes the end of changes that stay in force.
-func (r *run) endLinks(ctx context.Context) {
+// endLinks notes the end of changes that stay in force. It returns the packets to groups that nodes had for
+// links that steps took down, by NIC.
+func (r *run) endLinks(ctx context.Context) map[string]uint64 {
+	groups := map[string]uint64{}
 	for _, step := range r.prepared {
-		if l, is := step.(*linkStep); is && l.meeting != nil && l.meeting.ended.IsZero() {
+		l, is := step.(*linkStep)
+		if !is || l.meeting == nil {
+			continue
+		}
+		if l.meeting.ended.IsZero() {
 			l.end(ctx)
 		}
+		if l.spec.State != down {
+			continue
+		}
+		for nic, count := range l.meeting.groups {
+			groups[nic] += count
+		}
 	}
+	return groups
 }
 
 // watchLinks returns the check that looks for the packets of link steps in the recording, or nil without such
@@ -187,12 +237,20 @@ func besides(p *plan.Plan, link *plan.Link) (ports []string) {
 // inUse is how long before and after a change packets passed the links if they were in use.
 const inUse = time.Second
 
-// met reports whether the change met packets. The recording tells, if it has the ports of the links. A link
-// that is down has also met packets if it was in use right before, and if others took its packets.
+// met reports whether the change met packets. The recording tells, if it has the ports of the links. A
+// link that is down has also met packets if it was in use right before, or if others took its packets. It
+// has, too, if a node had packets for it: the node's kernel drops these before any tap.
 func (m *linkMeeting) met(goesDown bool, by clock.Dilation) bool {
+	if m.tried {
+		return true
+	}
 	if s := m.seen; s != nil && s.Known {
 		used := s.Before > 0 && s.From-s.Before < int64(by.Wait(inUse))
-		return s.During > 0 || m.read && m.after.dropped > m.before.dropped ||
+		groups := uint64(0) // which the change may have dropped
+		for _, count := range m.groups {
+			groups += count
+		}
+		return s.During > 0 || m.read && since(m.before.dropped, m.after.dropped) > groups ||
 			goesDown && (used && (s.To == 0 || s.After > 0) || s.DuringBeside > 0)
 	}
 	return !m.read || m.after != m.before || goesDown && m.besideAfter != m.besideBefore

@@ -204,12 +204,11 @@ func (l *linkStep) lasts() time.Duration { return time.Duration(l.spec.For) }
 
 // undo implements temporary.
 func (l *linkStep) undo(ctx context.Context) error {
+	l.end(ctx) // before the packets pass again, and a queue that drops them goes with its counters
 	if l.meeting != nil {
 		l.meeting.ended = time.Now()
 	}
-	err := l.restore(ctx)
-	l.end(ctx)
-	return err
+	return l.restore(ctx)
 }
 
 // linkText returns the text of a link change, in the file's words.

@@ -305,6 +305,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	defer done()
 	captures, captureErr := s.stopCaptures()
 	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
+	look.groups = r.endLinks(last)
 	r.evidence = evidence{
 		workloads: s.finished(),
 		stacks:    s.ran(),
@@ -314,8 +315,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		captures:  captures,
 		fidelity:  look.finish(last, captures),
 		drops:     look.drops(),
-		lost:      look.losses(), interrupted: look.interrupted(),
-		clock: line.clock,
+		lost:      look.losses(), interrupted: look.interrupted(), clock: line.clock,
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	r.report.Acts, r.report.Signals = append(acts(r.Plan, r.prepared, r.report.Steps, line.clock),

@@ -158,10 +158,11 @@ type NodeState struct {
 	Namespace string `json:"namespace,omitempty"`
 	// NamespacePath opens the node's network namespace from the host.
 	NamespacePath string `json:"namespace_path"`
-	// Stack and Programs hold the kernel's counts of the node since it was made. They are absent for a
-	// virtual machine, whose kernel is its own, and for a container of another runtime. A client asks for
-	// Stack with StacksQuery.
+	// Stack, Output and Programs hold the kernel's counts of the node since it was made. They are absent for
+	// a virtual machine, whose kernel is its own, and for a container of another runtime. A client asks for
+	// Stack and Output with StacksQuery.
 	Stack    *usage.Stack    `json:"stack,omitempty"`
+	Output   *usage.Output   `json:"output,omitempty"`
 	Programs *usage.Programs `json:"programs,omitempty"`
 }
 
@@ -173,8 +174,9 @@ type SwitchState struct {
 	Ports         int    `json:"ports"`
 	Namespace     string `json:"namespace,omitempty"`
 	NamespacePath string `json:"namespace_path"`
-	// Stack holds the counts of a router's network stack. A client asks for it with StacksQuery.
-	Stack *usage.Stack `json:"stack,omitempty"`
+	// Stack and Output hold the counts of a router's network stack. A client asks for them with StacksQuery.
+	Stack  *usage.Stack  `json:"stack,omitempty"`
+	Output *usage.Output `json:"output,omitempty"`
 }
 
 // Kinds of events that a client adds: a run's step begins, and ends with the state in the detail. A check

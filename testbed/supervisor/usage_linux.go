@@ -53,7 +53,11 @@ func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []Node
 		if err != nil {
 			return fmt.Errorf("%s: %w", counted[i].Name, err)
 		}
-		counted[i].Stack = &stack
+		output, err := usage.ReadOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w", counted[i].Name, err)
+		}
+		counted[i].Stack, counted[i].Output = &stack, &output
 		return nil
 	})
 }
@@ -74,7 +78,11 @@ func (s *supervisor) countRouters(ctx context.Context, p *plan.Plan, states []Sw
 		if err != nil {
 			return fmt.Errorf("%s: %w", counted[i].Name, err)
 		}
-		counted[i].Stack = &stack
+		output, err := usage.ReadOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w", counted[i].Name, err)
+		}
+		counted[i].Stack, counted[i].Output = &stack, &output
 		return nil
 	})
 }

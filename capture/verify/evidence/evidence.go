@@ -208,8 +208,9 @@ type Options struct {
 	// NICs, counted as dropped in that time. The key is the port as "node:port". Nil means that no
 	// counters were read.
 	Drops map[string]uint64
-	// Lost holds the packets that kernel links and routers lost outside of queues in that time. The key is
-	// the port whose packets did not reach the other end of its link, or the name of a router.
+	// Lost holds the packets that NICs, kernel links and routers lost outside of queues in that time. The key
+	// is the port whose packets did not reach the other end of its link, or the name of a router. At soft
+	// switches only NICs have such losses: without a carrier they take no packets from their node's kernel.
 	Lost map[string]uint64
 	// Harm holds what faults did at ports, by port as "node:port".
 	Harm map[string]Harm

@@ -7,8 +7,46 @@ import (
 )
 
 // LostBefore returns the number of packets that left a program and were lost before the tap of their NIC, and
-// why. The queue of a NIC, the loss of a kernel link and faults on kernel links drop packets there.
+// why: DroppedBefore and WithoutCarrier.
 func (c *Capture) LostBefore(nic *Tap) (packets uint64, reasons []string) {
+	packets, reasons = c.DroppedBefore(nic)
+	if n, why := c.WithoutCarrier(nic.Node + ":" + nic.Port); n > 0 {
+		packets, reasons = packets+n, append(reasons, why)
+	}
+	return packets, reasons
+}
+
+// WithoutCarrier returns the number of packets that the kernel of a node could not pass to a NIC, because
+// the NIC's link was down, and what happened. No tap sees these packets, so their flows and times are not
+// known.
+func (c *Capture) WithoutCarrier(nic string) (packets uint64, what string) {
+	packets = c.Lost[nic]
+	return packets, plural.Text(nic+" lost %d packets: the other end of its link was down or took no "+
+		"packets of that size", packets)
+}
+
+// NeverSeen names the packets of a node that were lost before the tap of a NIC, because the NIC's link was
+// down or loses packets. Packets for which the queue of the NIC had no room are not among them.
+func (c *Capture) NeverSeen(nic string) (lines []string) {
+	if n, why := c.WithoutCarrier(nic); n > 0 {
+		lines = append(lines, why)
+	}
+	node, port := SplitPort(nic)
+	end, is := c.Interface(node, port)
+	if !is || c.Plan.Soft() || c.QueueDrops[nic] == 0 {
+		return lines
+	}
+	if sends := c.Plan.Sends(node, port); c.interrupted != nil && c.interrupted(end.Link) ||
+		sends != nil && !sends.Loss.IsZero() {
+		lines = append(lines, plural.Text(nic+" lost %d packets: its link was down, loses packets or had no "+
+			"room for them", c.QueueDrops[nic]))
+	}
+	return lines
+}
+
+// DroppedBefore returns the packets that the queue of a NIC, the loss of a kernel link and faults on kernel
+// links dropped before the tap of the NIC, and why.
+func (c *Capture) DroppedBefore(nic *Tap) (packets uint64, reasons []string) {
 	at := nic.Node + ":" + nic.Port
 	if n := c.QueueDrops[at]; n > 0 {
 		packets += n

@@ -103,21 +103,14 @@ func (k *drops) Result() evidence.Result {
 	switch {
 	case k.passed+k.dropped+k.others+counted == 0:
 		f.Unclear = append(f.Unclear, "no packet at the chosen ports")
-	case counted == 0 || k.reason == "" && k.From == "" && k.To == "" && k.times == nil:
+	case counted == 0 || k.reasonKnown() && k.From == "" && k.To == "" && k.times == nil:
 		f.Hold("packets dropped", k.count, float64(dropped), fmt.Sprint(dropped))
 	default:
 		f.Hold("packets dropped", k.count, float64(k.dropped), fmt.Sprint(k.dropped))
 		f.Rests, f.Unclear, f.Absent = true, f.Absent, nil
 		dropped = k.dropped
-		what := "kernel queues"
-		switch {
-		case k.reason == byFault:
-			what = "faults"
-		case harmed > 0:
-			what += " and faults"
-		}
-		f.Unclear = append(f.Unclear, plural.Text(what+" dropped another %d packets, whose flow, "+
-			"reason and time are not known", counted))
+		f.Unclear = append(f.Unclear, k.dropping(counted, harmed)+plural.Text(" dropped another %d packets, "+
+			"whose flow, reason and time are not known", counted))
 	}
 	if k.unseen != nil {
 		f.Unclear = append(f.Unclear, k.unseen.lines(k.whole())...)
@@ -152,22 +145,51 @@ func (k *drops) Result() evidence.Result {
 // before tells of packets that the kernels of nodes at soft switches dropped before the taps of NICs. The
 // check leaves them out, as no NIC and no switch dropped them.
 func (k *drops) before() (lines []string) {
-	if k.capture.Plan == nil || !k.capture.Plan.Soft() {
+	if !k.soft() {
 		return nil
 	}
 	for _, tap := range k.capture.Taps {
 		if tap.NIC && k.at(tap) {
-			_, reasons := k.capture.LostBefore(tap)
+			_, reasons := k.capture.DroppedBefore(tap)
 			lines = append(lines, reasons...)
 		}
 	}
 	return lines
 }
 
-// counted returns the drops that queues of kernel switches counted at the selected ports.
+// dropping names what dropped the counted packets, of which faults dropped some.
+func (k *drops) dropping(counted, harmed uint64) string {
+	what := "kernel queues"
+	if k.soft() {
+		what = "links that were down"
+	}
+	switch {
+	case k.reason == byFault || k.soft() && counted == harmed:
+		return "faults"
+	case harmed > 0:
+		what += " and faults"
+	}
+	return what
+}
+
+// soft reports whether the switches are soft. Without a plan it is not known.
+func (k *drops) soft() bool { return k.capture.Plan != nil && k.capture.Plan.Soft() }
+
+// reasonKnown reports whether the counted drops have the chosen reason. Where the switches are soft only
+// packets for links that were down are counted, and not recorded.
+func (k *drops) reasonKnown() bool { return k.reason == "" || k.soft() && k.reason == linkDown }
+
+// linkDown is the reason of drops of packets for a link that is down.
+const linkDown = "link-down"
+
+// counted returns the drops that queues of kernel switches counted at the selected ports, and those at NICs
+// without a carrier.
 func (k *drops) counted() (total uint64) {
-	if k.capture.Plan != nil && k.capture.Plan.Soft() {
-		return 0
+	if k.soft() {
+		if !k.reasonKnown() {
+			return 0
+		}
+		return k.lost()
 	}
 	for _, port := range k.ports() {
 		total += k.capture.QueueDrops[port]
@@ -209,8 +231,8 @@ func (k *drops) losses() (lines []string) {
 				"for lack of a route, for their size or for damage", lost))
 			continue
 		}
-		lines = append(lines, plural.Text(at+" lost %d packets: the other end of its link was down or "+
-			"took no packets of that size", lost))
+		_, line := k.capture.WithoutCarrier(at)
+		lines = append(lines, line)
 	}
 	return lines
 }

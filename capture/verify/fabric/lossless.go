@@ -220,6 +220,7 @@ func (k *lossless) Result() evidence.Result {
 		f.Unclear = append(f.Unclear, plural.Text(
 			"%d packets came to a node without room: the host is too busy", k.refused))
 	}
+	f.Unclear = append(f.Unclear, k.neverSeen()...)
 	r.Details = append(r.Details, k.leftOut()...)
 	switch {
 	case k.capture.Plan == nil:

@@ -9,6 +9,7 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/plan/plantest"
 	"railbed/plan/spec"
 )
 
@@ -90,5 +91,64 @@ func TestFaultsMark(t *testing.T) {
 	for at, count := range map[string]string{"leaf1": "100", "leaf2": "0"} {
 		verifytest.Judge(t, s, NewMarks(&spec.MarksCheck{At: at, Count: "== " + count}), pass,
 			count+" were marked here")
+	}
+}
+
+// TestPacketsForALinkThatWasDown: the kernel of a node lost packets before the tap of its NIC. They are in no
+// recording, so that no check may hold beside them.
+func TestPacketsForALinkThatWasDown(t *testing.T) {
+	lossless := func(from string) evidence.Check { return NewLossless(&spec.LosslessCheck{From: from}) }
+	outage := func(from string) evidence.Check {
+		return NewOutage(&spec.OutageCheck{From: from, Longest: "<= 1h"})
+	}
+	none := func(k spec.DropsCheck) evidence.Check {
+		k.Count = "== 0"
+		return NewDrops(&k)
+	}
+	const says = "h0:eth0 lost 7 packets"
+	for _, c := range []struct {
+		counted string // by the NIC of a soft switch or of a router, or by the queue of a link that was cut
+		check   evidence.Check
+		want    verdict.Verdict
+		says    string
+	}{
+		{"soft", lossless(""), unclear, says},
+		{"soft", lossless("h0"), unclear, says},
+		{"soft", lossless("h1"), pass, ""},
+		{"soft", outage(""), unclear, says},
+		{"soft", outage("h1"), pass, ""},
+		{"soft", none(spec.DropsCheck{}), fail, "7 packets were dropped"},
+		{"soft", none(spec.DropsCheck{Reason: linkDown}), fail, "7 packets were dropped"},
+		{"soft", none(spec.DropsCheck{Reason: "tail"}), pass, ""},
+		{"soft", none(spec.DropsCheck{At: "h1"}), pass, ""},
+		{"soft", none(spec.DropsCheck{From: "h0"}), unclear, "links that were down dropped another 7"},
+		{"router", lossless(""), unclear, says},
+		{"router", outage(""), unclear, says},
+		{"router", none(spec.DropsCheck{}), fail, "7 packets were dropped"},
+		{"queue", lossless(""), unclear, says},
+		{"queue", lossless("h1"), pass, ""},
+		{"queue", outage("h0"), unclear, says},
+	} {
+		kind := strings.Replace(c.counted, "queue", "router", 1)
+		s := verifytest.NewScene(t)
+		s.Plan = plantest.Compile(t, strings.Replace(verifytest.ClusterFile, "topology:",
+			"switch: {kind: "+kind+"}\n  topology:", 1))
+		for range 10 {
+			for from := range 2 {
+				src, dst := &s.Plan.Nodes[from], &s.Plan.Nodes[1-from]
+				s.Send(src.Name, "eth0", verifytest.TCP{Datagram: make([]byte, 99),
+					Src: netip.AddrPortFrom(verifytest.Loopback(src), 7000),
+					Dst: netip.AddrPortFrom(verifytest.Loopback(dst), 7001)})
+			}
+			s.Now += 1_000_000
+		}
+		s.Now += 1_000_000_000
+		if c.counted == "queue" {
+			s.Queues["h0:eth0"] = 7
+			s.Interrupted = func(link string) bool { return strings.HasPrefix(link, "h0--") }
+		} else {
+			s.Lost = map[string]uint64{"h0:eth0": 7}
+		}
+		t.Run(c.counted, func(t *testing.T) { verifytest.Judge(t, s, c.check, c.want, c.says) })
 	}
 }

@@ -231,6 +231,9 @@ func (k *outage) Result() evidence.Result {
 		r.Details = append(r.Details, plural.Text("%d datagrams are left out: their TTL ends on the way",
 			k.expired))
 	}
+	if k.longest == nil || k.longest.Upper() {
+		found.Unclear = append(found.Unclear, k.neverSeen()...)
+	}
 	if k.travel.short {
 		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")
 	}

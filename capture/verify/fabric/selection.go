@@ -172,6 +172,22 @@ func (s *selector) unknownSenders() []string {
 	}), s.times)
 }
 
+// neverSeen names the packets of senders that are in no recording, because the senders' links were down or
+// lose packets. They may be of the selected flows.
+func (s *selector) neverSeen() (lines []string) {
+	if s.capture.Plan == nil {
+		return nil
+	}
+	for _, nic := range s.capture.Ports(func(t *evidence.Tap) bool {
+		return t.NIC && (s.From == "" || spec.Match(s.From, t.Node))
+	}) {
+		for _, what := range s.capture.NeverSeen(nic) {
+			lines = append(lines, what+"; their flows are not known")
+		}
+	}
+	return lines
+}
+
 // destination reports whether a packet that arrives at a NIC is for this NIC. Its destination is
 // the NIC's address, or an address of the node that belongs to no other NIC. Without a plan every
 // NIC may be the destination.
