@@ -36,10 +36,10 @@ func crashed() map[string][2]string {
 		"training": {"training: {model: {layers: 4, hidden: 64, sequence: 32, tflops: 1, dp: 3}, " +
 			"iterations: 10000", rank},
 		"open":   {"messages: {open: {sizes: web-search, scale: 0.01, count: 5000, load: 10%}", rank},
-		"closed": {"messages: {closed: {sizes: web-search, scale: 0.01, count: 50000}", rank},
-		"cache": {"messages: {cache: {prefill: 1, requests: 2000, per-second: 50, layers: 8, " +
+		"closed": {"messages: {closed: {sizes: web-search, scale: 0.01, count: 8000}", rank},
+		"cache": {"messages: {cache: {prefill: 1, requests: 400, per-second: 10, layers: 8, " +
 			"layer-time: 1ms, layer-bytes: 64KiB}", rank},
-		"blocks": {"messages: {blocks: {servers: 1, count: 100000, reads: 50%}", rank},
+		"blocks": {"messages: {blocks: {servers: 1, count: 20000, reads: 50%}", rank},
 		// Traffic and probes need no connection. The sink and the receiver in h1 are missing.
 		"traffic":    {"traffic: {from: [h0], to: [h1], rate: 1mbit, for: 60s", "sink in h1"},
 		"probe to":   {"probe: {from: h0, to: h1, count: 100000", "in h1"},
@@ -106,7 +106,7 @@ fabric:
   topology: single-switch
   params: {hosts: 3}
   switch: {kind: soft, int: true, aggregation: {}}
-  links: {default: {rate: 200mbit}}
+  links: {default: {rate: 40mbit}}
 nodes: {default: {ranks: 1}}
 steps:
   - %s, name: job}
