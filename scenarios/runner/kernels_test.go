@@ -127,7 +127,7 @@ fabric:
   links: {default: {rate: 200mbit}}
 steps:
   - exec: {name: reader, nodes: [h1], background: true, command: [nice, -n, "19", python3, -c,
-	"import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',5001))\ns.settimeout(2)\ntry:\n  while 1: s.recv(2000)\nexcept OSError: pass"]}
+	"import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',5001))\ns.settimeout(20)\ntry:\n  while 1: s.recv(2000)\nexcept OSError: pass"]}
   - exec: {name: bound, nodes: [h1], command: [sh, -c,
 	"until grep -q :1389 /proc/self/net/udp; do sleep 0.02; done"]}
   - exec: {name: loops, nodes: [h1], background: true, command: [sh, -c,

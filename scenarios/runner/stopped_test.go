@@ -56,20 +56,31 @@ func childOf(parent int, part string) (int, error) {
 	return 0, fmt.Errorf("process %d has no child of part %s", parent, part)
 }
 
-// pause stops the soft switches of a testbed for a time.
-func pause(ctx context.Context, name string, d time.Duration) error {
+// awaitFrames waits until the soft switches and NICs of a testbed have sent a number of frames, and returns
+// the process of the soft switches.
+func awaitFrames(ctx context.Context, name string, frames uint64) (pid int, err error) {
 	tb, err := testbed.Open(ctx, name)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	state, err := tb.Inspect(ctx)
-	if err != nil {
-		return err
+	defer tb.Close()
+	for {
+		state, err := tb.Inspect(ctx)
+		if err != nil {
+			return 0, err
+		}
+		sent := uint64(0)
+		for _, link := range state.Links {
+			sent += link.A.Soft.Counters.Sent.Packets + link.B.Soft.Counters.Sent.Packets
+		}
+		if sent >= frames {
+			return childOf(state.PID, "softswitch")
+		}
 	}
-	pid, err := childOf(state.PID, "softswitch")
-	if err != nil {
-		return err
-	}
+}
+
+// pause stops a process for a time.
+func pause(pid int, d time.Duration) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -117,9 +128,14 @@ func trySteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 			return
 		}
 		go func() {
+			pid, err := awaitFrames(t.Context(), o.Plan.Name, 10)
+			if err != nil {
+				stopped <- err
+				return
+			}
 			time.Sleep(at)
 			when = time.Since(began).Seconds()
-			stopped <- pause(t.Context(), o.Plan.Name, stop)
+			stopped <- pause(pid, stop)
 		}()
 	}
 	r := runAll(t, t.Context(), o)
@@ -156,7 +172,7 @@ fabric:
   links: {default: {rate: 3mbit, delay: 5ms, mtu: 1500}}
 steps:
   - capture: {at: [all], file: run.pcapng}
-  - traffic: {name: load, from: [h0, h1], shift: 1, rate: 800kbit, size: 200B, for: 3s, background: true}
+  - traffic: {name: load, from: [h0, h1], shift: 1, rate: 800kbit, size: 200B, for: 6s, background: true}
   - workload: {name: ar, kind: all-reduce, size: 4KiB, iterations: 2}
   - wait: [load]
 checks:
@@ -180,7 +196,13 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	o.Progress = func(u Update) {
 		if strings.Contains(u.Line, "workload ar: passed") {
 			once.Do(func() {
-				go func() { stopped <- pause(t.Context(), o.Plan.Name, 1200*time.Millisecond) }()
+				go func() {
+					pid, err := awaitFrames(t.Context(), o.Plan.Name, 0)
+					if err == nil {
+						err = pause(pid, 1200*time.Millisecond)
+					}
+					stopped <- err
+				}()
 			})
 		}
 	}

@@ -20,7 +20,7 @@ fabric:
   links: {default: {rate: 1gbit}}
 steps:
   - capture: {at: [all], file: run.pcapng, snaplen: 400B}
-  - traffic: {name: load, from: [h0], to: [h1], rate: 60mbit, size: 200B, for: 2s}
+  - traffic: {name: load, from: [h0], to: [h1], rate: 60mbit, size: 200B, for: 3s}
 `
 
 // TestVanishedPacketsAreCounted stops the soft switches for a second. The packets that
@@ -53,8 +53,11 @@ func countVanished(t *testing.T) (left, entered, lost, counted uint64) {
 		}
 		begun = true
 		go func() {
-			time.Sleep(300 * time.Millisecond)
-			stopped <- pause(t.Context(), o.File.Name, time.Second)
+			pid, err := awaitFrames(t.Context(), o.File.Name, 100)
+			if err == nil {
+				err = pause(pid, time.Second)
+			}
+			stopped <- err
 		}()
 	}
 	runAll(t, t.Context(), o)
