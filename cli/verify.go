@@ -138,8 +138,11 @@ func (a *app) verify(cmd *cobra.Command, name string, flags verifyFlags) error {
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	results, summary, err := verify.RunAll(cmd.Context(), in.names, in.readers,
-		verify.Options{Plan: p, Keys: keys, Taps: taps}, judges...)
+	o := verify.Options{Plan: p, Keys: keys, Taps: taps}
+	if in.ran != nil {
+		o.From, o.To = verify.SentIn(in.ran, "")
+	}
+	results, summary, err := verify.RunAll(cmd.Context(), in.names, in.readers, o, judges...)
 	if err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: fmt.Errorf("%s: %w", name, err)}
 	}

@@ -168,6 +168,18 @@ type Step struct {
 	Active []Active `json:"active,omitempty"`
 }
 
+// Key returns the key of the step in files, such as "workload".
+func (s *Step) Key() string {
+	key, _, _ := strings.Cut(s.Name, " ")
+	return key
+}
+
+// At returns the wall clock time of a moment that is some seconds after the start of the first step.
+func (r *Report) At(seconds float64) time.Time {
+	dilated := seconds * float64(max(r.Dilation, 1))
+	return r.Began.Add(time.Duration(dilated * float64(time.Second)))
+}
+
 // Active is a time in which the change of a step was in force, in seconds as in Step.Start. It came into
 // force between Begun and From, and ended between To and Ended. Without Ended it lasted to the end of the
 // run.

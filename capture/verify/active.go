@@ -6,11 +6,32 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
+	"railbed/plan/spec"
 )
+
+// SentIn returns the time in which steps of a run sent packets that checks are about, in nanoseconds since
+// 1970: all steps, or the workload of a name. It returns zeros if the report does not say.
+func SentIn(r *report.Report, workload string) (from, to int64) {
+	if r.Began.IsZero() {
+		return 0, 0
+	}
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		key := step.Key()
+		if !spec.Sends(key) || step.State == report.Skipped ||
+			workload != "" && (step.Called != workload || key == "traffic" || key == "stack") {
+			continue
+		}
+		if began := r.At(step.Start).UnixNano(); from == 0 || began < from {
+			from = began
+		}
+		to = max(to, r.At(step.End).UnixNano())
+	}
+	return from, to
+}
 
 // ActiveIn returns the times in which a fault or a step of a run was active, by its name in the file. If it
 // never was, ActiveIn returns the reason. Its error is that the run has no such fault or step.
@@ -19,10 +40,7 @@ func ActiveIn(r *report.Report, name string) (active []evidence.Active, never st
 		return nil, "report.json has no start time of the steps: an older railbed wrote it, or the run " +
 			"ended before them", nil
 	}
-	at := func(seconds float64) int64 {
-		dilated := seconds * float64(max(r.Dilation, 1))
-		return r.Began.Add(time.Duration(dilated * float64(time.Second))).UnixNano()
-	}
+	at := func(seconds float64) int64 { return r.At(seconds).UnixNano() }
 	var names []string
 	known := false
 	for i := range r.Steps {
@@ -34,7 +52,7 @@ func ActiveIn(r *report.Report, name string) (active []evidence.Active, never st
 			continue
 		}
 		known = true
-		fault := strings.HasPrefix(step.Name, "fault ")
+		fault := step.Key() == "fault"
 		switch {
 		case step.State == report.Skipped:
 			never = cmp.Or(never, "its step did not begin")

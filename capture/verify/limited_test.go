@@ -166,7 +166,26 @@ func TestActiveIn(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := ActiveIn(r, "h"); err == nil || !strings.Contains(err.Error(), "it has ar, f, g, k") {
+	from, to := SentIn(r, "")
+	if from != at(1) || to != at(2.5) {
+		t.Errorf("sent from %d to %d", from, to)
+	}
+	r.Steps = append(r.Steps, report.Step{Name: "traffic x", Called: "x", State: report.Failed, Start: 0.5,
+		End: 2}, report.Step{Name: "exec e", State: report.Passed, Start: 0.1, End: 9},
+		report.Step{Name: "stack s", State: report.Skipped, Start: 0, End: 9})
+	if from, to = SentIn(r, ""); from != at(0.5) || to != at(2.5) {
+		t.Errorf("sent from %d to %d", from, to)
+	}
+	if from, to = SentIn(r, "ar"); from != at(1) || to != at(2.5) {
+		t.Errorf("ar sent from %d to %d", from, to)
+	}
+	if from, to = SentIn(r, "x"); from != 0 || to != 0 { // no workload
+		t.Errorf("x sent from %d to %d", from, to)
+	}
+	if from, to = SentIn(&report.Report{Steps: r.Steps}, ""); from != 0 || to != 0 {
+		t.Errorf("sent from %d to %d of a run without a time", from, to)
+	}
+	if _, _, err := ActiveIn(r, "h"); err == nil || !strings.Contains(err.Error(), "it has ar, f, g, k, x") {
 		t.Errorf("%v, want the names of the run", err)
 	}
 }

@@ -72,6 +72,13 @@ var actions = []struct {
 	}},
 }
 
+// sending are the keys of steps that send packets that checks are about. Commands do not count, because they
+// may do anything.
+var sending = []string{"workload", "training", "messages", "traffic", "stack"}
+
+// Sends reports whether a step with a key sends packets that checks are about.
+func Sends(key string) bool { return slices.Contains(sending, key) }
+
 // stepKeys returns the keys of a step, of which it has exactly one.
 func stepKeys() (keys []string) {
 	for _, row := range actions {

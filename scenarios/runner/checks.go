@@ -129,7 +129,7 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Lost: e.lost, Harm: e.harm,
 		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] },
 		Sends:       e.sends(p)}
-	options.From, options.To = e.span(file, "")
+	options.From, options.To = verify.SentIn(e.ran(file), "")
 	follower := e.follower(file, p)
 	if follower != nil {
 		packets = append(packets, follower)
@@ -191,11 +191,7 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, p) },
 		Numbers:  func(name string) (map[string]float64, error) { return e.numbers(file, name) },
 		Active: func(name string) ([]verify.Active, string, error) {
-			ran := report.Report{Steps: e.steps, Dilation: uint64(file.Dilation)}
-			if e.clock != nil {
-				ran.Began = e.clock.Real(0)
-			}
-			return verify.ActiveIn(&ran, name)
+			return verify.ActiveIn(e.ran(file), name)
 		},
 		Traffic: func(name string) (verify.Workload, error) {
 			if done := e.workload(name); done != nil {
@@ -207,10 +203,19 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	}
 }
 
+// ran returns the part of the report from which the times of steps follow.
+func (e *evidence) ran(file *spec.Testbed) *report.Report {
+	ran := &report.Report{Steps: e.steps, Dilation: uint64(file.Dilation)}
+	if e.clock != nil {
+		ran.Began = e.clock.Real(0)
+	}
+	return ran
+}
+
 // trafficOf describes the packets of a workload and their time.
 func (e *evidence) trafficOf(file *spec.Testbed, done *finished) verify.Workload {
 	traffic := done.traffic
-	traffic.From, traffic.To = e.span(file, done.name)
+	traffic.From, traffic.To = verify.SentIn(e.ran(file), done.name)
 	return traffic
 }
 

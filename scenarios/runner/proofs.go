@@ -2,11 +2,9 @@ package runner
 
 import (
 	"slices"
-	"time"
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/clock"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 )
@@ -65,28 +63,4 @@ func overload(checks []report.Check, file []spec.Check) (failed int) {
 		}
 	}
 	return failed
-}
-
-// span returns the time in which steps sent packets, in nanoseconds since 1970: the steps with a
-// name, or all. Commands do not count, because they may do anything.
-func (e *evidence) span(file *spec.Testbed, named string) (from, to int64) {
-	if e.clock == nil {
-		return 0, 0
-	}
-	real := func(seconds float64) int64 {
-		return e.clock.Real(clock.Time(seconds * float64(time.Second))).UnixNano()
-	}
-	for i := range file.Steps {
-		step := &file.Steps[i]
-		sends := step.Work() != "" || step.Traffic != nil || step.Stack != nil
-		if !sends || named != "" && step.Work() != named || i >= len(e.steps) ||
-			e.steps[i].State == report.Skipped {
-			continue
-		}
-		if began := real(e.steps[i].Start); from == 0 || began < from {
-			from = began
-		}
-		to = max(to, real(e.steps[i].End))
-	}
-	return from, to
 }
