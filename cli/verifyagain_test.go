@@ -12,9 +12,8 @@ import (
 	"railbed/internal/verdict"
 )
 
-// TestVerifyJudgesAsRun has the recordings of a run judged by "run" and by "verify". Both require that they hold
-// the packets of the steps that send, and not more. Without a report verify knows only the packets, of which a
-// part may not have been recorded.
+// TestVerifyJudgesAsRun has the recordings of a run judged by "run" and by "verify". Both require the packets
+// of the steps that send, and not more. Without a report verify knows only the recorded packets.
 func TestVerifyJudgesAsRun(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	const check = `throughput: {to: h1, rate: "<= 1gbit"}`
@@ -51,7 +50,8 @@ steps:`+c.steps+`checks:
 				t.Fatalf("want %s: %v, %+v\n%s%s", c.want, err, r.Checks, ran.stdout, ran.stderr)
 			}
 			again := do(t, "verify", dir, "--check", "{"+check+"}")
-			if code := c.want.ExitCode(); again.code != code || !strings.Contains(again.stdout, string(c.want)) {
+			if code := c.want.ExitCode(); again.code != code ||
+				!strings.Contains(again.stdout, string(c.want)) {
 				t.Errorf("with a report: code %d, want %d\n%s", again.code, code, again.stdout)
 			}
 			if err := os.Remove(filepath.Join(dir, report.JSONFile)); err != nil {

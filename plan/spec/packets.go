@@ -67,7 +67,9 @@ type PacketsCheck struct {
 	// checks, rule, throughput, latency, drops, marks, trims, queue-depth and link-bytes can be limited.
 	// A packet counts if it was recorded in the time. For latency, and for the first packet of a rule with
 	// after, it counts if it left in the time. If the fault was never active, or nothing was recorded in the
-	// time, the check is INCONCLUSIVE. Default: all the time of the capture.
+	// time, the check is INCONCLUSIVE. A pair or a flow of a traffic step is judged without packets only if
+	// the step was active in the time. The check is then INCONCLUSIVE, because the step may have sent nothing
+	// in that time. Default: all the time of the capture.
 	During string `yaml:"during,omitempty" json:"during,omitempty"`
 	// Outside limits the check to the time before and after a fault or a step, as during limits it to the
 	// time in between. Default: all the time of the capture.

@@ -128,7 +128,7 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	}
 	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Lost: e.lost, Harm: e.harm,
 		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] },
-		Sends:       e.sends(p)}
+		Sends:       e.sends(file, p)}
 	options.From, options.To = verify.SentIn(e.ran(file), "")
 	follower := e.follower(file, p)
 	if follower != nil {

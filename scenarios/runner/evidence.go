@@ -11,6 +11,7 @@ import (
 	"railbed/internal/clock"
 	"railbed/internal/plural"
 	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/stacks"
 )
@@ -156,12 +157,19 @@ func (r recordings) names() (names []string) {
 }
 
 // sends returns the flows of the traffic steps that ran.
-func (e *evidence) sends(p *plan.Plan) (flows []verify.Send) {
+func (e *evidence) sends(file *spec.Testbed, p *plan.Plan) (flows []verify.Send) {
+	ran := e.ran(file)
 	for _, step := range e.prepared {
 		t, is := step.(*trafficStep)
 		if is && t.index < len(e.steps) && slices.Contains([]report.State{report.Passed, report.Failed},
 			e.steps[t.index].State) {
-			flows = append(flows, t.sends(p)...)
+			record := &e.steps[t.index]
+			for _, send := range t.sends(p) {
+				if !ran.Began.IsZero() {
+					send.Begun, send.Ended = ran.At(record.Start).UnixNano(), ran.At(record.End).UnixNano()
+				}
+				flows = append(flows, send)
+			}
 		}
 	}
 	return flows

@@ -23,6 +23,18 @@ type Send struct {
 	FlowAddr
 	Size int // of a frame, in bytes
 	TOS  uint8
+	// Begun and Ended bound the time of the step, in nanoseconds since 1970. Zero means unknown.
+	Begun, Ended int64
+}
+
+// Sends returns the flows of the steps that were active in the selected times. A step of unknown time counts.
+func (t *Times) Sends(all []Send) []Send {
+	if t == nil {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(s Send) bool {
+		return s.Begun != 0 && s.Ended != 0 && t.Part(s.Begun, s.Ended) <= 0
+	})
 }
 
 // Departure returns the pair of nodes between which a packet travels, if the packet leaves its source for

@@ -80,6 +80,23 @@ func TestPairsOfStepsAndWorkloads(t *testing.T) {
 	verifytest.Wants(t, judge(silent(), rate(nil), of("h0", "h2"), of("h1", "h2")), fail,
 		"h1 > h2: no frame left or arrived, although traffic x sends, want >= 4mbit")
 	verifytest.Wants(t, judge(silent(), rate(nil), of("h3", "h2")), pass, "1 pair") // not selected
+	// In a limited time, steps that were not active then tell nothing.
+	during := func(k evidence.Check) evidence.Check { return between(0, 120_000_000, false, k) }
+	at := func(begun, ended int64) evidence.Send {
+		send := of("h1", "h2")
+		send.Begun, send.Ended = verifytest.Start+begun, verifytest.Start+ended
+		return send
+	}
+	for _, make := range []func() evidence.Check{
+		func() evidence.Check { return rate(nil) },
+		func() evidence.Check {
+			return NewLatency(&spec.LatencyCheck{Per: spec.PerPair, P99: "<= 100ms"}, nil)
+		},
+	} {
+		verifytest.Wants(t, judge(silent(), during(make()), at(0, 10)), unclear, "h1 > h2: no ")
+		verifytest.Wants(t, judge(silent(), during(make()), of("h1", "h2")), unclear, "h1 > h2: no ")
+		verifytest.Wants(t, judge(silent(), during(make()), at(130_000_000, 140_000_000)), pass, "")
+	}
 	latency := NewLatency(&spec.LatencyCheck{Per: spec.PerPair, P99: "<= 100ms"}, nil)
 	verifytest.Wants(t, judge(silent(), latency, of("h1", "h2")), unclear,
 		"h1 > h2: no packet left, although traffic x sends")

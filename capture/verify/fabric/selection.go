@@ -144,15 +144,17 @@ func (s *selector) leaves(p *evidence.Packet) bool {
 }
 
 // planned returns what is known of the selected traffic without packets: the pairs of nodes between which the
-// workload sends, or the flows of steps.
+// workload sends, or the flows of steps that were active in the selected time.
 func (s *selector) planned() (sends []evidence.Send) {
 	all := s.capture.Sends
 	if s.Workload != nil {
 		all = nil
 		for _, pair := range s.Workload.NodePairs() {
-			all = append(all, evidence.Send{Step: "workload " + s.Workload.Name, Pair: pair})
+			all = append(all, evidence.Send{Step: "workload " + s.Workload.Name, Pair: pair,
+				Begun: s.Workload.From, Ended: s.Workload.To})
 		}
 	}
+	all = s.times.Sends(all)
 	for i := range all {
 		if (s.From == "" || spec.Match(s.From, all[i].From)) && (s.To == "" || spec.Match(s.To, all[i].To)) {
 			sends = append(sends, all[i])
@@ -164,7 +166,7 @@ func (s *selector) planned() (sends []evidence.Send) {
 // unknownSenders returns a reason why flows may be unknown of which nothing arrived: the capture lacks NICs
 // of their sources, and no step has the traffic of the sources.
 func (s *selector) unknownSenders() []string {
-	if s.Workload != nil || len(s.capture.Sends) > 0 {
+	if s.Workload != nil || len(s.times.Sends(s.capture.Sends)) > 0 {
 		return nil
 	}
 	return s.capture.UnknownSenders(s.capture.Ports(func(t *evidence.Tap) bool {

@@ -140,8 +140,9 @@ func (e *expected) finish() {
 	if k.roles != nil {
 		return
 	}
-	for i := range k.capture.Sends {
-		send := &k.capture.Sends[i]
+	sends := k.times.Sends(k.capture.Sends)
+	for i := range sends {
+		send := &sends[i]
 		of, has := k.keyer.ofSend(send)
 		if !has || e.has(of) {
 			continue
@@ -154,7 +155,8 @@ func (e *expected) finish() {
 	}
 }
 
-// send adds the group of a flow of a step. Whether the step sends in the time of the rule is not known.
+// send adds the group of a flow of a step. A step that was active in the time of the rule may have sent
+// nothing then.
 func (e *expected) send(of key, s *evidence.Send) {
 	if e.rule.times == nil {
 		e.found(of)
@@ -213,7 +215,7 @@ func (e *expected) unknown() []string {
 		return nil
 	case k.roles != nil:
 		return k.capture.UnknownSenders(k.roles.Need(k.capture).Ports, k.times)
-	case len(k.capture.Sends) > 0:
+	case len(k.times.Sends(k.capture.Sends)) > 0:
 		return nil
 	}
 	return k.capture.UnknownSenders(k.capture.NICs(), k.times)
