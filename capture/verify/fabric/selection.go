@@ -143,8 +143,8 @@ func (s *selector) leaves(p *evidence.Packet) bool {
 	return leaves
 }
 
-// planned returns what is known of the selected traffic without packets: the pairs of nodes between which the
-// workload sends, or the flows of steps that were active in the selected time.
+// planned returns what is known of the selected traffic without packets. These are the pairs of nodes between
+// which the workload sends, or the flows of steps that were active in the selected time.
 func (s *selector) planned() (sends []evidence.Send) {
 	all := s.capture.Sends
 	if s.Workload != nil {
