@@ -320,9 +320,8 @@ func (c *container) startEntrypoint(ctx context.Context) error {
 	}
 	p, err := c.startIn(ctx, nodes.Command{Args: args, Dir: c.image.dir}, true)
 	if errors.Is(err, nodes.ErrNotFound) {
-		return fmt.Errorf("entry point of %s: %w; name a program of the image with entrypoint or "+
-			"command, or "+
-			"say idle: true", c.config.Node.Name, err)
+		return &verdict.MistakeError{Text: fmt.Sprintf("entry point of %s: %v; name a program of the "+
+			"image with entrypoint or command, or say idle: true", c.config.Node.Name, err)}
 	}
 	if err != nil {
 		return fmt.Errorf("start entry point: %w", err)
@@ -374,8 +373,8 @@ func (c *container) healthy(ctx context.Context) error {
 			last := "no health check has ended yet"
 			if log := state.State.Health.Log; len(log) > 0 {
 				if said := oneLine(log[len(log)-1].Output); strings.Contains(said, "exec failed") {
-					return fmt.Errorf("health of %s: %s; use a program of the image as the health check",
-						c.config.Node.Name, said)
+					return &verdict.MistakeError{Text: fmt.Sprintf("health of %s: %s; use a program of the "+
+						"image as the health check", c.config.Node.Name, said)}
 				}
 				last = fmt.Sprintf("the last health check exited with %d and printed %q",
 					log[len(log)-1].ExitCode, oneLine(log[len(log)-1].Output))

@@ -144,21 +144,26 @@ func notInRegistry(err error) bool {
 // build builds an image from a folder with a Dockerfile.
 func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error) {
 	folder := r.path(config.Node.Container.Build)
+	network := cmp.Or(config.Node.Container.BuildNetwork, spec.BuildWithout)
 	wrong := func(err error) error { // the folder belongs to the file, so that the host lacks nothing
-		return fmt.Errorf("build %s: %s; run docker build %s to see the whole output", folder,
+		text := fmt.Sprintf("build %s: %s; run docker build %s to see the whole output", folder,
 			oneLine(err.Error()), folder)
+		if ctx.Err() == nil && !engineAway(err) && wrongDockerfile(err, network) {
+			return &verdict.MistakeError{Text: text}
+		}
+		return errors.New(text)
 	}
 	if _, err := os.Stat(filepath.Join(folder, "Dockerfile")); err != nil {
-		return "", fmt.Errorf("build %s: %w; want a folder with a Dockerfile", folder, err)
+		return "", &verdict.MistakeError{Text: fmt.Sprintf("build %s: %v; want a folder with a Dockerfile",
+			folder, err)}
 	}
 	files, err := contextOf(folder)
 	if err != nil {
-		return "", wrong(err)
+		return "", &verdict.MistakeError{Text: wrong(err).Error()}
 	}
 	reader, writer := io.Pipe()
 	go func() { writer.CloseWithError(archive(writer, files)) }()
 	defer reader.Close()
-	network := cmp.Or(config.Node.Container.BuildNetwork, spec.BuildWithout)
 	built, err := r.client.ImageBuild(ctx, reader, build.ImageBuildOptions{
 		Remove: true, ForceRemove: true, Labels: r.imageLabels(config), NetworkMode: network,
 	})
@@ -178,6 +183,18 @@ func (r *Runtime) build(ctx context.Context, config nodes.Config) (string, error
 		return "", wrong(err)
 	}
 	return id, nil
+}
+
+// wrongDockerfile reports whether an error of a build is about the Dockerfile or its folder. Such errors are
+// wrong syntax, a missing file, a base image that its registry does not have, and a command that failed. A
+// command that has a network may also fail because of the network. Full disks and registries that do not
+// answer are not mistakes of the file.
+func wrongDockerfile(err error, network string) bool {
+	text := strings.ToLower(err.Error())
+	has := func(answer string) bool { return strings.Contains(text, answer) }
+	return !has("no space left") && (notInRegistry(err) || errdefs.IsInvalidArgument(err) ||
+		has("dockerfile parse error") || has("unknown instruction") || has("copy failed") ||
+		has("add failed") || network == spec.BuildWithout && has("returned a non-zero code"))
 }
 
 // load makes an image from an archive of a root file system.

@@ -247,6 +247,9 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		"FROM local/base:1\nRUN grep eth0 /proc/net/dev\n")
 	mustWrite(t, filepath.Join(badPattern, "Dockerfile"), "FROM local/base:1\n")
 	mustWrite(t, filepath.Join(badPattern, ".dockerignore"), "a[\n")
+	noInstruction, noFile := t.TempDir(), t.TempDir()
+	mustWrite(t, filepath.Join(noInstruction, "Dockerfile"), "FORM local/base:1\n")
+	mustWrite(t, filepath.Join(noFile, "Dockerfile"), "FROM local/base:1\nCOPY absent /\n")
 	containers, err := engine.Docker("ps", "-aq")
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +270,9 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 		"no network": {"x", spec.Container{Build: needsNetwork},
 			"returned a non-zero code: 1 (RUN has no network here, unless the file says build-network: " +
 				"default or host)"},
-		"no pattern": {"x", spec.Container{Build: badPattern}, ".dockerignore: syntax error in pattern"},
+		"no instruction": {"x", spec.Container{Build: noInstruction}, "unknown instruction: FORM"},
+		"no file":        {"x", spec.Container{Build: noFile}, "COPY failed: file not found"},
+		"no pattern":     {"x", spec.Container{Build: badPattern}, ".dockerignore: syntax error in pattern"},
 		"no entry point": {"x", with(func(c *spec.Container) { c.Command = []string{"nothing"} }),
 			`entry point of x: program not found in the node: no "nothing" in PATH`},
 		"no check": {"x", with(func(c *spec.Container) {
@@ -291,10 +296,9 @@ func refused(t *testing.T, r *Runtime, engine *dockertest.Engine, base spec.Cont
 			node, err := tryNode(t, r, plan.Node{Name: test.node, Container: &test.c})
 			// What belongs to the file, such as a folder or a program of its image, is no lack of the host.
 			ofFile := slices.Contains([]string{"no folder", "no network", "no pattern", "no entry point",
-				"no check", "no image", "no archive", "no bind"}, name)
-			mistake := slices.Contains([]string{"no image", "no archive", "no bind"}, name)
-			if errors.As(err, new(*verdict.MistakeError)) != mistake {
-				t.Errorf("%v is a mistake of the file: %v, want %v", err, !mistake, mistake)
+				"no check", "no image", "no archive", "no bind", "no instruction", "no file"}, name)
+			if errors.As(err, new(*verdict.MistakeError)) != ofFile {
+				t.Errorf("%v is a mistake of the file: %v, want %v", err, !ofFile, ofFile)
 			}
 			if err == nil || errors.Is(err, verdict.ErrUnsupported) == ofFile ||
 				!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {

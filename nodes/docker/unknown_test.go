@@ -40,3 +40,31 @@ func TestUnknownImages(t *testing.T) {
 		t.Errorf("%q is unknown: it is about this host's architecture", err)
 	}
 }
+
+// TestWrongDockerfiles has the answers of Docker 28 and Podman 4 to builds that fail. A command that has a
+// network may fail because of the network.
+func TestWrongDockerfiles(t *testing.T) {
+	const failed = "The command '/bin/sh -c apt-get update' returned a non-zero code: 100"
+	for text, network := range map[string]string{
+		"dockerfile parse error on line 1: unknown instruction: FORM":                       "default",
+		"COPY failed: file not found in build context or excluded by .dockerignore: stat a": "default",
+		"ADD failed: no source files were specified":                                        "none",
+		"pull access denied for nobody/nothing, repository does not exist":                  "host",
+		failed: "none",
+	} {
+		if !wrongDockerfile(errors.New(text), network) {
+			t.Errorf("%q with network %s is no mistake of the Dockerfile", text, network)
+		}
+	}
+	for text, network := range map[string]string{
+		failed: "default",
+		`Get "https://registry-1.docker.io/v2/": dial tcp: no such host`:       "none",
+		"toomanyrequests: You have reached your pull rate limit":               "none",
+		"COPY failed: write /var/lib/docker/tmp/x: no space left on device":    "none",
+		"no matching manifest for linux/arm64/v8 in the manifest list entries": "none",
+	} {
+		if wrongDockerfile(errors.New(text), network) {
+			t.Errorf("%q with network %s is a mistake of the Dockerfile", text, network)
+		}
+	}
+}
