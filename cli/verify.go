@@ -369,6 +369,9 @@ func (f verifyFlags) checks(p *plan.Plan, file *spec.Testbed) ([]titled, error) 
 		if file != nil {
 			check.Except(file, p)
 		}
+		if f.ran != nil {
+			check.ExceptDuring(f.ran.Acts)
+		}
 		return titled{Check: check}
 	}
 	if len(f.named) > 0 || f.rules != "" {

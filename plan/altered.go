@@ -3,6 +3,7 @@ package plan
 import (
 	"slices"
 
+	"railbed/internal/units"
 	"railbed/plan/spec"
 )
 
@@ -14,33 +15,62 @@ func (d Direction) AltersArrivals() bool {
 	return !d.Equal(Direction{})
 }
 
-// AlteredBy returns a function that reports whether steps of a file alter the arrivals of a direction of a
-// link. Such steps change the link's settings, or are faults of packets at the sending port. Copies of
-// mirrored packets arrive at their target beside the packets of its link.
-func (p *Plan) AlteredBy(file *spec.Testbed) func(link string, from, to End) bool {
-	var changed []string
-	senders, targets := map[End]bool{}, map[End]bool{}
+// HastensArrivals reports whether more can arrive in a time than the port sends in such a time. A setting
+// that is not named here can do that.
+func (d Direction) HastensArrivals() bool {
+	d.Loss, d.Corrupt, d.GilbertElliott, d.DropEvery, d.DropList = units.Ratio{}, units.Ratio{},
+		GilbertElliott{}, 0, nil
+	d.Flap = Flap{}
+	return d.AltersArrivals()
+}
+
+// Alterations has the links and ports at which steps of a file alter arrivals.
+type Alterations struct {
+	changed []string // patterns of links
+	// senders are the ports at which faults act, and whether one of these hastens arrivals.
+	senders map[End]bool
+	targets map[End]bool
+}
+
+// AlteredBy returns the places at which steps of a file alter arrivals. Such steps change the settings of
+// links, or are faults of packets.
+func (p *Plan) AlteredBy(file *spec.Testbed) *Alterations {
+	a := &Alterations{senders: map[End]bool{}, targets: map[End]bool{}}
 	for _, step := range file.Steps {
 		if l := step.Link; l != nil && l.Set != nil {
 			pattern, _ := l.Target()
-			changed = append(changed, pattern)
+			a.changed = append(a.changed, pattern)
 		}
 		f := step.Fault
 		if f == nil || f.OfNodes() || f.Reboot {
 			continue
 		}
+		hastens := f.Delay != nil || f.Duplicate != nil || f.Reorder != nil || f.Limit != nil
 		for _, end := range p.FaultPlaces(f) {
-			senders[end] = true
+			a.senders[end] = a.senders[end] || hastens
 		}
 		if f.Mirror != nil {
 			if to, err := p.FaultTarget(f); err == nil { // a run refuses other targets
-				targets[to] = true
+				a.targets[to] = true
 			}
 		}
 	}
-	return func(link string, from, to End) bool {
-		return senders[from] || targets[to] || slices.ContainsFunc(changed, func(pattern string) bool {
-			return spec.Match(pattern, link)
-		})
-	}
+	return a
 }
+
+// Changes reports whether a step changes settings of a link.
+func (a *Alterations) Changes(link string) bool {
+	return slices.ContainsFunc(a.changed, func(pattern string) bool { return spec.Match(pattern, link) })
+}
+
+// FaultAt reports whether a fault of packets acts at a port that sends.
+func (a *Alterations) FaultAt(from End) bool {
+	_, acts := a.senders[from]
+	return acts
+}
+
+// HastenedAt reports whether a fault at a port can make more packets arrive in a time than the port sends.
+func (a *Alterations) HastenedAt(from End) bool { return a.senders[from] }
+
+// CopiesTo reports whether copies of mirrored packets arrive at a port beside the packets of its link.
+func (a *Alterations) CopiesTo(to End) bool { return a.targets[to] }

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"railbed/plan"
@@ -13,6 +14,7 @@ import (
 // A setting of a direction alters arrivals unless it is known not to.
 func TestAltersArrivals(t *testing.T) {
 	harmless := []string{"Rate", "Delay", "Queue", "Overhead", "JitterKind", "ReorderBy"}
+	hastens := []string{"Jitter", "Duplicate", "Reorder"}
 	kind := reflect.TypeFor[plan.Direction]()
 	for i := range kind.NumField() {
 		var d plan.Direction
@@ -23,6 +25,9 @@ func TestAltersArrivals(t *testing.T) {
 		}
 		if want := !slices.Contains(harmless, kind.Field(i).Name); d.AltersArrivals() != want {
 			t.Errorf("%s: alters arrivals %t, want %t", kind.Field(i).Name, !want, want)
+		}
+		if want := slices.Contains(hastens, kind.Field(i).Name); d.HastensArrivals() != want {
+			t.Errorf("%s: hastens arrivals %t, want %t", kind.Field(i).Name, !want, want)
 		}
 	}
 }
@@ -73,7 +78,10 @@ func TestAlteredBy(t *testing.T) {
 			t.Fatalf("%s: %v", step, err)
 		}
 		p := plantest.Compile(t, head+step+"\n")
-		altered := p.AlteredBy(file)
+		by := p.AlteredBy(file)
+		altered := func(link string, from, to plan.End) bool {
+			return by.Changes(link) || by.FaultAt(from) || by.CopiesTo(to)
+		}
 		var got []string
 		for _, l := range p.Links {
 			host, leaf := l.A, l.B
@@ -86,6 +94,11 @@ func TestAlteredBy(t *testing.T) {
 			if altered(l.Name, leaf, host) {
 				got = append(got, "to "+host.Node)
 			}
+		}
+		slowed := len(want) > 0 && strings.Contains(step, "h1--leaf1 a-to-b") &&
+			!strings.Contains(step, "truncate") && !strings.Contains(step, "mirror")
+		if by.HastenedAt(plan.End{Node: "h1", Port: "eth0"}) != slowed {
+			t.Errorf("%s: hastens arrivals %t, want %t", step, !slowed, slowed)
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"railbed/internal/units"
+	headers "railbed/internal/wire"
 	"railbed/plan/spec"
 )
 
@@ -44,6 +46,21 @@ type Direction struct {
 // switches need no netem for them.
 func (d Direction) NeedsNetem() bool {
 	return d.Delay != 0 || d.Jitter != 0 || !d.Loss.IsZero() || !d.Duplicate.IsZero() || !d.Corrupt.IsZero()
+}
+
+// Smallest returns the smallest time that the direction distinguishes, in the testbed's time: the delay, or
+// the time to send a frame of the MTU if that is less. A direction without a delay and without a rate has
+// none, which is 0.
+func (d Direction) Smallest(mtu int) time.Duration {
+	least := time.Duration(d.Delay)
+	if d.Rate > 0 { // computed here: units' division is exact for any size, and slow
+		frame := uint64(mtu+headers.EthernetLen) + uint64(d.Overhead)
+		send := time.Duration(frame * 8 * uint64(time.Second) / uint64(d.Rate))
+		if send > 0 && (least == 0 || send < least) {
+			least = send
+		}
+	}
+	return least
 }
 
 // Equal reports whether two directions behave the same.

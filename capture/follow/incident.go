@@ -44,7 +44,7 @@ func incidentsOf(acts []report.Act) (all []incident) {
 // first one after.
 func (r *Recording) downs() (all []incident) {
 	for _, one := range r.incidents {
-		if len(one.Links) > 0 && one.Kind != "set" {
+		if len(one.Links) > 0 && one.Kind != report.SetKind {
 			all = append(all, one)
 		}
 	}
@@ -182,7 +182,7 @@ func (w *why) idled(idle span) (at cause) {
 	for i := range w.r.incidents {
 		one := &w.r.incidents[i]
 		if filled := min(idle.to, one.to) - max(idle.from, one.from); filled*2 <= idle.to-idle.from ||
-			nodeEffects[one.Kind] == "" && len(one.Links) == 0 || one.Kind == "set" {
+			nodeEffects[one.Kind] == "" && len(one.Links) == 0 || one.Kind == report.SetKind {
 			continue
 		}
 		if len(one.Nodes) > 0 {
@@ -223,7 +223,7 @@ func (w *why) endedAt(at cause, one *incident, messages []int) {
 func (w *why) reset(part Part, tap int, during span) (at cause) {
 	for i := range w.r.incidents {
 		one := &w.r.incidents[i]
-		if one.Kind == "set" && during.from <= one.to && during.to >= one.from &&
+		if one.Kind == report.SetKind && during.from <= one.to && during.to >= one.from &&
 			slices.Contains(one.Links, w.r.Taps[tap].Link) {
 			return cause{part: part, tap: tap, injected: true,
 				what: fmt.Sprintf("the step %q changed the link", one.Step)}

@@ -20,5 +20,8 @@ type Act struct {
 	NIC string `json:"nic,omitempty"`
 }
 
+// SetKind is the kind of acts that change settings of links.
+const SetKind = "set"
+
 // NICDownKind is the kind of acts of programs that took a NIC down.
 const NICDownKind = "nic-down"

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
-	"railbed/plan"
-	"railbed/plan/spec"
 )
 
 // Levels of fidelity, best first.
@@ -39,15 +38,15 @@ type HostLoad struct {
 // RateInterval in which the link was busy. Package scenarios/runner has the same rule, but reads
 // counters instead of packets. Soft switches record how much waits in queues. Packets at
 // kernel switches do not show whether more traffic was offered, so there the check finds only a
-// link that carries too much.
+// link that carries too much. It also judges the lateness that soft switches recorded.
 type Fidelity struct {
 	accept  string
 	load    HostLoad
 	capture *evidence.Capture
 	meters  [][2]*meter // by tap index: in, out
-	changed func(link string) bool
-	altered func(link string, from, to plan.End) bool
-	faulted map[string]bool // ports at which faults hit packets, by the capture's records
+	asked   asked
+	hits    hits
+	late    lateness
 	level   int
 }
 
@@ -57,33 +56,37 @@ func NewFidelity(accept string, load HostLoad) *Fidelity {
 	return &Fidelity{accept: accept, load: load}
 }
 
-// Except takes from the rates what the steps of a file asked for. A capture does not record changes of links'
-// settings. Packets that faults delay or copy do not arrive at the rate at which their link sent them.
-func (k *Fidelity) Except(file *spec.Testbed, p *plan.Plan) {
-	k.changed, k.altered = file.ChangesRate, p.AlteredBy(file)
-}
-
 // Level returns the level of fidelity as FIDELITY.md names it. It is valid after Result was called.
 func (k *Fidelity) Level() string { return levels[k.level] }
 
 // Begin implements Check.
-func (k *Fidelity) Begin(c *evidence.Capture) { k.capture, k.faulted = c, map[string]bool{} }
+func (k *Fidelity) Begin(c *evidence.Capture) {
+	k.capture, k.hits, k.late = c, newHits(), newLateness(c)
+}
 
 // Event implements Watcher.
 func (k *Fidelity) Event(p *evidence.Packet) {
 	if p.Fault != "" {
-		k.faulted[p.Tap.Name] = true
+		k.hit(p)
 	}
 }
 
 // Packet implements Check.
 func (k *Fidelity) Packet(p *evidence.Packet) {
-	if p.Direction == evidence.Unknown || p.Drop != "" {
+	switch {
+	case p.Drop != "" && p.Fault != "":
+		k.hit(p)
+		return
+	case p.Direction == evidence.Unknown || p.Drop != "",
+		p.Direction == evidence.In && k.hits.has(p.ID, p.Tap):
 		return
 	}
 	k.at(p.Tap, p.Direction).add(p)
 	if p.Control() {
 		k.at(p.Tap, evidence.Out+evidence.In-p.Direction).control(p.Verdict)
+	}
+	if p.Direction == evidence.Out && p.Timed && !p.Tap.NIC {
+		k.late.add(time.Duration(p.Time - p.Due))
 	}
 }
 
@@ -95,6 +98,7 @@ func (k *Fidelity) at(tap *evidence.Tap, d evidence.Direction) *meter {
 	slot := &k.meters[tap.Index][d-evidence.In]
 	if *slot == nil {
 		*slot = newMeter(k.capture, tap, d)
+		(*slot).excepted = k.excepted(tap, d)
 	}
 	return *slot
 }
@@ -120,7 +124,8 @@ func (k *Fidelity) Result() evidence.Result {
 		all, missing := k.Rates()
 		links = len(all)
 		if missing > 0 {
-			unclear = append(unclear, fmt.Sprintf("%d link directions were not captured", missing))
+			unclear = append(unclear, fmt.Sprintf(
+				"%d link directions were not captured, or without the packets that faults hit", missing))
 		}
 		worst := 0.0
 		for _, rate := range all {
@@ -134,6 +139,11 @@ func (k *Fidelity) Result() evidence.Result {
 						rate.From, rate.To, rate.Achieved*float64(rate.Asked)/1e6, rate.Asked, off*100,
 						RateDegraded*100))
 			}
+			if rate.Unjudged {
+				r.Details = append(r.Details, fmt.Sprintf("%s > %s: its rate is not judged: the file's "+
+					"settings or faults change it, or the times of its packets", rate.From, rate.To))
+				continue
+			}
 			if rate.Achieved > 0 || rate.Busiest >= busyShare*float64(rate.Asked) {
 				busy++
 				r.Measured["rate."+rate.From] = rate.Busiest
@@ -146,11 +156,12 @@ func (k *Fidelity) Result() evidence.Result {
 		if links == 0 {
 			unclear = append(unclear, "no packet on a link of known rate")
 		}
+		k.lateness(against, r.Measured)
 	}
 	k.host(against, r.Measured)
 	r.Measured["busy-links"] = float64(busy)
-	r.Summary = fmt.Sprintf("%s by rates and losses: %d of %d link directions with traffic were busy",
-		k.Level(), busy, links)
+	r.Summary = fmt.Sprintf("%s by rates, losses and recorded lateness: %d of %d link directions with "+
+		"traffic were busy", k.Level(), busy, links)
 	k.capture.Conclude(&r, evidence.Need{Ports: k.capture.Recorded()}, evidence.Finding{Unclear: unclear})
 	r.Details = append(reasons, r.Details...)
 	if k.level > max(0, slices.Index(levels, k.accept)) {
@@ -160,6 +171,21 @@ func (k *Fidelity) Result() evidence.Result {
 		}
 	}
 	return r
+}
+
+// lateness judges the frames that soft switches sent late.
+func (k *Fidelity) lateness(against func(value, degraded, overloaded float64, line string),
+	measured map[string]float64) {
+	smallest := k.smallest()
+	if smallest == 0 {
+		return
+	}
+	limit := LateLimit(smallest) * time.Duration(k.capture.Dilation)
+	share := k.late.beyond(limit)
+	measured["late"] = share
+	against(share, LateOverloaded, LateOverloaded, fmt.Sprintf(
+		"soft switches sent %.1f%% of the frames more than %v late (limit %.0f%%)", share*100, limit,
+		LateOverloaded*100))
 }
 
 // host judges capture losses and the load of the host.

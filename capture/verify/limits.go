@@ -26,7 +26,22 @@ const (
 	// to other guests.
 	StealDegraded   = 0.05
 	StealOverloaded = 0.25
+	// LateOverloaded is the share of the frames that may be later than LateLimit. Beyond it, one frame in a
+	// hundred arrived at a time that says nothing about the fabric, and retransmission timers ran on that
+	// time.
+	LateOverloaded = 0.01
 )
+
+// lateUnits and lateLeast are the limits of LateLimit.
+const (
+	lateUnits = 10
+	lateLeast = 10 * time.Millisecond
+)
+
+// LateLimit returns the lateness of frames beyond which a run is overloaded: several times the smallest time
+// of the links that carried something (plan.Direction.Smallest), and some milliseconds at least. Both are of
+// the testbed's time. Links without a smallest time have no limit.
+func LateLimit(smallest time.Duration) time.Duration { return max(lateUnits*smallest, lateLeast) }
 
 const (
 	// RateInterval is the least time over which the rate of a link is judged, in real time. A

@@ -34,6 +34,8 @@ type Rate struct {
 	// Known reports whether the capture holds all packets and records queue lengths. Only then does
 	// the check find a rate that is too low.
 	Known bool
+	// Unjudged reports whether there is no rate because the file asks for other rates or arrivals.
+	Unjudged bool
 }
 
 // PeakInterval is the time over which the peak of a link is measured. A rate over such a time is no evidence
@@ -70,7 +72,8 @@ type meter struct {
 	overhead int
 	mtu      int
 	dilation float64
-	arrives  bool // the tap is at the receiving end
+	arrives  bool              // the tap is at the receiving end
+	excepted []evidence.Active // times in which the file asks for another rate or other arrivals
 
 	interval int64 // number of the current interval
 	bytes    uint64
@@ -96,9 +99,10 @@ type stretch struct {
 
 // interval is a past interval of a meter.
 type interval struct {
-	bytes float32
-	share float32       // achieved share of the configured rate while busy
-	busy  time.Duration // 0 when too short to yield a rate
+	bytes    float32
+	share    float32       // achieved share of the configured rate while busy
+	busy     time.Duration // 0 when too short to yield a rate
+	excepted bool          // it yields no rate
 }
 
 func newMeter(c *evidence.Capture, tap *evidence.Tap, d evidence.Direction) *meter {
@@ -175,7 +179,7 @@ func (m *meter) control(verdict string) {
 
 func (m *meter) turn(now int64) {
 	if len(m.done) < maxIntervals {
-		one := interval{bytes: float32(m.bytes)}
+		one := interval{bytes: float32(m.bytes), excepted: m.excepts(m.interval)}
 		if took := time.Duration(m.busy.time); took >= busyLeast && m.asked > 0 {
 			one.busy = took
 			one.share = float32(float64(m.busy.bytes) * m.perByte / float64(m.busy.time))
@@ -188,12 +192,24 @@ func (m *meter) turn(now int64) {
 	m.busy, m.bytes, m.interval = stretch{}, 0, now
 }
 
+// excepts reports whether the file asks for another rate or other arrivals in an interval, or right before
+// it, because packets may then still wait.
+func (m *meter) excepts(interval int64) bool {
+	from := interval * int64(RateInterval)
+	return slices.ContainsFunc(m.excepted, func(a evidence.Active) bool {
+		return a.From < from+int64(RateInterval) && from < a.To+int64(RateInterval)
+	})
+}
+
 // rate judges the counted packets. If packets tell when the link was busy, it uses these times.
 // Otherwise it uses the intervals that exceed the configured rate.
 func (m *meter) rate(told bool) (busiest float64, shares []float32, busy time.Duration) {
 	most := float64(m.bytes)
 	for _, i := range m.done {
 		most = max(most, float64(i.bytes))
+		if i.excepted {
+			continue
+		}
 		if told && i.busy > 0 {
 			shares = append(shares, i.share)
 			busy += i.busy
@@ -227,13 +243,15 @@ func (m *meter) share(bytes float64) float64 {
 	return max(whole, bytes-float64(m.longest)-burst) / whole
 }
 
-// measured is a direction of a link, and the meter with the best evidence for it. Altered reports whether the
-// meter counts arrivals that do not show the link's rate, because the file asks for other arrivals.
+// measured is a direction of a link, and the meter with the best evidence for it.
 type measured struct {
 	Rate
-	meter   *meter
+	meter *meter
+	// altered reports whether arrivals may lack packets that left, so that they show no rate that is too low.
 	altered bool
 	whole   bool // the capture holds all packets of the tap
+	// unknown reports whether faults hit packets, and the capture lacks its records of them.
+	unknown bool
 }
 
 // measure finds the tap with the best evidence for a direction of a link. A soft switch's port
@@ -253,20 +271,27 @@ func (k *Fidelity) measure(link *plan.Link, atA bool) (found measured, missing b
 		Asked: link.Direction(atA).Rate / units.Rate(c.Dilation),
 	}}
 	sender, receiver := c.Tap(from.Node, from.Port), c.Tap(to.Node, to.Port)
-	altered := link.Direction(atA).AltersArrivals() || k.faulted[from.Name()] ||
-		k.altered != nil && k.altered(link.Name, from, to)
+	arrives := true
 	switch {
 	case sender != nil && soft(c.Plan, from.Node):
-		found.meter = k.meter(sender, evidence.Out)
+		found.meter, arrives = k.meter(sender, evidence.Out), false
 		found.Known = found.meter != nil && found.meter.known && sender.Whole()
 	case receiver != nil && soft(c.Plan, to.Node):
-		found.meter, found.Known, found.altered = k.meter(receiver, evidence.In), receiver.Whole(), altered
+		found.meter, found.Known = k.meter(receiver, evidence.In), receiver.Whole()
 	case sender != nil:
-		found.meter = k.meter(sender, evidence.Out)
+		found.meter, arrives = k.meter(sender, evidence.Out), false
 	case receiver != nil:
-		found.meter, found.altered = k.meter(receiver, evidence.In), altered
+		found.meter = k.meter(receiver, evidence.In)
 	default:
 		return found, true
+	}
+	found.Unjudged = k.changesRate(link.Name)
+	if arrives {
+		var faults bool
+		faults, found.unknown = k.faultsAt(from, sender, receiver)
+		found.altered = faults || link.Direction(atA).AltersArrivals() || k.changesArrivals(link.Name, to)
+		found.Unjudged = found.Unjudged || found.unknown || link.Direction(atA).HastensArrivals() ||
+			k.changesArrivals(link.Name, to)
 	}
 	found.whole = found.meter != nil && found.meter.tap.Whole()
 	return found, false
@@ -278,7 +303,7 @@ func soft(p *plan.Plan, node string) bool {
 }
 
 // Rates returns the rate of every link direction with traffic, the busiest first, and the number of
-// directions that were not captured. It is valid after Result was called.
+// directions of which the capture lacks evidence. It is valid after Result was called.
 func (k *Fidelity) Rates() (rates []Rate, missing int) {
 	if k.capture.Plan == nil {
 		return nil, 0
@@ -287,22 +312,21 @@ func (k *Fidelity) Rates() (rates []Rate, missing int) {
 		link := &k.capture.Plan.Links[i]
 		for _, atA := range []bool{true, false} {
 			m, lacking := k.measure(link, atA)
-			if lacking {
+			if lacking || m.unknown && m.meter != nil {
 				missing++
 			}
 			if m.meter == nil || m.Asked == 0 {
 				continue
 			}
+			m.Known = m.Known && !m.altered && !m.Unjudged
 			busiest, shares, busy := m.meter.rate(m.Known)
 			m.Busiest = busiest
 			if m.whole && !m.altered {
 				m.Peak = m.meter.peak()
 			}
-			if !m.altered && (k.changed == nil || !k.changed(link.Name)) {
+			if !m.Unjudged {
 				m.Busy, m.Time = len(shares), busy
 				m.Achieved, _ = Achieved(shares)
-			} else {
-				m.Known = false
 			}
 			rates = append(rates, m.Rate)
 		}

@@ -148,7 +148,9 @@ func TestRatesBesideFaults(t *testing.T) {
 	}{
 		"no fault":            {want: verdict.Overloaded},
 		"records of a fault":  {record: "railbed verdict=duplicate reason=fault name=twice", want: pass},
-		"the fault of a file": {steps: "fault: {where: all, duplicate: {every: 2}}", want: pass},
+		"the fault of a file": {steps: "fault: {where: all, duplicate: {every: 2}}", want: unclear},
+		"a fault that copies nothing": {steps: "fault: {where: all, corrupt: {every: 2}}",
+			want: verdict.Overloaded},
 		"another port's fault": {steps: "fault: {where: spine1, duplicate: {every: 2}}",
 			want: verdict.Overloaded},
 		"a fault of a node": {steps: "fault: {where: h0, hang: true, for: 1s}",
@@ -167,12 +169,13 @@ func TestRatesBesideFaults(t *testing.T) {
 			again := f
 			s.IDs++
 			again.ID, again.Time = s.IDs, f.Time+1
+			if s.Hits = c.record != ""; s.Hits { // the copy keeps the packet's id
+				hit := f
+				hit.Tap, hit.Time, hit.Comment, hit.Record = nic, f.Time-1, c.record, true
+				again.ID = f.ID
+				s.Sightings = append(s.Sightings, hit)
+			}
 			s.Sightings = append(s.Sightings, f, again)
-		}
-		first := s.Sightings[0]
-		first.Tap, first.Out, first.Comment, first.Record = nic, true, c.record, true
-		if c.record != "" {
-			s.Sightings = append([]verifytest.Sighting{first}, s.Sightings...)
 		}
 		if c.link {
 			s.Plan.Links[0].AToB.Duplicate = units.Ratio{Num: 1, Den: 2}

@@ -22,7 +22,7 @@ func (l *linkStep) act(p *plan.Plan) report.Act {
 	name, _ := l.spec.Target()
 	a := report.Act{Kind: l.spec.State}
 	if l.spec.Set != nil {
-		a.Kind = "set"
+		a.Kind = report.SetKind
 	}
 	for i := range p.Links {
 		if spec.Match(name, p.Links[i].Name) {

@@ -107,6 +107,9 @@ func ratesOf(file *spec.Testbed, p *plan.Plan, e *evidence) *verify.Fidelity {
 	}
 	rates := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
 	rates.Except(file, p)
+	if e.clock != nil {
+		rates.ExceptDuring(acts(p, e.prepared, e.steps, e.clock))
+	}
 	return rates
 }
 

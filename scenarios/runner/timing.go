@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/capture/verify"
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/clock"
@@ -18,13 +19,7 @@ import (
 // passed one hop, or waited for one frame, more or less.
 const (
 	// A second is late if 1 % of its frames were later than the unit. One late second makes a run
-	// degraded.
-	//
-	// latenessOverloaded (in units) and overloadedLeast are limits of the whole run's 99th
-	// percentile. If it exceeds both, one frame in a hundred arrived at a time that says nothing
-	// about the fabric, and retransmission timers ran on that time.
-	latenessOverloaded = 10
-	overloadedLeast    = 10 * time.Millisecond
+	// degraded. The limit of the whole run's 99th percentile is verify.LateLimit.
 
 	// lostByEmulatorOverloaded is the share of the nodes' frames that the emulator may lose between
 	// the kernel and its queues before the run proves nothing. One lost frame makes the run
@@ -150,7 +145,7 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 			t.Late, t.Windows, max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt,
 			report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit))
 	}
-	limit := max(latenessOverloaded*t.Unit, float64(overloadedLeast)/1e3)
+	limit := float64(verify.LateLimit(time.Duration(t.Unit*1e3))) / 1e3
 	switch {
 	case t.Unit == 0: // nothing to compare with
 	case t.Arrivals.P99 > limit:

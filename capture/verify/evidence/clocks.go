@@ -107,22 +107,40 @@ func (k *clocks) disagreements() (lines []string) {
 	if k == nil {
 		return nil
 	}
-	most, slack := k.capture.Linger()+int64(StampSlack), int64(StampSlack)
-	if !k.capture.Railbed { // no switch made time stamps
-		slack = 0
-	}
 	for _, c := range slices.AppendSeq(slices.Collect(maps.Values(k.links)), maps.Values(k.ends)) {
+		early, late := k.differ(c)
 		switch {
-		case c.least < -slack:
+		case early:
 			lines = append(lines, plural.Text("clocks differ: of %d packets from %s to %s one arrived %v "+
 				"before it left", c.count, c.from.Name, c.to.Name, time.Duration(-c.least)))
-		case c.least > most && c.count >= clockLeast:
+		case late:
 			lines = append(lines, plural.Text("clocks differ: of %d packets from %s to %s none took less "+
 				"than %v", c.count, c.from.Name, c.to.Name, time.Duration(c.least)))
 		}
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// differ reports whether the clocks of two taps differ: a packet arrived before it left, or all packets
+// arrived later than queues explain.
+func (k *clocks) differ(c *crossing) (early, late bool) {
+	most, slack := k.capture.Linger()+int64(StampSlack), int64(StampSlack)
+	if !k.capture.Railbed { // no switch made time stamps
+		slack = 0
+	}
+	return c.least < -slack, c.least > most && c.count >= clockLeast
+}
+
+// ClocksDiffer reports whether packets from a tap to the tap at the other end of its link show that the two
+// have different clocks.
+func (c *Capture) ClocksDiffer(from, to *Tap) bool {
+	crossed := c.clocks.links[[2]int{from.Index, to.Index}]
+	if crossed == nil {
+		return false
+	}
+	early, late := c.clocks.differ(crossed)
+	return early || late
 }
 
 // clocksAgree is the greatest difference of two clocks that may remain unknown. The difference is at most the

@@ -135,6 +135,10 @@ func (p *Packet) Display() *display.Packet {
 // calls Analyse before the first packet. Of each tap, the check displays all packets or none.
 func (c *Capture) Analyse() { c.dissected.Analyse() }
 
+// Numbered reports whether the packet's ID is the recording's own, which the packet has at each tap and in
+// each record of it.
+func (p *Packet) Numbered() bool { return p.raw.Has&pcapng.HasID != 0 }
+
 // Spoiled reports whether the packet is a record of a fault that changed it, so that switches or its receiver
 // may refuse it, or that it arrives elsewhere.
 func (p *Packet) Spoiled() bool {

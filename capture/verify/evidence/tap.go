@@ -141,6 +141,11 @@ func (t *Tap) sum(c *Capture) {
 // Whole reports whether the capture holds every packet of a tap.
 func (t *Tap) Whole() bool { return t.filter == "" && t.Lost == 0 && !t.partial }
 
+// RecordsHits reports whether the capture has all packets that faults hit at a tap, and its records of them.
+func (c *Capture) RecordsHits(t *Tap) bool {
+	return t != nil && c.Railbed && c.hits && t.Whole() && len(t.damage(c, nil, nil)) == 0
+}
+
 // Recorded reports whether the tap recorded at a time. Only a tap of several recordings knows when it did
 // not.
 func (t *Tap) Recorded(at int64) bool {
