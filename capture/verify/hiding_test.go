@@ -79,8 +79,11 @@ func (c *tape) each(do func(p *pcapng.Packet, at int, h *wire.Headers)) {
 	}
 }
 
-// isRule reports whether a check is a rule. Other checks judge the outer packets of tunnels.
-func isRule(check string) bool { return strings.HasPrefix(check, "rule ") }
+// isRule reports whether a check is a rule. Other checks judge the outer packets of tunnels. The TTL, which
+// rules of the time of a fault read, is another one in a tunnel.
+func isRule(check string) bool {
+	return strings.HasPrefix(check, "rule ") && !strings.HasSuffix(check, " a fault")
+}
 
 // scramble replaces bytes of a packet, by the same bytes at every tap.
 func scramble(p *pcapng.Packet, b []byte) {

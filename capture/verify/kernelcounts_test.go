@@ -41,7 +41,7 @@ var countless = []sabotage{
 // furtherSpecimens names the specimens that are beside those of everyCheck.
 func furtherSpecimens() (names []string) {
 	for _, all := range []map[string]func(*testing.T, bool) (*verifytest.Scene, func() evidence.Check){
-		starvedSpecimens, kernelSpecimens} {
+		starvedSpecimens, kernelSpecimens, fidelitySpecimens, onewaySpecimens, limitedSpecimens} {
 		for name := range all {
 			names = append(names, name)
 		}

@@ -137,6 +137,10 @@ type sabotage struct {
 	harmless bool
 	// total is set if it removes evidence that every check needs.
 	total bool
+	// breaks is set if the altered recording is one of a broken run.
+	breaks bool
+	// counted is set if the recording then counts losses, which are among the limits of fidelity.
+	counted bool
 }
 
 // The amounts of the sabotages.
@@ -159,6 +163,8 @@ var (
 	nudgeAmount  = fmt.Sprintf("by %d ms, one tap at random", clockNudge.Milliseconds())
 	othersAmount = fmt.Sprintf("by 2 to %d ms, one tap at random; the file is not Railbed's",
 		clockNudge.Milliseconds())
+	machineAmount = fmt.Sprintf("by 2 to %d ms, all NICs of one node with packets at random; the file is "+
+		"not Railbed's", clockNudge.Milliseconds())
 )
 
 var sabotages = []sabotage{
@@ -257,7 +263,7 @@ var sabotages = []sabotage{
 				c.counts[i].Comments = nil
 			}
 		}},
-	{name: "lost and counted",
+	{name: "lost and counted", counted: true,
 		amount: lossAmount,
 		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 			c.only(func(p *pcapng.Packet) bool {
@@ -302,7 +308,8 @@ var sabotages = []sabotage{
 		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 			c.shift(random, -clockNudge.Nanoseconds())
 		}},
-	// Nothing shows that the taps of other programs' recordings have one clock.
+	// Nothing shows that the taps of other programs' recordings have one clock. All taps of a recording by
+	// Railbed are on one machine, whose clock they share: so a small shift of one of them is not tried.
 	{name: "others' recording, the clock of a tap ahead",
 		amount: othersAmount,
 		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
@@ -314,6 +321,18 @@ var sabotages = []sabotage{
 		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
 			c.section = pcapng.Section{Application: "mergecap"}
 			c.shift(random, -othersShift(random))
+		}},
+	{name: "others' recording, the clock of a machine ahead",
+		amount: machineAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.section = pcapng.Section{Application: "mergecap"}
+			c.shiftNode(random, othersShift(random))
+		}},
+	{name: "others' recording, the clock of a machine behind",
+		amount: machineAmount,
+		do: func(c *tape, _ *evidence.Options, random *rand.Rand) {
+			c.section = pcapng.Section{Application: "mergecap"}
+			c.shiftNode(random, -othersShift(random))
 		}},
 	{name: "another plan's", total: true,
 		amount: "the file's comment has the digest of another plan",
@@ -361,12 +380,34 @@ func (c *tape) strip() {
 
 func (c *tape) shift(random *rand.Rand, by int64) {
 	tap := random.IntN(len(c.interfaces))
+	c.shiftTaps(by, func(i int) bool { return i == tap })
+}
+
+// shiftNode shifts the clock of all NICs of a node that sends or receives packets.
+func (c *tape) shiftNode(random *rand.Rand, by int64) {
+	of := func(tap int) string {
+		node, _ := evidence.SplitPort(c.interfaces[tap].Name)
+		return node
+	}
+	var nodes []string
 	for i := range c.packets {
-		if c.packets[i].Interface == tap {
+		tap := c.packets[i].Interface
+		if node := of(tap); c.interfaces[tap].Hardware == pcapng.HardwareNIC &&
+			!slices.Contains(nodes, node) {
+			nodes = append(nodes, node)
+		}
+	}
+	node := nodes[random.IntN(len(nodes))]
+	c.shiftTaps(by, func(i int) bool { return of(i) == node })
+}
+
+func (c *tape) shiftTaps(by int64, of func(tap int) bool) {
+	for i := range c.packets {
+		if of(c.packets[i].Interface) {
 			c.packets[i].Time += by
 		}
 	}
-	slices.SortStableFunc(c.packets, func(a, b pcapng.Packet) int { return cmp.Compare(a.Time, b.Time) })
+	c.sort()
 }
 
 // TestSaboteur alters recordings of runs that pass a check and of runs that break it. Whatever the
@@ -393,7 +434,7 @@ func TestSaboteur(t *testing.T) {
 				original := readTape(t, s.Write())
 				untouched := judgeTapes(t, s.Options(), []*tape{original}, check())
 				if want := map[bool]verdict.Verdict{false: pass,
-					true: fail}[broken]; untouched.Verdict != want {
+					true: brokenVerdict(name)}[broken]; untouched.Verdict != want {
 					t.Fatalf("broken %t: want %s: %v", broken, want, untouched)
 				}
 				for i, how := range sabotages {
@@ -407,17 +448,22 @@ func TestSaboteur(t *testing.T) {
 							how.do(tapes[0], &o, random)
 						}
 						if how.split != nil {
+							// Without known times, nobody sees that a recording began late.
+							all := tapes[0].packets
+							o.From, o.To = all[0].Time, all[len(all)-1].Time
 							tapes = how.split(tapes[0], random)
 						}
 						r := judgeTapes(t, o, tapes, check())
 						matrix[name][i].add(broken, r.Verdict)
+						broken := broken || how.breaks
+						failed := r.Verdict == fail || r.Verdict == verdict.Overloaded && !how.counted
 						switch {
 						case how.harmless && r.Verdict != untouched.Verdict:
 							t.Errorf("%s, broken %t, seed %d: want %s: %v", how.name, broken, seed,
 								untouched.Verdict, r)
 						case broken && r.Verdict == pass:
 							t.Errorf("%s, seed %d: a broken run passes: %v", how.name, seed, r)
-						case !broken && r.Verdict == fail:
+						case !broken && failed:
 							t.Errorf("%s, seed %d: a sound run fails: %v", how.name, seed, r)
 						case how.total && r.Verdict == pass:
 							t.Errorf("%s, seed %d: passes without its evidence: %v", how.name, seed, r)
@@ -454,7 +500,8 @@ func (c *cell) add(broken bool, v verdict.Verdict) {
 	if broken {
 		at = &c[1]
 	}
-	if letter := map[verdict.Verdict]string{pass: "P", fail: "F", unclear: "i"}[v]; !strings.Contains(*at,
+	if letter := map[verdict.Verdict]string{pass: "P", fail: "F", unclear: "i",
+		verdict.Overloaded: "O"}[v]; !strings.Contains(*at,
 		letter) {
 		letters := append(strings.Split(*at, ""), letter)
 		slices.Sort(letters)
@@ -472,7 +519,8 @@ func matrixPage(matrix map[string][]cell) string {
 	b.WriteString(matrixHead)
 	for i, how := range sabotages {
 		fmt.Fprintf(&b, "%d. %s: %s%s\n", i+1, how.name, how.amount,
-			map[bool]string{true: " (takes no evidence away)"}[how.harmless])
+			map[bool]string{true: " (takes no evidence away)"}[how.harmless]+
+				map[bool]string{true: " (breaks the run)"}[how.breaks])
 	}
 	b.WriteString("\n| check |")
 	for i := range sabotages {
@@ -505,10 +553,15 @@ in the ways listed below, each with several seeds, and requires:
 - A sound run never fails.
 - A recording that lacks evidence which every check needs passes no check.
 - An alteration that takes no evidence away changes no verdict.
+- An alteration of the emulator's timing passes no check.
 
 A cell shows the verdicts for the sound run and, after the slash, for the broken run: P is PASS, F is
-FAIL, i is INCONCLUSIVE. Several letters are verdicts for different seeds: for example, it matters which
-tap is missing. The alterations with - are for rules only.
+FAIL, O is OVERLOADED, i is INCONCLUSIVE. Several letters are verdicts for different seeds: for example, it
+matters which tap is missing. A - means that the alteration is for other checks only.
+
+The rows of fidelity are recordings of runs whose file asks for a fault or another change. A run at which the
+emulator itself sends above the rate of a link, or is late, is broken whatever the file asks for. A recording
+that counts lost packets is OVERLOADED by the limits of fidelity, although the run is sound.
 
 The list gives the amount of each alteration. The test's seed makes each choice at random.
 

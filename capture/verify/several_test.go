@@ -67,7 +67,7 @@ var severals = []sabotage{
 			lossy.count()
 			return []*tape{lossy, c.part(nil, 0, 100)}
 		}},
-	{name: "recordings that lost packets",
+	{name: "recordings that lost packets", counted: true,
 		amount: "two recordings of all taps, each as the second one before",
 		split: func(c *tape, random *rand.Rand) []*tape {
 			parts := []*tape{c.part(nil, 0, 100), c.part(nil, 0, 100)}

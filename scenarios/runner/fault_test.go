@@ -345,6 +345,9 @@ steps:
 		t.Fatal(err)
 	}
 	// A period of 100 ms has a quota of 10 ms. Elsewhere the host may be busy, so that only the ratio counts.
+	if free < 0.6 {
+		t.Skipf("cannot run here: idle cores: a program without limits had %.2f s of a second", free)
+	}
 	if busy > 0.25 || free < 2*busy {
 		t.Errorf("%.2f s of processor time while slowed, %.2f s afterwards", busy, free)
 	}

@@ -49,7 +49,8 @@ func TestInNetworkRepeats(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
 	const nothing = "; 0 bytes retransmitted"
 	var said string
-	for range 3 {
+	var pressure float64
+	for range hostTries {
 		o := options(t, adding)
 		r := runAll(t, t.Context(), o)
 		carried(t, r)
@@ -63,6 +64,11 @@ func TestInNetworkRepeats(t *testing.T) {
 		if said = r.Checks[2].Summary; strings.Contains(said, nothing) {
 			return
 		}
+		pressure = r.Fidelity.Pressure
+	}
+	if pressure > hostBusy {
+		t.Skipf("cannot run here: idle cores: tasks waited for a CPU in %.0f%% of the time: %s", pressure*100,
+			said)
 	}
 	t.Errorf("%s, where nothing is lost", said)
 }

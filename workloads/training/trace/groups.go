@@ -38,8 +38,8 @@ func readGroups(name string, content []byte, ranks int) (groups, error) {
 			what, offset = kind.Value+" is no list of ranks", max(int(kind.Offset)-1, 0)
 		}
 		line, column := input.Position(content, offset)
-		return g, fmt.Errorf(`%s:%d:%d: read groups of ranks: %s: want an object such as {"1": [0, 1]}`, name, line,
-			column, what)
+		return g, fmt.Errorf(`%s:%d:%d: read groups of ranks: %s: want an object such as {"1": [0, 1]}`, name,
+			line, column, what)
 	}
 	for _, key := range slices.Sorted(maps.Keys(lists)) {
 		wrong := func(format string, args ...any) error {
