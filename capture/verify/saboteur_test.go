@@ -448,7 +448,7 @@ func TestSaboteur(t *testing.T) {
 							how.do(tapes[0], &o, random)
 						}
 						if how.split != nil {
-							// Without known times, nobody sees that a recording began late.
+							// Without known times, a late beginning of a recording does not show.
 							all := tapes[0].packets
 							o.From, o.To = all[0].Time, all[len(all)-1].Time
 							tapes = how.split(tapes[0], random)
