@@ -168,7 +168,7 @@ fabric:
 	for _, series := range []string{closed, `railbed_node_drops_total{ node = "h1" }`,
 		"railbed_node_drops_total"} {
 		got, err := tb.Counter(t.Context(), series)
-		if err != nil || got < max(sum, 1) || series == closed && got != 1 {
+		if err != nil || got < max(sum, 1) {
 			t.Errorf("%s is %v, %v, after %v of one of its series", series, got, err, sum)
 		}
 		sum = got
@@ -191,7 +191,6 @@ fabric:
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-full"}`:    0,
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-invalid"}`: 0,
 		`railbed_port_int_unwritten_hops_total{port="leaf1:p1",reason="int-no-room"}`: 0,
-		closed:                                    1,
 		fmt.Sprintf(exceeded, 3):                  2,
 		fmt.Sprintf(exceeded, 0):                  0,
 		"railbed_aggregation_workers" + job:       2,
@@ -213,6 +212,10 @@ fabric:
 		}
 	}
 	checkHistograms(t, got)
+	// On a busy host, results that the switch repeats find the workers' sockets closed, too.
+	if got[closed] < 1 {
+		t.Errorf("%s is %v, want at least 1", closed, got[closed])
+	}
 	if s.Rejected["epoch-old"] == 0 {
 		t.Errorf("nothing was rejected: %+v", s)
 	}
