@@ -47,7 +47,7 @@ checks:
 // loss, so the test may repeat the run.
 func TestInNetworkRepeats(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	const nothing = "; 0 bytes retransmitted"
+	const nothing = ", and sent 0 again;"
 	var said string
 	var pressure float64
 	for range hostTries {
