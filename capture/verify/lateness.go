@@ -41,9 +41,10 @@ func newLateness(c *evidence.Capture) (l lateness) {
 func (l *lateness) add(late time.Duration) {
 	l.frames++
 	for i, limit := range l.limits {
-		if late > limit {
-			l.later[i]++
+		if late <= limit {
+			return
 		}
+		l.later[i]++
 	}
 }
 

@@ -27,8 +27,8 @@ const (
 	StealDegraded   = 0.05
 	StealOverloaded = 0.25
 	// LateOverloaded is the share of the frames that may be later than LateLimit. Beyond it, one frame in a
-	// hundred arrived at a time that says nothing about the fabric, and retransmission timers ran on that
-	// time.
+	// hundred arrived at a time that is the emulator's and not the fabric's, and retransmission timers ran on
+	// that time.
 	LateOverloaded = 0.01
 )
 

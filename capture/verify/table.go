@@ -223,7 +223,7 @@ func New(p *spec.PacketsCheck, s Sources) (Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ofOneClock(evidence.Limited(check, evidence.NewTimes(p.TimeWords(), outside, active, never))), nil
+	return evidence.Limited(check, evidence.NewTimes(p.TimeWords(), outside, active, never)), nil
 }
 
 // Title returns the name of a check in reports.

@@ -12,43 +12,45 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// thread returns the calling thread in /proc. A process's own /proc/PID/net is the namespace of its first
-// thread.
-func thread() (procfs.Proc, error) {
+// ReadStack reads the counters of the calling thread's network namespace.
+func ReadStack() (s Stack, o Output, err error) {
+	// A process's own /proc/PID/net is the namespace of its first thread.
 	threads, err := procfs.NewFS("/proc/self/task")
 	if err != nil {
-		return procfs.Proc{}, err
+		return s, o, err
 	}
 	// In a PID namespace whose /proc is still its parent's, gettid(2) returns another number.
 	self, err := os.Readlink("/proc/thread-self")
 	if err != nil {
-		return procfs.Proc{}, err
+		return s, o, err
 	}
 	number, err := strconv.Atoi(filepath.Base(self))
 	if err != nil {
-		return procfs.Proc{}, err
+		return s, o, err
 	}
-	return threads.Proc(number)
-}
-
-// ReadStack reads the counters of the calling thread's network namespace.
-func ReadStack() (s Stack, err error) {
-	thread, err := thread()
+	thread, err := threads.Proc(number)
 	if err != nil {
-		return s, err
+		return s, o, err
 	}
 	four, err := thread.Snmp()
 	if err != nil {
-		return s, fmt.Errorf("read the stack's counters: %w", err)
+		return s, o, fmt.Errorf("read the stack's counters: %w", err)
 	}
 	six, err := thread.Snmp6() // nothing on a host without IPv6
 	if err != nil {
-		return s, fmt.Errorf("read the stack's counters: %w", err)
+		return s, o, fmt.Errorf("read the stack's counters: %w", err)
 	}
 	extended, err := thread.Netstat()
 	if err != nil {
-		return s, fmt.Errorf("read the stack's counters: %w", err)
+		return s, o, fmt.Errorf("read the stack's counters: %w", err)
 	}
+	interfaces, err := thread.NetDev()
+	if err != nil {
+		return s, o, fmt.Errorf("read the stack's counters: %w", err)
+	}
+	o = Output{Requests: sum(four.Ip.OutRequests, six.Ip6.OutRequests),
+		Groups: sum(extended.OutMcastPkts, extended.OutBcastPkts, six.Ip6.OutMcastPkts),
+		Passed: interfaces.Total().TxPackets}
 	s.Received = sum(four.Ip.InReceives, six.Ip6.InReceives)
 	s.Drops = map[string]uint64{
 		UDPReceiveBuffer: sum(four.Udp.RcvbufErrors, six.Udp6.RcvbufErrors),
@@ -70,34 +72,7 @@ func ReadStack() (s Stack, err error) {
 			delete(s.Drops, reason)
 		}
 	}
-	return s, nil
-}
-
-// ReadOutput reads the counters of the calling thread's network namespace.
-func ReadOutput() (o Output, err error) {
-	thread, err := thread()
-	if err != nil {
-		return o, err
-	}
-	four, err := thread.Snmp()
-	if err != nil {
-		return o, fmt.Errorf("read the stack's counters: %w", err)
-	}
-	six, err := thread.Snmp6()
-	if err != nil {
-		return o, fmt.Errorf("read the stack's counters: %w", err)
-	}
-	extended, err := thread.Netstat()
-	if err != nil {
-		return o, fmt.Errorf("read the stack's counters: %w", err)
-	}
-	interfaces, err := thread.NetDev()
-	if err != nil {
-		return o, fmt.Errorf("read the stack's counters: %w", err)
-	}
-	return Output{Requests: sum(four.Ip.OutRequests, six.Ip6.OutRequests),
-		Groups: sum(extended.OutMcastPkts, extended.OutBcastPkts, six.Ip6.OutMcastPkts),
-		Passed: interfaces.Total().TxPackets}, nil
+	return s, o, nil
 }
 
 // sum adds counters. A kernel may lack some.

@@ -48,7 +48,7 @@ func inside(t *testing.T, fn func() error, settings ...func(*kernel.Batch, *kern
 // This test causes and counts each drop.
 func TestReadStack(t *testing.T) {
 	inside(t, func() error {
-		before, err := ReadStack()
+		before, _, err := ReadStack()
 		if err != nil || before.Received != 0 || len(before.Drops) != 0 {
 			t.Errorf("a new namespace: %+v, %v", before, err)
 		}
@@ -74,7 +74,7 @@ func TestReadStack(t *testing.T) {
 				}
 			}
 			lost := uint64(sent - waiting(t, reader))
-			after, err := ReadStack()
+			after, _, err := ReadStack()
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func TestReadStack(t *testing.T) {
 		defer writer.Close()
 		_, _ = writer.Write([]byte("x"))
 		_, _ = writer.Write([]byte("x")) // may return the first one's error
-		if after, err := ReadStack(); err != nil || after.Drops[UDPNoSocket] == 0 ||
+		if after, _, err := ReadStack(); err != nil || after.Drops[UDPNoSocket] == 0 ||
 			after.Drops[UDPNoSocket] > 2 {
 			t.Errorf("nobody listens: %+v, %v", after, err)
 		}
@@ -138,7 +138,7 @@ func TestRefusedSendsAreNoDrops(t *testing.T) {
 		if got := counter(t, "Udp:", "SndbufErrors"); got < refused {
 			t.Errorf("the kernel counts %d refused sends, want at least %d", got, refused)
 		}
-		after, err := ReadStack()
+		after, _, err := ReadStack()
 		if len(after.Drops) != 0 {
 			t.Errorf("%v, but nothing was lost", after.Drops)
 		}
@@ -178,7 +178,7 @@ func counter(t *testing.T, line, name string) (value uint64) {
 func TestReadOutput(t *testing.T) {
 	inside(t, func() error {
 		send := func(to string, count int) (Output, Output, error) {
-			before, err := ReadOutput()
+			_, before, err := ReadStack()
 			if err != nil {
 				return before, before, err
 			}
@@ -189,7 +189,7 @@ func TestReadOutput(t *testing.T) {
 			for range count {
 				_, _ = writer.Write([]byte("x")) // may return the error of an earlier one
 			}
-			after, read := ReadOutput()
+			_, after, read := ReadStack()
 			return before, after, errors.Join(read, writer.Close())
 		}
 		for _, c := range []struct {
@@ -238,7 +238,7 @@ func TestForwardingDrops(t *testing.T) {
 			to     byte // 10.0.TO.9
 			size   int
 		}{{IPReceive, 1, 2, 100}, {IPNoRoute, 64, 3, 100}, {IPTooBig, 64, 2, 1400}} {
-			before, err := ReadStack()
+			before, _, err := ReadStack()
 			if err != nil {
 				return err
 			}
@@ -251,7 +251,7 @@ func TestForwardingDrops(t *testing.T) {
 			}
 			after := before
 			for range 1000 {
-				after, err = ReadStack()
+				after, _, err = ReadStack()
 				if err != nil || after.Drops[c.reason]-before.Drops[c.reason] >= sent {
 					break
 				}
@@ -336,7 +336,7 @@ func fullListener(t *testing.T) error {
 			return err
 		}
 	}
-	if after, err := ReadStack(); err != nil || after.Drops[TCPListenQueue] == 0 {
+	if after, _, err := ReadStack(); err != nil || after.Drops[TCPListenQueue] == 0 {
 		t.Errorf("a full listener: %+v, %v", after, err)
 	}
 	return nil

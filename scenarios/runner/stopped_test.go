@@ -79,6 +79,15 @@ func awaitFrames(ctx context.Context, name string, frames uint64) (pid int, err 
 	}
 }
 
+// pauseAfter stops the soft switches of a testbed for a time, after they have sent a number of frames.
+func pauseAfter(ctx context.Context, name string, frames uint64, d time.Duration) error {
+	pid, err := awaitFrames(ctx, name, frames)
+	if err != nil {
+		return err
+	}
+	return pause(pid, d)
+}
+
 // pause stops a process for a time.
 func pause(pid int, d time.Duration) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -196,13 +205,7 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	o.Progress = func(u Update) {
 		if strings.Contains(u.Line, "workload ar: passed") {
 			once.Do(func() {
-				go func() {
-					pid, err := awaitFrames(t.Context(), o.Plan.Name, 0)
-					if err == nil {
-						err = pause(pid, 1200*time.Millisecond)
-					}
-					stopped <- err
-				}()
+				go func() { stopped <- pauseAfter(t.Context(), o.Plan.Name, 0, 1200*time.Millisecond) }()
 			})
 		}
 	}

@@ -52,13 +52,7 @@ func countVanished(t *testing.T) (left, entered, lost, counted uint64) {
 			return
 		}
 		begun = true
-		go func() {
-			pid, err := awaitFrames(t.Context(), o.File.Name, 100)
-			if err == nil {
-				err = pause(pid, time.Second)
-			}
-			stopped <- err
-		}()
+		go func() { stopped <- pauseAfter(t.Context(), o.File.Name, 100, time.Second) }()
 	}
 	runAll(t, t.Context(), o)
 	if err := <-stopped; err != nil {

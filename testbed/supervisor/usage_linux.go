@@ -49,11 +49,7 @@ func (s *supervisor) countNodes(ctx context.Context, p *plan.Plan, states []Node
 		return nil
 	}
 	return kernel.Each(ctx, namespaces, 1, func(i int) error {
-		stack, err := usage.ReadStack()
-		if err != nil {
-			return fmt.Errorf("%s: %w", counted[i].Name, err)
-		}
-		output, err := usage.ReadOutput()
+		stack, output, err := usage.ReadStack()
 		if err != nil {
 			return fmt.Errorf("%s: %w", counted[i].Name, err)
 		}
@@ -74,11 +70,7 @@ func (s *supervisor) countRouters(ctx context.Context, p *plan.Plan, states []Sw
 		}
 	}
 	return kernel.Each(ctx, namespaces, 1, func(i int) error {
-		stack, err := usage.ReadStack()
-		if err != nil {
-			return fmt.Errorf("%s: %w", counted[i].Name, err)
-		}
-		output, err := usage.ReadOutput()
+		stack, output, err := usage.ReadStack()
 		if err != nil {
 			return fmt.Errorf("%s: %w", counted[i].Name, err)
 		}

@@ -95,7 +95,8 @@ type Limiter interface {
 	Limit(*Times)
 }
 
-// Limited returns a check that judges only packets in a selection of time.
+// Limited returns a check that judges only packets in a selection of time. For recordings of other programs,
+// whose clocks may differ from that of the run, it is INCONCLUSIVE.
 func Limited(c Check, t *Times) Check {
 	l := &limited{Check: c, times: t}
 	l.watcher, _ = c.(Watcher)
@@ -148,6 +149,8 @@ func (l *limited) Result() Result {
 	switch {
 	case l.times.never != "":
 		lacking = fmt.Sprintf("%s: %s", l.times.title, l.times.never)
+	case !l.capture.Railbed:
+		lacking = "the recording is not Railbed's, so its clock may differ from that of the run's steps"
 	case l.packets == 0:
 		lacking = "no packet was recorded " + l.times.title
 	case r.grounds != nil:

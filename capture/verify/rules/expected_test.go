@@ -122,8 +122,9 @@ func TestGroupsInATime(t *testing.T) {
 	sent.Begun = first + 1
 	judge(first+1, pairs, false, pass, "in 1 pair")
 	judge(first+1, `count: udp, at: h2, per: flow, is: ">= 10"`, false, pass, "in 1 flow")
-	judge(first+1, `count: udp, at: h2, per: pair, is: ">= 30"`, false, fail, "packets of h0 > h2: 20, want >= 30")
-	// It then tells nothing of the packets that other nodes send.
+	judge(first+1, `count: udp, at: h2, per: pair, is: ">= 30"`, false, fail,
+		"packets of h0 > h2: 20, want >= 30")
+	// The step does not show which packets other nodes send.
 	s.Untapped["h1:eth0"] = true
 	judge(first+1, pairs, false, unclear, "not recorded: 1 NIC of senders, such as h1:eth0")
 	delete(s.Untapped, "h1:eth0")
