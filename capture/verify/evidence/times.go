@@ -96,7 +96,7 @@ type Limiter interface {
 }
 
 // Limited returns a check that judges only packets in a selection of time. For recordings of other programs,
-// whose clocks may differ from that of the run, it is INCONCLUSIVE.
+// whose clocks may differ from the run's clock, it is INCONCLUSIVE.
 func Limited(c Check, t *Times) Check {
 	l := &limited{Check: c, times: t}
 	l.watcher, _ = c.(Watcher)
