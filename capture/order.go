@@ -34,6 +34,10 @@ const bucketShift = 20
 // than any hold-back window.
 const bucketCount = 256
 
+// bucketBytes is the room for data that a new bucket has. A bucket that grows to it in steps would touch
+// twice the memory; in a short recording most of the time goes into the first touch of pages.
+const bucketBytes = 64 << 10
+
 type bucket struct {
 	entries []entry
 	data    []byte
@@ -41,7 +45,7 @@ type bucket struct {
 
 // order sorts the packets of all taps by time. Packets go into buckets of about a millisecond, and
 // a bucket is sorted when its time has passed. The cost per packet is constant whatever the number
-// of taps, and the buffers are reused.
+// of taps. Buffers are reused, the last used first, so that there are as many as the hold-back window needs.
 type order struct {
 	wheel [bucketCount]bucket
 	// next is the number (time >> bucketShift) of the first bucket that was not emitted yet.
@@ -52,6 +56,8 @@ type order struct {
 	most int // bound on held
 	emit func(*entry, []byte)
 	keys []sortKey
+	// spare are the buffers of emitted buckets.
+	spare []bucket
 }
 
 // sortKey is the place of an entry in its bucket. Keys are sorted and not entries, which are large.
@@ -78,6 +84,9 @@ func (o *order) add(e entry, data []byte) {
 		o.next = max(o.next, number-bucketCount+1) // a year is 30 billion empty buckets
 	}
 	b := &o.wheel[number%bucketCount]
+	if b.entries == nil {
+		*b = o.take()
+	}
 	e.offset, e.captured = uint32(len(b.data)), uint32(len(data))
 	b.data = append(b.data, data...)
 	b.entries = append(b.entries, e)
@@ -86,6 +95,17 @@ func (o *order) add(e entry, data []byte) {
 	for o.held > o.most {
 		o.advance()
 	}
+}
+
+// take returns an empty bucket with room.
+func (o *order) take() bucket {
+	last := len(o.spare) - 1
+	if last < 0 {
+		return bucket{make([]entry, 0, bucketBytes/1024), make([]byte, 0, bucketBytes)}
+	}
+	b := o.spare[last]
+	o.spare = o.spare[:last]
+	return b
 }
 
 // release emits every packet before the time, in whole buckets.
@@ -138,5 +158,6 @@ func (o *order) advance() {
 		o.emit(e, b.data[e.offset:e.offset+e.captured])
 	}
 	o.held -= len(b.data) + len(b.entries)*entrySize
-	b.entries, b.data = b.entries[:0], b.data[:0]
+	o.spare = append(o.spare, bucket{b.entries[:0], b.data[:0]})
+	*b = bucket{}
 }
