@@ -45,7 +45,8 @@ func together(t *testing.T, server, client Config) (results [2]*Result, errs [2]
 	return results, errs
 }
 
-// TestInfinitely: a test that goes on prints a row after each duration, until its context ends.
+// TestInfinitely: a test that goes on prints a row after each duration, until its context ends. A busy host
+// may run neither end for a whole duration, whose row is then 0.
 func TestInfinitely(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
@@ -71,12 +72,12 @@ func TestInfinitely(t *testing.T) {
 			var size, messages int
 			var peak, average float64
 			if n, _ := fmt.Sscan(row, &size, &messages, &peak, &average); n != 4 || size != 65536 ||
-				messages == 0 || peak != 0 || average <= 0 {
-				t.Errorf("%v: row %q, want messages of 65536 bytes in each duration", test, row)
+				peak != 0 || (average > 0) != (messages > 0) {
+				t.Errorf("%v: row %q, want the messages of 65536 bytes of a duration", test, row)
 			}
 		}
-		if len(rows.all) < 3 {
-			t.Errorf("%v: %d rows, want 3", test, len(rows.all))
+		if rows.carried < 3 {
+			t.Errorf("%v: %d rows of %d with messages, want 3", test, rows.carried, len(rows.all))
 		}
 		cancel()
 	}
@@ -86,16 +87,21 @@ func TestInfinitely(t *testing.T) {
 	}
 }
 
-// rowWriter collects the rows of a table of bandwidth, and calls a function after some.
+// rowWriter collects the rows of a table of bandwidth, and calls a function after some with messages.
 type rowWriter struct {
-	all   []string
-	after int
-	then  func()
+	all     []string
+	carried int
+	after   int
+	then    func()
 }
 
 func (r *rowWriter) Write(text []byte) (int, error) {
 	if strings.HasPrefix(string(text), " 65536") {
-		if r.all = append(r.all, string(text)); len(r.all) == r.after {
+		r.all = append(r.all, string(text))
+		if strings.Fields(string(text))[1] != "0" {
+			r.carried++
+		}
+		if r.carried == r.after {
 			r.then()
 		}
 	}
