@@ -85,11 +85,12 @@ func TestHopsAreThePlans(t *testing.T) {
 			}
 		}
 		// No limit on these answers: the kernel's defaults are one per second and
-		// target after a first six, and 50 at once to all targets.
+		// target after a first six, and 50 at once to all targets. A kernel that is
+		// interrupted while it sends an answer drops the next (icmp_xmit_lock).
 		const probes = 200
 		out, _ := ping(t, ns["h0"], fmt.Sprintf("-c%d", probes), "-i0.0002", "-t2", addr.String())
-		if got := strings.Count(out, "exceeded"); got != probes {
-			t.Errorf("%s: %d of %d probes answered\n%s", addr, got, probes, out)
+		if got := strings.Count(out, "exceeded"); got < probes*9/10 {
+			t.Errorf("%s: %d of %d probes answered, want nearly all\n%s", addr, got, probes, out)
 		}
 	}
 }
