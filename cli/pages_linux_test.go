@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
 )
 
 // commandLimit is the longest that one command of a page may take.
@@ -22,6 +23,9 @@ const commandLimit = 3 * time.Minute
 
 // runTries is how often a run of a page is tried on a host that others keep busy. runs are the commands.
 const runTries = 3
+
+// busyHost is what a run says first whose emulator did not keep up because of other programs.
+const busyHost = "the emulator did not keep up: other programs used "
 
 var runs = regexp.MustCompile(`railbed (run|test) |scripts/quickstart`)
 
@@ -178,6 +182,10 @@ func (r *reader) run(b block) {
 		for try := 1; code != b.exit && try < runTries && runs.MatchString(text); try++ {
 			r.Logf("%s: once more: %s", b.at, out)
 			code, out = r.foreground(b, text)
+		}
+		if code == verdict.ExitOverloaded && code != b.exit && strings.Contains(out, busyHost) {
+			r.Logf("%s: not compared: %s", b.at, out)
+			return
 		}
 		if code != b.exit {
 			r.Errorf("%s: %s: exit code %d, want %d\n%s", b.at, text, code, b.exit, out)

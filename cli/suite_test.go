@@ -127,6 +127,11 @@ func TestSuiteFindsRegressions(t *testing.T) {
 	write("2mbit")
 	again := []string{"test", "a.yaml", "--metric", "busbw", "--repeat", "4"}
 	got := do(t, append(again[:6:6], "--out", "new", "--baseline", "old")...)
+	for _, made := range []string{"old", "new"} { // overloaded runs have no numbers that count
+		if results, err := suite.Read(made); err == nil {
+			skipIfBusy(t, results)
+		}
+	}
 	if got.code != verdict.ExitFail || !strings.Contains(got.stdout, "worse: a: ar busbw: ") {
 		t.Errorf("code %d: %s%s", got.code, got.stdout, got.stderr)
 	}
