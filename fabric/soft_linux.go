@@ -119,7 +119,7 @@ func openWays(w *live.Ways, names []string) (err error) {
 
 // openWay opens the far end of a NIC that has a port of its own, one of nics.
 func openWay(name string, mtu, nics int) (*softports.Handle, error) {
-	h, _, err := softports.OpenBest(name,
+	h, err := softports.OpenBest(name,
 		softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
 	return h, err
 }

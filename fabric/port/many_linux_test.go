@@ -35,18 +35,18 @@ func TestManyPorts(t *testing.T) {
 	for i, r := range rigs {
 		var handle *port.Handle
 		err := ns.Do(func() (err error) {
-			var reason string
-			handle, reason, err = port.OpenBest(r.PortName(), port.Options{})
-			if reason != "" {
-				slower++
-				t.Logf("port %d: %s", i, reason)
-			}
+			handle, err = port.OpenBest(r.PortName(), port.Options{})
 			return err
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		memory += handle.Description.Memory()
+		d := handle.Description
+		if d.Reason != "" {
+			slower++
+			t.Logf("port %d: %s", i, d.Reason)
+		}
+		memory += d.Slots*d.SlotBytes + d.SendSlots*d.SendSlotBytes
 		if ports[i], err = handle.Port(); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestManyPorts(t *testing.T) {
 	descriptors := openDescriptors(t) - before
 	t.Logf("%d ports in %v: %d descriptors, %d KiB; %d without AF_XDP", count,
 		time.Since(start).Round(time.Millisecond), descriptors, memory>>10, slower)
-	if descriptors > count*port.DescriptorsPerPort(port.XDP) ||
+	if descriptors > count*porttest.Descriptors(port.XDP) ||
 		memory > count*(port.DefaultRingBytes+128<<10) {
 		t.Errorf("%d descriptors, %d bytes for %d ports", descriptors, memory, count)
 	}
@@ -108,9 +108,8 @@ func TestOpenBestWithoutLockedMemory(t *testing.T) {
 	for i, want := range []port.Driver{port.XDP, port.Packet} {
 		r := porttest.NewRig(t, port.XDP, porttest.Settings{Number: i})
 		var handle *port.Handle
-		var reason string
 		err := r.Switch.Do(func() (err error) {
-			handle, reason, err = port.OpenBest(r.PortName(), port.Options{})
+			handle, err = port.OpenBest(r.PortName(), port.Options{})
 			return err
 		})
 		if err != nil {
@@ -121,25 +120,13 @@ func TestOpenBestWithoutLockedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ports = append(ports, p)
-		if got := p.Description().Driver; got != want || p.Description().Reason != reason ||
-			strings.Contains(reason, "ulimit -l") != (want == port.Packet) {
-			t.Errorf("port %d uses %s: %q; want %s", i, got, reason, want)
+		if d := p.Description(); d.Driver != want || strings.Contains(d.Reason, "ulimit -l") != (want == port.Packet) {
+			t.Errorf("port %d uses %s: %q; want %s", i, d.Driver, d.Reason, want)
 		}
 	}
 	for _, p := range ports {
 		if err := p.Close(); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-func TestDefault(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
-	for _, mtu := range []int{1500, 4200, 9000} {
-		driver, reason := port.Default(mtu, true)
-		t.Logf("mtu %d: %s", mtu, reason)
-		if err := port.Probe(driver, mtu); err != nil || !strings.HasPrefix(reason, string(driver)+": ") {
-			t.Errorf("mtu %d: %s, %q, which does not work: %v", mtu, driver, reason, err)
 		}
 	}
 }

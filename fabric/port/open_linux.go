@@ -52,6 +52,20 @@ var openers = map[Driver]func(string, Options) (*Handle, error){
 	XDP:    openXDP,
 }
 
+// OpenBest opens the switch's end of a veth with XDP or, if the host or a limit refuses that, with
+// Packet. In that case the description's Reason is the cause.
+func OpenBest(name string, options Options) (*Handle, error) {
+	h, refused := Open(XDP, name, options)
+	if refused == nil || !errors.Is(refused, verdict.ErrUnsupported) {
+		return h, refused
+	}
+	h, err := Open(Packet, name, options)
+	if err == nil {
+		h.Description.Reason = refused.Error()
+	}
+	return h, err
+}
+
 // Port makes a Port of the handle, which is empty afterwards. It needs no privilege.
 func (h *Handle) Port() (Port, error) {
 	files := h.Files
@@ -107,19 +121,6 @@ func closeAll(fds []int) error {
 	return errors.Join(errs...)
 }
 
-// maxDescription bounds the JSON of a description that Take reads, in bytes.
-const maxDescription = 4096
-
-// Give sends the handle over a Unix socket of type seqpacket or datagram. It closes the handle
-// here, even if it fails.
-func (h *Handle) Give(to *net.UnixConn) error {
-	err := GiveFiles(to, h.Description, h.Files)
-	if err != nil {
-		err = fmt.Errorf("send port %s: %w", h.Description.Name, err)
-	}
-	return errors.Join(err, h.Close())
-}
-
 // Socket returns a connection over which files can be passed.
 func Socket(conn net.Conn) (*net.UnixConn, error) {
 	socket, isUnix := conn.(*net.UnixConn)
@@ -146,18 +147,11 @@ func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
 	return err
 }
 
-// Take receives a handle that Give sent.
-func Take(from *net.UnixConn) (*Handle, error) {
-	h := &Handle{}
-	var err error
-	if h.Files, err = TakeFiles(from, &h.Description); err != nil {
-		return nil, fmt.Errorf("receive port: %w", err)
-	}
-	return h, nil
-}
-
-// mostFiles is the largest number of descriptors with a description.
-const mostFiles = 8
+// Bounds of what TakeFiles reads.
+const (
+	maxDescription = 4096 // bytes of JSON
+	mostFiles      = 8
+)
 
 // TakeFiles receives a description and descriptors that GiveFiles sent.
 func TakeFiles(from *net.UnixConn, description any) (files []*os.File, err error) {

@@ -104,7 +104,7 @@ func openPacket(name string, options Options) (h *Handle, err error) {
 	slot, perBlock, blocks, block := packetGeometry(mtu, options.RingBytes)
 	h.Description = Description{
 		Driver: Packet, Name: name, Index: index, MTU: mtu,
-		Slots: perBlock * blocks, SlotBytes: slot, KernelStamps: true, MemoryPoll: true,
+		Slots: perBlock * blocks, SlotBytes: slot, KernelStamps: true,
 	}
 	for _, option := range []struct {
 		name  string

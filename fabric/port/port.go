@@ -5,7 +5,7 @@
 // socket. That process needs no privilege to make a Port of them. There are three drivers. Packet
 // is a packet socket on the switch's end of a veth. XDP is the same, but sends through AF_XDP. Tap
 // is a tap device that is itself the node's NIC. They behave alike; porttest is their conformance
-// suite. Default returns the fastest one on a host.
+// suite. OpenBest opens the fastest one of a veth that the host allows.
 //
 // This package does not handle the reaction of the interface's own stack to a node's frames: the
 // switch's end of a veth has no addresses and no IPv6.
@@ -128,8 +128,6 @@ type Description struct {
 	SendSlotBytes int `json:"send_slot_bytes,omitempty"`
 	// KernelStamps is set if the kernel takes Frame.Stamp on arrival.
 	KernelStamps bool `json:"kernel_stamps"`
-	// MemoryPoll is set if Receive sees in memory, without a system call, that no frame is waiting.
-	MemoryPoll bool `json:"memory_poll"`
 	// Reason is why the port does not use the fastest driver, from OpenBest or from the code that
 	// opened a trunk.
 	Reason string `json:"reason,omitempty"`
@@ -137,9 +135,6 @@ type Description struct {
 
 // Room returns the least capacity of a Frame's Data.
 func (d Description) Room() int { return d.MTU + HeaderLen + TagLen + slack }
-
-// Memory returns the largest memory of frames in the port's queues, in bytes.
-func (d Description) Memory() int { return d.Slots*d.SlotBytes + d.SendSlots*d.SendSlotBytes }
 
 // Options are the options of Open.
 type Options struct {
@@ -164,19 +159,6 @@ const MinSlots = 64
 
 // maxMTU is the largest MTU in Options: the largest IP packet.
 const maxMTU = 65535
-
-// DescriptorsPerPort returns the largest number of descriptors that a port of the driver keeps open
-// in the process that uses it.
-func DescriptorsPerPort(driver Driver) int {
-	switch driver {
-	case Packet:
-		return 1
-	case Tap:
-		return 2 // the device, and the namespace's counters
-	default:
-		return 2 // a packet socket and an AF_XDP socket
-	}
-}
 
 // check returns an error if a description, which may come from another process, is unusable.
 func (d Description) check() error {

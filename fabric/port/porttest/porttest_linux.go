@@ -133,9 +133,13 @@ func stats(t testing.TB, p port.Port) port.Stats {
 func Need(t testing.TB, driver port.Driver) {
 	t.Helper()
 	hosttest.Need(t, hosttest.Netns)
-	if err := port.Probe(driver, 9000); errors.Is(err, verdict.ErrUnsupported) {
+	handle, err := NewRig(t, driver, Settings{MTU: 9000}).open(port.Options{})
+	if errors.Is(err, verdict.ErrUnsupported) {
 		t.Skipf("cannot run here: %v", err)
 	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := handle.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

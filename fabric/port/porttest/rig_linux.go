@@ -179,19 +179,7 @@ func setUp(name string, index int, up bool) error {
 // Open opens the rig's port and sets a tap's interface up.
 func (r *Rig) Open(t testing.TB, options port.Options) *port.Handle {
 	t.Helper()
-	name := r.PortName()
-	if r.Driver == port.Tap {
-		name = NICName
-		options.MTU, options.Index, options.MAC = r.MTU, NICIndex, r.MAC()
-	}
-	var handle *port.Handle
-	err := r.Switch.Do(func() (err error) {
-		handle, err = port.Open(r.Driver, name, options)
-		if err == nil && r.Driver == port.Tap {
-			err = setUp(NICName, NICIndex, true)
-		}
-		return err
-	})
+	handle, err := r.open(options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,6 +187,22 @@ func (r *Rig) Open(t testing.TB, options port.Options) *port.Handle {
 		r.WaitUp(t)
 	}
 	return handle
+}
+
+func (r *Rig) open(options port.Options) (handle *port.Handle, err error) {
+	name := r.PortName()
+	if r.Driver == port.Tap {
+		name = NICName
+		options.MTU, options.Index, options.MAC = r.MTU, NICIndex, r.MAC()
+	}
+	err = r.Switch.Do(func() (err error) {
+		handle, err = port.Open(r.Driver, name, options)
+		if err == nil && r.Driver == port.Tap {
+			err = setUp(NICName, NICIndex, true)
+		}
+		return err
+	})
+	return handle, err
 }
 
 // Port opens the rig's port and makes a Port of it.
