@@ -360,16 +360,6 @@ func (f *Fabric) Epoch() time.Time {
 	return f.soft.process.Epoch()
 }
 
-// Occupancy returns the memory that holds the queue lengths of the emulated NICs (package
-// occupancy), in the order of the plan's nodes and their NICs. It is nil without soft switches. The
-// fabric owns it until Close.
-func (f *Fabric) Occupancy() *os.File {
-	if f.soft == nil {
-		return nil
-	}
-	return f.soft.process.Occupancy()
-}
-
 // SoftEnded is closed when the soft switches end by themselves, which is a failure: frames no
 // longer cross the fabric. Close closes it, too. It is nil without soft switches.
 func (f *Fabric) SoftEnded() <-chan struct{} {

@@ -72,17 +72,7 @@ func (p *port) offer(one *packet.Packet) {
 	if p.observed {
 		p.observeQueued(one, outcome)
 	}
-	if p.station.nic {
-		p.showOccupancy(outcome.Queue)
-	}
 	p.kick()
-}
-
-// showOccupancy reports the length of a NIC's queue.
-func (p *port) showOccupancy(priority uint8) {
-	if show := p.engine.options.Occupancy; show != nil {
-		show(p.station.index, priority, p.egress.Depth(priority))
-	}
 }
 
 // kick sends everything that can be sent now, and plans to continue when the line is free.
@@ -133,9 +123,6 @@ func (p *port) send(one *packet.Packet) {
 		start = max(p.free, p.resumed, min(one.Due, e.now))
 	}
 	p.free = start.Add(p.medium.Serialise(len(one.Data)))
-	if p.station.nic {
-		p.showOccupancy(one.Priority)
-	}
 	p.count.Sent.add(len(one.Data))
 	p.count.SentByPriority[one.Priority]++
 	if p.station.telemetry {

@@ -43,9 +43,6 @@ type Options struct {
 	Deliver func(nic int, one *packet.Packet)
 	// Memory is the packet memory in bytes. Default DefaultMemory.
 	Memory int64
-	// Occupancy is called with the number of bytes in a NIC's queue whenever it changes. It may be
-	// nil.
-	Occupancy func(nic int, priority uint8, bytes int64)
 	// Observer receives the observations of packets at observed ports. It may be nil.
 	Observer Observer
 }

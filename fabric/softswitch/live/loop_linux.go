@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/packet"
@@ -80,14 +79,12 @@ type nic struct {
 
 // newLoop makes the engine of a plan. It runs over ports, indexed by the engine's NIC numbers, or
 // over a trunk, where port i is NIC i.
-func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk,
-	waiting *occupancy.Page) (*loop, error) {
+func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk) (*loop, error) {
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)),
 		events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
 	l.taps.loop = l
 	engine, err := softswitch.New(p, softswitch.Options{
 		Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps,
-		Occupancy: func(nic int, priority uint8, bytes int64) { waiting.Set(nic, priority, uint32(bytes)) },
 	})
 	if err != nil {
 		return nil, err

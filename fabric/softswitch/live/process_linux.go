@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/fabric/occupancy"
 	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/internal/frame"
@@ -37,8 +36,7 @@ func Parts() reexec.Parts { return reexec.Parts{part: main} }
 const (
 	controlFd     = 3 // stream of frames: start, plan, then requests and answers
 	descriptorsFd = 4 // datagrams, each with a descriptor for the next request
-	occupancyFd   = 5 // memory: queue lengths of the emulated NICs
-	firstPort     = 6
+	firstPort     = 5
 )
 
 // start is the first message to the process. It has a port for each NIC, or a trunk for all.
@@ -116,7 +114,6 @@ type Process struct {
 	silent  chan struct{}
 	// descriptors is the socket for descriptors.
 	descriptors *os.File
-	occupancy   *os.File
 	errors      *bytes.Buffer // its stderr; read once it has exited
 	epoch       time.Time
 }
@@ -144,15 +141,11 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	descriptors, theirDescriptors := os.NewFile(uintptr(pair[0]), "descriptors"),
 		os.NewFile(uintptr(pair[1]), "descriptors")
 	defer theirDescriptors.Close()
-	waiting, err := occupancy.Create(len(w.Ends))
-	if err != nil {
-		return nil, errors.Join(err, ours.Close(), descriptors.Close(), closeHandles(handles))
-	}
 	order, files := w.order()
-	files = append([]*os.File{theirs, theirDescriptors, waiting}, files...)
+	files = append([]*os.File{theirs, theirDescriptors}, files...)
 	s := &Process{control: ours, reader: frame.NewReader(ours), writer: frame.NewWriter(ours),
 		exited: make(chan struct{}), silent: make(chan struct{}), errors: &bytes.Buffer{},
-		descriptors: descriptors, occupancy: waiting}
+		descriptors: descriptors}
 	s.process = &exec.Cmd{
 		Path:        reexec.Self,
 		Args:        reexec.Argv(part),
@@ -166,8 +159,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
 	// Now only the process has its ends. So their closing shows here as an end of file.
 	err = errors.Join(err, closeHandles(handles), theirDescriptors.Close(), theirs.Close())
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close(),
-			waiting.Close())
+		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), ours.Close(), descriptors.Close())
 	}
 	go func() {
 		defer close(s.exited)
@@ -255,10 +247,6 @@ func (s *Process) State() (*State, error) {
 	return a.State, err
 }
 
-// Occupancy returns the memory that holds the queue lengths of the emulated NICs, for package
-// occupancy. The process owns it until Close.
-func (s *Process) Occupancy() *os.File { return s.occupancy }
-
 // Exited is closed when the process has ended. It ends by itself only after a failure.
 func (s *Process) Exited() <-chan struct{} { return s.exited }
 
@@ -320,7 +308,7 @@ func (s *Process) Close() error {
 	if errors.Is(err, os.ErrClosed) {
 		return nil
 	}
-	err = errors.Join(err, s.descriptors.Close(), s.occupancy.Close())
+	err = errors.Join(err, s.descriptors.Close())
 	select {
 	case <-s.exited:
 	case <-time.After(endPatience):
@@ -337,7 +325,6 @@ func main([]string) int {
 	hasten()
 	unix.CloseOnExec(controlFd)
 	unix.CloseOnExec(descriptorsFd)
-	unix.CloseOnExec(occupancyFd)
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)
 	l, err := begin(reader)
 	if err != nil {
@@ -409,13 +396,7 @@ func begin(reader *frame.Reader) (*loop, error) {
 			return nil, err
 		}
 	}
-	waiting := os.NewFile(occupancyFd, "occupancy")
-	defer waiting.Close() // the mapping stays
-	page, err := occupancy.MapWritable(waiting)
-	if err != nil {
-		return nil, err
-	}
-	l, err := newLoop(p, order.Ends, ports, joined, page)
+	l, err := newLoop(p, order.Ends, ports, joined)
 	if err != nil {
 		return nil, err
 	}
