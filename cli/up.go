@@ -50,7 +50,7 @@ Ctrl-C undoes what was made, a second one kills the testbed. A repair is complet
 			if err != nil {
 				return err
 			}
-			if err := testbed.Require(cmd.Context(), p, args[0]); err != nil {
+			if err := testbed.Require(cmd.Context(), p.Requires, args[0]); err != nil {
 				return err
 			}
 			absent := runner.Missing(runner.Options{File: file, Plan: p, Path: args[0]})

@@ -21,6 +21,7 @@ import (
 	"railbed/internal/frame"
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes/cni"
 	"railbed/nodes/vm"
 	"railbed/plan"
@@ -44,25 +45,64 @@ type Options struct {
 	File string
 }
 
-// Require returns a *verdict.UnsupportedError, with a position in the plan's file, if the host lacks a
-// feature or a file that the plan requires. Up does the same first.
-func Require(ctx context.Context, p *plan.Plan, file string) error {
-	for _, required := range p.Requires {
-		if required.Inside {
+// Lack is a feature or a file that a plan requires and the host lacks.
+type Lack struct {
+	plan.Requirement // the first that names the feature
+	Err              *verdict.UnsupportedError
+}
+
+// LacksError has all that a host lacks, in the order of the requirements. It matches
+// verdict.ErrUnsupported.
+type LacksError []Lack
+
+// Error implements error: a line for each feature.
+func (e LacksError) Error() string {
+	lines := make([]string, len(e))
+	for i, l := range e {
+		lines[i] = fmt.Sprintf("%s: %s: %v", l.Where, l.Reason, l.Err)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns an *verdict.UnsupportedError for each feature.
+func (e LacksError) Unwrap() []error {
+	lacking := make([]error, len(e))
+	for i, l := range e {
+		lacking[i] = l.Err
+	}
+	return lacking
+}
+
+// Require returns a LacksError if the host lacks features or files. Names of files are relative to the folder
+// of file, the scenario file. Up does the same first with what its plan requires.
+func Require(ctx context.Context, needs []plan.Requirement, file string) error {
+	var lacks LacksError
+	asked := map[string]bool{}
+	for _, need := range needs {
+		if need.Inside || asked[need.Feature] {
 			continue
 		}
-		if err := doctor.HasRequired(ctx, file, required.Feature); err != nil {
-			return fmt.Errorf("%s: %s: %w", required.Where, required.Reason, err)
+		asked[need.Feature] = true
+		err := doctor.HasRequired(ctx, file, need.Feature)
+		var lacking *verdict.UnsupportedError
+		switch {
+		case errors.As(err, &lacking):
+			lacks = append(lacks, Lack{need, lacking})
+		case err != nil:
+			return err
 		}
 	}
-	return nil
+	if lacks == nil {
+		return nil
+	}
+	return lacks
 }
 
 // Up brings a testbed up. It lives until Close or the end of this process, unless Detach makes it
-// independent of the process. If the host lacks a feature that the plan requires, Up returns a
-// *verdict.UnsupportedError before it makes anything.
+// independent of the process. If the host lacks features that the plan requires, Up returns a LacksError
+// before it makes anything.
 func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
-	if err := Require(ctx, p, o.File); err != nil {
+	if err := Require(ctx, p.Requires, o.File); err != nil {
 		return nil, err
 	}
 	limit, err := descriptorLimit()

@@ -120,7 +120,8 @@ func TestOpenBestWithoutLockedMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		ports = append(ports, p)
-		if d := p.Description(); d.Driver != want || strings.Contains(d.Reason, "ulimit -l") != (want == port.Packet) {
+		if d := p.Description(); d.Driver != want ||
+			strings.Contains(d.Reason, "ulimit -l") != (want == port.Packet) {
 			t.Errorf("port %d uses %s: %q; want %s", i, d.Driver, d.Reason, want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/verdict"
+	"railbed/testbed"
 )
 
 // reason returns the cause of the verdict in one line, with its position in the file.
@@ -60,6 +61,10 @@ func (r *run) reasonOf(err error) string {
 	if errors.As(err, &failed) {
 		step := r.report.Steps[failed.index]
 		return fmt.Sprintf("%s: step %s: %v", step.Where, step.Name, failed.err)
+	}
+	var lacks testbed.LacksError
+	if errors.As(err, &lacks) {
+		return strings.ReplaceAll(lacks.Error(), "\n", "; ")
 	}
 	if u := r.report.Unsupported; u != nil && u.Where != "" {
 		return fmt.Sprintf("%s: %v", u.Where, err)

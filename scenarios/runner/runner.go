@@ -32,7 +32,6 @@ import (
 	"railbed/plan/spec"
 	"railbed/scenarios/outdir"
 	"railbed/testbed"
-	"railbed/testbed/doctor"
 	"railbed/transports/rd/privacy"
 )
 
@@ -223,19 +222,20 @@ func (r *run) require(ctx context.Context) error {
 	if !r.Plan.Soft() {
 		needs = slices.Concat(needs, stepRequirements(r.File))
 	}
-	answers := map[string]error{}
-	for _, need := range needs {
-		if need.Inside {
-			continue
+	err := testbed.Require(ctx, needs, r.Path)
+	var lacks testbed.LacksError
+	if errors.As(err, &lacks) {
+		r.lacks(lacks[0].Err, lacks[0].Reason, lacks[0].Where)
+		var remedies []string
+		for _, l := range lacks {
+			if l.Err.Remedy != "" {
+				remedies = append(remedies, l.Err.Remedy)
+			}
 		}
-		answer, known := answers[need.Feature]
-		if !known {
-			answer = doctor.HasRequired(ctx, r.Path, need.Feature)
-			answers[need.Feature] = answer
-		}
-		if r.lacks(answer, need.Reason, need.Where); answer != nil {
-			return answer
-		}
+		r.report.Unsupported.Remedy = strings.Join(remedies, "; ")
+	}
+	if err != nil {
+		return err
 	}
 	return errors.Join(r.requireStacks(ctx), ctx.Err())
 }
