@@ -18,24 +18,24 @@ import (
 // Attach creates a node's NIC in a namespace that another program owns. The NIC has the name that
 // the caller chooses and, as from Build, the node's settings, shaper, addresses, neighbours, routes
 // and rules; all are read back. Attach needs no right outside that namespace. The far end of the
-// NIC is in a new namespace that only the returned Way holds. When the Way is closed, by any
+// NIC is in a new namespace that only the returned ForeignNIC holds. When the ForeignNIC is closed, by any
 // process that has it then, the NIC is deleted. Existing objects in the namespace stay unchanged.
 // Attach returns an error if one of them would conflict with a new one. The path is the owner's
 // path of the namespace.
-func Attach(ctx context.Context, a *Attachment, name, path string, ns *kernel.Namespace) (*Way, error) {
+func Attach(ctx context.Context, a *Attachment, name, path string, ns *kernel.Namespace) (*ForeignNIC, error) {
 	far, err := kernel.NewNamespace()
 	if err != nil {
 		return nil, err
 	}
-	way := &Way{far: far}
-	if err := a.attach(ctx, way, name, path, ns); err != nil {
-		return nil, errors.Join(err, way.Close())
+	nic := &ForeignNIC{far: far}
+	if err := a.attach(ctx, nic, name, path, ns); err != nil {
+		return nil, errors.Join(err, nic.Close())
 	}
-	return way, nil
+	return nic, nil
 }
 
-func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns *kernel.Namespace) error {
-	far := way.far
+func (a *Attachment) attach(ctx context.Context, nic *ForeignNIC, name, path string, ns *kernel.Namespace) error {
+	far := nic.far
 	f, err := foreign(a, name, ns, far, false)
 	if err != nil {
 		return err
@@ -70,14 +70,14 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 		},
 		func() error {
 			return far.Do(func() (err error) {
-				way.port, err = a.open()
+				nic.port, err = a.open()
 				return err
 			})
 		},
 		func() error {
 			h := f.hosts[0]
-			way.nic = wayNIC{name, h.ports[0].index, f.shaping(f.links[0], h.ports[0].atA).Direction}
-			return way.watchHome(path, ns)
+			nic.inside = foreignInterface{name, h.ports[0].index, f.shaping(f.links[0], h.ports[0].atA).Direction}
+			return nic.watchHome(path, ns)
 		},
 	}
 	for _, step := range steps {
@@ -90,12 +90,12 @@ func (a *Attachment) attach(ctx context.Context, way *Way, name, path string, ns
 
 // open opens the port at the far end. The number of containers is not known here, so each port gets
 // the ring size of one NIC of a trunk.
-func (a *Attachment) open() (way *softports.Handle, err error) {
+func (a *Attachment) open() (nic *softports.Handle, err error) {
 	if a.Many {
 		return softports.Open(softports.Packet, softPort(0),
 			softports.Options{MTU: a.Link.MTU, RingBytes: ringShare})
 	}
-	return openWay(softPort(0), a.Link.MTU, ringBudget/ringShare)
+	return openNIC(softPort(0), a.Link.MTU, ringBudget/ringShare)
 }
 
 // CheckAttached compares a namespace with the result of Attach there, and returns all differences,

@@ -21,53 +21,53 @@ func (f *Fabric) Present(a *Attachment) {
 	}
 }
 
-// Join makes the soft switches use a NIC in a namespace that another program owns, by the Way to
-// it, instead of the interface that Build created for it. Join consumes the Way, even if it fails.
-func (f *Fabric) Join(ctx context.Context, end plan.End, w *Way) error {
+// Join makes the soft switches use a NIC in a namespace that another program owns, by the ForeignNIC to
+// it, instead of the interface that Build created for it. Join consumes the ForeignNIC, even if it fails.
+func (f *Fabric) Join(ctx context.Context, end plan.End, n *ForeignNIC) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
-	if err := f.join(ctx, end, w); err != nil {
-		return errors.Join(fmt.Errorf("attach %s:%s: %w", end.Node, end.Port, err), w.Close())
+	if err := f.join(ctx, end, n); err != nil {
+		return errors.Join(fmt.Errorf("attach %s:%s: %n", end.Node, end.Port, err), n.Close())
 	}
 	return nil
 }
 
-func (f *Fabric) join(ctx context.Context, end plan.End, w *Way) error {
+func (f *Fabric) join(ctx context.Context, end plan.End, n *ForeignNIC) error {
 	l, _, err := f.nicOf(end)
 	if err != nil {
 		return err
 	}
-	if d := w.port.Description; d.MTU != l.MTU || d.Driver == softports.Tap {
+	if d := n.port.Description; d.MTU != l.MTU || d.Driver == softports.Tap {
 		return fmt.Errorf("port has driver %q and mtu %d, want the far end of a veth and mtu %d", d.Driver,
 			d.MTU, l.MTU)
 	}
 	// The link may have changed while the NIC was created.
 	want := f.shaping(l, l.A == end)
 	was := want
-	was.Direction = w.nic.Sends
-	if err := w.reshape(end, want, was); err != nil {
+	was.Direction = n.inside.Sends
+	if err := n.reshape(end, want, was); err != nil {
 		return err
 	}
 	if f.soft.named[l.Name].down {
-		if err := w.setCarrier(ctx, end, false); err != nil {
+		if err := n.setCarrier(ctx, end, false); err != nil {
 			return err
 		}
 	}
-	w.port.Description.Name, w.port.Description.Reason = end.Node+":"+end.Port, ""
-	port, monitor := w.port, w.monitor
-	w.port, w.monitor = nil, nil
+	n.port.Description.Name, n.port.Description.Reason = end.Node+":"+end.Port, ""
+	port, monitor := n.port, n.monitor
+	n.port, n.monitor = nil, nil
 	if err := f.soft.process.ForeignPort(end, port); err != nil {
 		if monitor != nil {
 			err = errors.Join(err, monitor.Close())
 		}
 		return err
 	}
-	f.soft.foreign[end] = w
+	f.soft.foreign[end] = n
 	if monitor == nil {
 		return nil
 	}
-	w.watched = true
-	return f.soft.process.Watch(end, w.nic.Index, monitor)
+	n.watched = true
+	return f.soft.process.Watch(end, n.inside.Index, monitor)
 }
 
 // Leave undoes Join.
@@ -78,8 +78,8 @@ func (f *Fabric) Leave(end plan.End) error {
 	if err != nil || f.soft.foreign[end] == nil {
 		return err
 	}
-	way := f.soft.foreign[end]
-	err = f.unwatch(end, way)
+	nic := f.soft.foreign[end]
+	err = f.unwatch(end, nic)
 	if f.soft.nics > mostOwnPorts {
 		err = errors.Join(err, f.soft.process.JoinTrunk(end))
 	} else {
@@ -89,18 +89,18 @@ func (f *Fabric) Leave(end plan.End) error {
 		}
 	}
 	delete(f.soft.foreign, end)
-	if err = errors.Join(err, way.Close()); err != nil {
-		return fmt.Errorf("detach %s:%s: %w", end.Node, end.Port, err)
+	if err = errors.Join(err, nic.Close()); err != nil {
+		return fmt.Errorf("detach %s:%s: %n", end.Node, end.Port, err)
 	}
 	return nil
 }
 
 // unwatch releases the namespace of a NIC, so that it can end.
-func (f *Fabric) unwatch(end plan.End, way *Way) error {
-	if !way.watched {
+func (f *Fabric) unwatch(end plan.End, nic *ForeignNIC) error {
+	if !nic.watched {
 		return nil
 	}
-	way.watched = false
+	nic.watched = false
 	return f.soft.process.Unwatch(end)
 }
 
@@ -113,9 +113,9 @@ func (f *Fabric) Gone() ([]plan.End, error) {
 		return nil, nil
 	}
 	var errs []error
-	for end, way := range f.soft.foreign {
-		if way.watched && !way.home.alive() {
-			errs = append(errs, f.unwatch(end, way))
+	for end, nic := range f.soft.foreign {
+		if nic.watched && !nic.home.alive() {
+			errs = append(errs, f.unwatch(end, nic))
 		}
 	}
 	gone, err := f.soft.process.ForeignGone()

@@ -22,8 +22,8 @@ type softPart struct {
 	links   []*planLink // all links of the plan, in their requested state
 	named   map[string]*planLink
 	nics    int // of all nodes
-	// foreign maps to the Ways of NICs whose interfaces are in namespaces of other programs.
-	foreign map[plan.End]*Way
+	// foreign maps to NICs whose interfaces are in namespaces of other programs.
+	foreign map[plan.End]*ForeignNIC
 	// backlog is the number of packets that the host's CPUs had dropped when the fabric was made.
 	backlog uint64
 }
@@ -31,7 +31,7 @@ type softPart struct {
 // startSoft opens the far ends of the NICs and starts the soft switches of the plan on them. The
 // fabric is the kernel's part of that plan.
 func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
-	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]*Way{}}
+	s := &softPart{plan: p, named: map[string]*planLink{}, foreign: map[plan.End]*ForeignNIC{}}
 	var err error
 	if s.backlog, err = BacklogDrops(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		s.links = append(s.links, made)
 		s.named[l.Name] = made
 	}
-	ways := live.Ways{Monitors: len(p.Nodes)}
+	ports := live.Ports{Monitors: len(p.Nodes)}
 	var nodes []*kernel.Namespace
 	var names []string // of the far ends, by NIC
 	for _, h := range f.hosts {
@@ -55,29 +55,29 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 			if nic.atA {
 				far = f.links[nic.link].B
 			}
-			numbers, indexes = append(numbers, len(ways.Ends)), append(indexes, nic.index)
-			ways.Ends, names = append(ways.Ends, plan.End{Node: h.name, Port: nic.Name}),
+			numbers, indexes = append(numbers, len(ports.Ends)), append(indexes, nic.index)
+			ports.Ends, names = append(ports.Ends, plan.End{Node: h.name, Port: nic.Name}),
 				append(names, far.Port)
-			ways.Joined = append(ways.Joined,
+			ports.Joined = append(ports.Joined,
 				softports.TrunkPort{Index: endIndex(f.first, nic.link, !nic.atA), MTU: nic.MTU})
 		}
-		ways.NICs, ways.Indexes = append(ways.NICs, numbers), append(ways.Indexes, indexes)
+		ports.NICs, ports.Indexes = append(ports.NICs, numbers), append(ports.Indexes, indexes)
 	}
-	ways.Monitor = func(hand func(int, *os.File) error) error { return openMonitors(ctx, p, nodes, hand) }
+	ports.Monitor = func(hand func(int, *os.File) error) error { return openMonitors(ctx, p, nodes, hand) }
 	err = kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error {
-		return openWays(&ways, names)
+		return openPorts(&ports, names)
 	})
 	if err != nil {
-		for _, h := range ways.Own {
+		for _, h := range ports.Own {
 			err = errors.Join(err, h.Close())
 		}
 		return err
 	}
-	if ways.Own != nil {
-		ways.Joined = nil
+	if ports.Own != nil {
+		ports.Joined = nil
 	}
-	s.nics = len(ways.Ends)
-	if s.process, err = live.Start(ctx, p, ways); err == nil {
+	s.nics = len(ports.Ends)
+	if s.process, err = live.Start(ctx, p, ports); err == nil {
 		f.soft = s
 	}
 	return err
@@ -95,8 +95,8 @@ func trunkReason(nics int) string {
 		"and a killed testbed must be gone within two seconds", nics, mostOwnPorts)
 }
 
-// openWays opens the far ends of NICs. The calling thread is in their namespace.
-func openWays(w *live.Ways, names []string) (err error) {
+// openPorts opens the far ends of NICs. The calling thread is in their namespace.
+func openPorts(w *live.Ports, names []string) (err error) {
 	if len(names) > mostOwnPorts {
 		mtu := 0
 		for _, joined := range w.Joined {
@@ -108,7 +108,7 @@ func openWays(w *live.Ways, names []string) (err error) {
 		return err
 	}
 	for i, name := range names {
-		h, err := openWay(name, w.Joined[i].MTU, len(names))
+		h, err := openNIC(name, w.Joined[i].MTU, len(names))
 		if err != nil {
 			return fmt.Errorf("join %s:%s to the soft switches: %w", w.Ends[i].Node, w.Ends[i].Port, err)
 		}
@@ -117,8 +117,8 @@ func openWays(w *live.Ways, names []string) (err error) {
 	return nil
 }
 
-// openWay opens the far end of a NIC that has a port of its own, one of nics.
-func openWay(name string, mtu, nics int) (*softports.Handle, error) {
+// openNIC opens the far end of a NIC that has a port of its own, one of nics.
+func openNIC(name string, mtu, nics int) (*softports.Handle, error) {
 	h, err := softports.OpenBest(name,
 		softports.Options{MTU: mtu, RingBytes: min(ringBudget/nics, largestRing)})
 	return h, err
@@ -144,7 +144,7 @@ func (f *Fabric) rejoin(l *planLink) error {
 // openFar opens the far end of a NIC again.
 func (f *Fabric) openFar(near plan.End, far string, mtu int) (h *softports.Handle, err error) {
 	err = kernel.Each(context.Background(), []*kernel.Namespace{f.softSide().ns}, 1, func(int) (err error) {
-		h, err = openWay(far, mtu, f.soft.nics)
+		h, err = openNIC(far, mtu, f.soft.nics)
 		return err
 	})
 	if err != nil {
@@ -307,8 +307,8 @@ func (f *Fabric) shapeNodes(ctx context.Context, l *planLink, dir Direction) err
 		if !atA {
 			end = side.Link.B
 		}
-		if way := f.soft.foreign[end]; way != nil {
-			if err := way.reshape(end, f.shaping(side, atA), was); err != nil {
+		if nic := f.soft.foreign[end]; nic != nil {
+			if err := nic.reshape(end, f.shaping(side, atA), was); err != nil {
 				return errors.Join(err, f.setKernelLink(ctx, l.Name, only, was.Direction))
 			}
 		}
@@ -323,8 +323,8 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 		return err
 	}
 	for _, end := range []plan.End{l.A, l.B} {
-		if way := f.soft.foreign[end]; way != nil && l.down == up {
-			if err := way.setCarrier(ctx, end, up); err != nil {
+		if nic := f.soft.foreign[end]; nic != nil && l.down == up {
+			if err := nic.setCarrier(ctx, end, up); err != nil {
 				return err
 			}
 		}

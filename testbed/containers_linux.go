@@ -16,7 +16,7 @@ import (
 
 // AttachContainer implements cni.Testbed.
 func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request,
-	make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error) {
+	make func(*fabric.Attachment) (*fabric.ForeignNIC, error)) (*fabric.Attachment, error) {
 	conn, first, err := t.upgradeFor(ctx, "/v1/containers/attach", r)
 	if err != nil {
 		return nil, err
@@ -26,16 +26,16 @@ func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request,
 	if err := json.Unmarshal(first, attachment); err != nil {
 		return nil, fmt.Errorf("read answer of %s's supervisor: %w", t.dir.Name, err)
 	}
-	way, err := make(attachment)
+	nic, err := make(attachment)
 	if err != nil {
 		return nil, err
 	}
 	socket, err := port.Socket(conn.Conn)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("attach: %w", err), way.Close())
+		return nil, errors.Join(fmt.Errorf("attach: %w", err), nic.Close())
 	}
 	conn.SetDeadline(time.Now().Add(answerTimeout))
-	if err := way.Give(socket); err != nil {
+	if err := nic.Give(socket); err != nil {
 		return nil, err
 	}
 	kind, payload, err := conn.Read()

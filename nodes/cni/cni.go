@@ -73,10 +73,10 @@ type Collect struct {
 
 // Testbed is the part of a running testbed that a plugin uses.
 type Testbed interface {
-	// AttachContainer reserves a NIC, calls make to attach it, and takes over the fabric.Way that
+	// AttachContainer reserves a NIC, calls make to attach it, and takes over the fabric.ForeignNIC that
 	// make returns. It consumes that value. If any step fails, the NIC is free again.
 	AttachContainer(ctx context.Context, r Request,
-		make func(*fabric.Attachment) (*fabric.Way, error)) (*fabric.Attachment, error)
+		make func(*fabric.Attachment) (*fabric.ForeignNIC, error)) (*fabric.Attachment, error)
 	// DetachContainer frees a NIC. It returns the attachments of the container's interface, failed
 	// ADDs included.
 	DetachContainer(ctx context.Context, k Key) ([]Attached, error)

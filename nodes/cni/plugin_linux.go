@@ -95,7 +95,7 @@ func (p *Plugin) add(ctx context.Context, args *skel.CmdArgs, config *config) er
 	made, err := tb.AttachContainer(ctx, Request{
 		Key: Key{args.ContainerID, args.IfName}, Network: config.Name, Namespace: args.Netns,
 		Port: config.Port, Group: config.Group, DefaultRoute: config.IsDefaultGateway,
-	}, func(a *fabric.Attachment) (*fabric.Way, error) {
+	}, func(a *fabric.Attachment) (*fabric.ForeignNIC, error) {
 		if err := a.Check(config.IsDefaultGateway); err != nil {
 			return nil, err
 		}

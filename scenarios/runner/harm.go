@@ -116,9 +116,9 @@ func (s *session) killed(node string, err error) bool {
 	})
 }
 
-// blame adds to the error of a step that began at a time the faults of nodes that it met. A program that
+// withFaults adds to the error of a step that began at a time the faults of nodes that it met. A program that
 // failed because of them does not show that the host lacks something.
-func (s *session) blame(err error, began time.Time) error {
+func (s *session) withFaults(err error, began time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var faults []string

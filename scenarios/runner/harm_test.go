@@ -183,7 +183,7 @@ func TestBlame(t *testing.T) {
 	s := &session{}
 	began := time.Now()
 	failed := errors.New("failed")
-	if err := s.blame(failed, began); err != failed {
+	if err := s.withFaults(failed, began); err != failed {
 		t.Errorf("without a fault: %v", err)
 	}
 	by := func(d time.Duration) time.Duration { return 2 * d }
@@ -210,12 +210,12 @@ func TestBlame(t *testing.T) {
 			"; fault f: redis-* in h3 hung" + killed,
 		3 * time.Second: always + parted + killed,
 	} {
-		if err := s.blame(failed, began.Add(after)); err.Error() != want || !errors.Is(err, failed) {
+		if err := s.withFaults(failed, began.Add(after)); err.Error() != want || !errors.Is(err, failed) {
 			t.Errorf("a step that began %v later: %v, want %s", after, err, want)
 		}
 	}
 	lacks := &verdict.UnsupportedError{Feature: "f", Reason: "exit code 127"}
-	if err := s.blame(lacks, began); errors.Is(err, verdict.ErrUnsupported) {
+	if err := s.withFaults(lacks, began); errors.Is(err, verdict.ErrUnsupported) {
 		t.Errorf("after a crash something is unsupported: %v", err)
 	}
 }

@@ -60,8 +60,8 @@ type timeline struct {
 	// sequences that wait for an event or for other steps.
 	sequences, lasting, waiting sync.WaitGroup
 	turns                       turns
-	// servants are background commands and repeated steps. Their context ends with the run.
-	servants   sync.WaitGroup
+	// background are background commands and repeated steps. Their context ends with the run.
+	background sync.WaitGroup
 	servantCtx context.Context
 
 	mu      sync.Mutex
@@ -138,7 +138,7 @@ func (t *timeline) run(ctx context.Context) error {
 	t.waiting.Wait()
 	t.lasting.Wait()
 	endServants(errRunEnded)
-	t.servants.Wait()
+	t.background.Wait()
 	return context.Cause(ctx)
 }
 
@@ -197,10 +197,10 @@ func (t *timeline) runStep(ctx context.Context, i int) bool {
 	t.update(i, func(s *report.Step) { s.State, s.Start = running, t.now() })
 	switch f := t.steps[i].frame(); {
 	case t.file.Steps[i].Every > 0:
-		t.servants.Go(func() { t.repeat(ctx, i) })
+		t.background.Go(func() { t.repeat(ctx, i) })
 		return true
 	case f.Serves:
-		t.servants.Go(func() { t.serve(ctx, i) })
+		t.background.Go(func() { t.serve(ctx, i) })
 		return true
 	case f.Background:
 		t.last(func() { t.complete(ctx, i) })
@@ -217,7 +217,7 @@ func (t *timeline) do(ctx context.Context, s step) error {
 	})
 	// A fault does not fail because of faults. Those in the session include itself.
 	if _, fault := s.(*faultStep); err != nil && ctx.Err() == nil && !fault {
-		return t.session.blame(err, began)
+		return t.session.withFaults(err, began)
 	}
 	return err
 }

@@ -66,16 +66,16 @@ func (t *trafficStep) limit(by clock.Dilation) time.Duration {
 func (t *trafficStep) do(ctx context.Context, s *session) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	crew := &crew{session: s, index: t.index, name: t.Name, fail: fail, closing: make(chan struct{})}
-	if err := crew.fill(ctx, t); err != nil {
-		return errors.Join(err, crew.close(false))
+	processes := &trafficProcesses{session: s, index: t.index, name: t.Name, fail: fail, closing: make(chan struct{})}
+	if err := processes.fill(ctx, t); err != nil {
+		return errors.Join(err, processes.close(false))
 	}
-	err := crew.work(ctx)
-	crew.noteHeldUp(s.dilation().Wait(time.Duration(t.spec.For)))
+	err := processes.work(ctx)
+	processes.noteHeldUp(s.dilation().Wait(time.Duration(t.spec.For)))
 	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
 		err = context.Cause(ctx)
 	}
-	return errors.Join(err, crew.close(err == nil))
+	return errors.Join(err, processes.close(err == nil))
 }
 
 // dilation returns the testbed's dilation.
@@ -94,12 +94,12 @@ func matching(p *plan.Plan, patterns []string) (found []*plan.Node) {
 	return found
 }
 
-// crew is the set of processes of a traffic step.
-type crew struct {
+// trafficProcesses is the set of processes of a traffic step.
+type trafficProcesses struct {
 	session        *session
 	index          int
 	name           string
-	sinks, sources []*hand
+	sinks, sources []*trafficProcess
 	// fail ends the step with the reason.
 	fail context.CancelCauseFunc
 	// closing is closed when sinks may end. watchers waits for the goroutines that watch the
@@ -108,8 +108,8 @@ type crew struct {
 	watchers sync.WaitGroup
 }
 
-// hand is one process of a traffic step.
-type hand struct {
+// trafficProcess is one process of a traffic step.
+type trafficProcess struct {
 	cmd   *testbed.Cmd
 	kill  context.CancelFunc
 	ready chan struct{}
@@ -127,7 +127,7 @@ type hand struct {
 }
 
 // fill starts a process in each node, the sinks first.
-func (c *crew) fill(ctx context.Context, step *trafficStep) error {
+func (c *trafficProcesses) fill(ctx context.Context, step *trafficStep) error {
 	t := step.spec
 	from, targets := step.between(c.session.plan)
 	at := map[string]netip.AddrPort{}
@@ -226,7 +226,7 @@ func (t *trafficStep) sends(p *plan.Plan) (flows []verify.Send) {
 
 // pauser returns the order to pause the switch at a node's first NIC, or nil if the step sends
 // datagrams. A pause is renewed when half of it has passed.
-func (c *crew) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
+func (c *trafficProcesses) pauser(t *spec.Traffic, node *plan.Node) *traffic.Pauser {
 	if t.Pause == nil {
 		return nil
 	}
@@ -270,7 +270,7 @@ func address4(node *plan.Node) (netip.Addr, error) {
 }
 
 // launch starts a process and waits until it is ready.
-func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order traffic.Order) error {
+func (c *trafficProcesses) launch(ctx context.Context, list *[]*trafficProcess, node *plan.Node, order traffic.Order) error {
 	arg, err := order.Arg()
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (c *crew) launch(ctx context.Context, list *[]*hand, node *plan.Node, order
 		return err
 	}
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
-	h := &hand{
+	h := &trafficProcess{
 		cmd:   c.session.testbed.Node(node.Name).Part(life, traffic.Part, arg),
 		kill:  kill,
 		part:  order.Part(),
@@ -322,7 +322,7 @@ const silenceParts = 10
 // watch records the end of a process. It fails the step if a sink ends before close, or if a
 // process has not beaten for the session's silence. It counts ticks and not time, so that a railbed
 // that is itself held up blames no process.
-func (c *crew) watch(h *hand, beats io.Reader) {
+func (c *trafficProcesses) watch(h *trafficProcess, beats io.Reader) {
 	c.watchers.Go(func() {
 		h.err = h.cmd.Wait()
 		close(h.ended)
@@ -368,7 +368,7 @@ func (c *crew) watch(h *hand, beats io.Reader) {
 
 // end returns how a process ended, or that it is silent. It returns nil if the process ended as it
 // should. Unless the process is silent, call end only after the process has ended.
-func (h *hand) end() error {
+func (h *trafficProcess) end() error {
 	if h.silent.Load() {
 		return fmt.Errorf("the %s in %s does not answer: its process is stopped, or gets no processor",
 			h.part, h.node)
@@ -383,7 +383,7 @@ func (h *hand) end() error {
 }
 
 // work starts the sources and waits until they have ended.
-func (c *crew) work(ctx context.Context) error {
+func (c *trafficProcesses) work(ctx context.Context) error {
 	for _, h := range c.sources {
 		h.start.release()
 	}
@@ -399,7 +399,7 @@ func (c *crew) work(ctx context.Context) error {
 
 // close ends the remaining processes and closes the logs. After a step that succeeded, sinks must
 // exit without an error: a sink that does not was missing when it was needed.
-func (c *crew) close(well bool) error {
+func (c *trafficProcesses) close(well bool) error {
 	var errs []error
 	close(c.closing)
 	for _, h := range slices.Concat(c.sources, c.sinks) {
@@ -421,7 +421,7 @@ func (c *crew) close(well bool) error {
 }
 
 // noteHeldUp records the share of their time for which the host held sources up.
-func (c *crew) noteHeldUp(of time.Duration) {
+func (c *trafficProcesses) noteHeldUp(of time.Duration) {
 	for _, h := range c.sources {
 		held, known := traffic.HeldUp(h.said.all.String())
 		if !known || held == 0 || of <= 0 {

@@ -64,13 +64,13 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 		return fmt.Errorf("attach container: %w", err)
 	}
 	c.setReadDeadline(time.Now().Add(attachTime))
-	way, err := fabric.TakeWay(socket)
+	nic, err := fabric.TakeForeignNIC(socket)
 	if err != nil {
 		return err
 	}
 	s.attaching.Lock()
 	defer s.attaching.Unlock()
-	if err := s.fabric.Join(c.ending, one.Made.End(), way); err != nil {
+	if err := s.fabric.Join(c.ending, one.Made.End(), nic); err != nil {
 		return err
 	}
 	if !s.containers.Join(one) {

@@ -28,13 +28,13 @@ type Config struct {
 	FanIn   int
 	// Slots is the number of chunks in flight at once, Elements the length of a chunk in elements.
 	Slots, Elements int
-	// First, Least and Longest bound the time after which an update is sent again. First is that
-	// time before any round trip was measured, default 1s (RFC 6298, 2.1). Least is its minimum
+	// InitialRTO, MinRTO and MaxRTO bound the time after which an update is sent again. InitialRTO is that
+	// time before any round trip was measured, default 1s (RFC 6298, 2.1). MinRTO is its minimum
 	// afterwards, default 200ms as in Linux. All results wait for the slowest worker, so without
-	// that minimum a host that runs another process for a while looks like a loss. Longest bounds
+	// that minimum a host that runs another process for a while looks like a loss. MaxRTO bounds
 	// both, and the time between two repeats, default 500ms. A loss is detected earlier where later
 	// updates follow.
-	First, Least, Longest time.Duration
+	InitialRTO, MinRTO, MaxRTO time.Duration
 	// Patience is the time for which the switch may send no answer at all. Default 30s.
 	Patience time.Duration
 	// Landed is called with the number of each chunk whose result is in the tensor, by Handle or by the
@@ -42,7 +42,7 @@ type Config struct {
 	Landed func(chunk int) `json:"-"`
 }
 
-// Of returns the configuration of a worker of a plan's job, by its number in the job. Longest
+// Of returns the configuration of a worker of a plan's job, by its number in the job. MaxRTO
 // allows ten repeats before the nearest switch's timeout, and Patience is longer than any switch
 // waits.
 func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
@@ -54,7 +54,7 @@ func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 		FanIn:    len(job.Workers),
 		Slots:    job.Slots,
 		Elements: job.Elements,
-		Longest:  time.Duration(job.Timeout) / 10,
+		MaxRTO:  time.Duration(job.Timeout) / 10,
 		Patience: max(silence, job.Patience(0)+2*time.Duration(job.Timeout)),
 	}
 }
@@ -148,7 +148,7 @@ func New(c Config) (*Worker, error) {
 	for _, d := range []struct {
 		at        *time.Duration
 		otherwise time.Duration
-	}{{&c.First, time.Second}, {&c.Least, 200 * time.Millisecond}, {&c.Longest, 500 * time.Millisecond},
+	}{{&c.InitialRTO, time.Second}, {&c.MinRTO, 200 * time.Millisecond}, {&c.MaxRTO, 500 * time.Millisecond},
 		{&c.Patience, silence}} {
 		if *d.at <= 0 {
 			*d.at = d.otherwise
@@ -159,7 +159,7 @@ func New(c Config) (*Worker, error) {
 		key:    wire.AggregationKey(c.KeySeed, c.Job, c.Epoch, uint8(c.Worker)),
 		slots:  make([]slot, c.Slots),
 		buffer: make([]byte, wire.AggregationLongest(c.Elements)),
-		rtt:    roundTrip{rto: min(c.First, c.Longest), at: -1},
+		rtt:    roundTrip{rto: min(c.InitialRTO, c.MaxRTO), at: -1},
 	}, nil
 }
 
@@ -264,7 +264,7 @@ func (w *Worker) Poll(now clock.Time) []byte {
 		for i := range w.slots {
 			if s := &w.slots[i]; s.busy && s.deadline <= now {
 				s.repeated = true
-				s.rto = min(2*s.rto, w.config.Longest)
+				s.rto = min(2*s.rto, w.config.MaxRTO)
 				// If all updates are repeated there is no sample, and only this lets the timeout
 				// grow (RFC 6298, 5.5 to 5.7). The next sample brings it back. A sample since this
 				// update was first sent means that the update or its result was lost rather than
@@ -361,7 +361,7 @@ func (w *Worker) Handle(now clock.Time, message []byte) {
 	w.counters.Results++
 	w.progress = now
 	if !s.repeated { // Karn: the answer to a repeated update is ambiguous
-		w.rtt.sample(now, now.Sub(s.firstAt), c.Least, c.Longest)
+		w.rtt.sample(now, now.Sub(s.firstAt), c.MinRTO, c.MaxRTO)
 		w.overtake(s.order)
 	}
 	if a.Flags()&wire.AggregationSaturated != 0 {

@@ -16,8 +16,8 @@ import (
 func newWorker(t testing.TB, slots, elements int) *Worker {
 	t.Helper()
 	w, err := New(Config{Job: 5, Epoch: 2, KeySeed: 0x0123456789abcdef, Worker: 1, FanIn: 4, Slots: slots,
-		Elements: elements, First: 10 * time.Millisecond, Least: 2 * time.Millisecond,
-		Longest: 35 * time.Millisecond})
+		Elements: elements, InitialRTO: 10 * time.Millisecond, MinRTO: 2 * time.Millisecond,
+		MaxRTO: 35 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (m mpi) run(r *run) (table, error) {
 		if last.aside != nil {
 			states = last.aside.taken
 		}
-		return table{}, m.blame(r, err, states)
+		return table{}, m.deadRank(r, err, states)
 	}
 	if len(r.Step.Command) > 0 {
 		return table{sends: slices.Repeat([]units.Bytes{r.Step.Sends}, len(r.ranks))}, nil
@@ -191,8 +191,8 @@ func (m mpi) sends(r *run, t table) []units.Bytes {
 	return all
 }
 
-// blame returns an error that names the rank that ended first, according to the launcher.
-func (m mpi) blame(r *run, err error, states []byte) error {
+// deadRank returns an error that names the rank that ended first, according to the launcher.
+func (m mpi) deadRank(r *run, err error, states []byte) error {
 	var exit *testbed.ExitError
 	if !errors.As(err, &exit) {
 		return err

@@ -167,7 +167,7 @@ func TestMPIBlames(t *testing.T) {
 	} {
 		exit := &testbed.ExitError{Exit: nodes.Exit{Code: 1}, Node: "h0", Args: []string{"mpirun"},
 			Stderr: []byte(test.says)}
-		if err := test.m.blame(r, exit, nil); !strings.HasPrefix(err.Error(), test.want) ||
+		if err := test.m.deadRank(r, exit, nil); !strings.HasPrefix(err.Error(), test.want) ||
 			!errors.Is(err, error(exit)) {
 			t.Errorf("%q gives %v, want %q", test.says, err, test.want)
 		}
@@ -375,7 +375,7 @@ func TestMPIBlamesByStates(t *testing.T) {
 	r := &run{Job: Job{Nodes: there}, ranks: ranks}
 	exit := &testbed.ExitError{Exit: nodes.Exit{Code: 7}, Node: "h0", Args: []string{"mpirun"},
 		Stderr: []byte(log.String())}
-	if err := (mpi{died: openMPIDied}).blame(r, exit, a.taken); !strings.HasPrefix(err.Error(),
+	if err := (mpi{died: openMPIDied}).deadRank(r, exit, a.taken); !strings.HasPrefix(err.Error(),
 		"rank 1 (h1) ended: ") {
 		t.Errorf("got %v, want rank 1", err)
 	}

@@ -15,7 +15,7 @@ import (
 // id of its own.
 //
 // Equal packets form a multiset: whichever of them arrives, one less is under way. Every packet
-// that left is counted once, as arrived, lost, under way, untold, or taken out. The counts
+// that left is counted once, as arrived, lost, under way, ambiguous, or taken out. The counts
 // therefore add up.
 type journeys struct {
 	capture  *evidence.Capture
@@ -44,9 +44,9 @@ type journeys struct {
 	unsound bool
 
 	arrived uint64
-	// underWay counts packets that left so late that they may still arrive. untold counts packets
+	// underWay counts packets that left so late that they may still arrive. ambiguous counts packets
 	// that are equal to others: it is not known whether they left so late.
-	underWay, untold, lost uint64
+	underWay, ambiguous, lost uint64
 	// excused counts packets that a fault changed, held or misrouted, and that did not arrive as they left.
 	// altered counts those that have a record in changes. They may have arrived as other packets.
 	excused, altered uint64
@@ -56,8 +56,8 @@ type journeys struct {
 	strays  uint64
 	short   bool              // more packets were under way than are remembered
 	reasons map[string]uint64 // why packets were lost, as recorded
-	// mourn is called for each packet that was lost. It may be nil.
-	mourn func(j journey)
+	// onLost is called for each packet that was lost. It may be nil.
+	onLost func(j journey)
 }
 
 // journeysMost bounds the number of remembered packets, of 130 bytes each.
@@ -117,7 +117,7 @@ type dropRecords struct {
 
 // newJourneys makes the table. With ahead, packets that arrive before they leave are matched, and
 // packets that never left are counted.
-func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys {
+func newJourneys(c *evidence.Capture, ahead bool, onLost func(journey)) *journeys {
 	s := &journeys{
 		capture:  c,
 		linger:   c.Linger(),
@@ -131,7 +131,7 @@ func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys
 		guessed:  map[uint64]journey{},
 		splits:   newSplits[int64](c),
 		reasons:  map[string]uint64{},
-		mourn:    mourn,
+		onLost:   onLost,
 	}
 	if ahead {
 		s.ahead, s.early = map[uint64]strangers{}, map[uint64]bool{}
@@ -140,7 +140,7 @@ func newJourneys(c *evidence.Capture, ahead bool, mourn func(journey)) *journeys
 }
 
 // left returns how many packets are counted.
-func (s *journeys) left() uint64 { return s.arrived + s.lost + s.excused + s.underWay + s.untold }
+func (s *journeys) left() uint64 { return s.arrived + s.lost + s.excused + s.underWay + s.ambiguous }
 
 // start adds a packet that leaves. A packet that has already arrived is matched at once.
 func (s *journeys) start(p *evidence.Packet, j journey) (arrivedBefore bool) {
@@ -384,7 +384,7 @@ func (s *journeys) missing(j journey, now int64, since uint32) {
 		s.lose(j, unexplained)
 	case j.apart:
 	case since > 1:
-		s.untold++
+		s.ambiguous++
 	default:
 		s.underWay++
 	}
@@ -409,8 +409,8 @@ func (s *journeys) lose(j journey, reason string) {
 	} else {
 		s.reasons["other reasons"]++
 	}
-	if s.mourn != nil {
-		s.mourn(j)
+	if s.onLost != nil {
+		s.onLost(j)
 	}
 }
 
@@ -443,9 +443,9 @@ func (s *journeys) doubts() (lines []string) {
 	if s.short {
 		lines = append(lines, "more packets at once than the check can remember")
 	}
-	if s.untold > 0 {
+	if s.ambiguous > 0 {
 		lines = append(lines, plural.Text(
-			"%d packets that equal others have not arrived: lost, or under way at the end", s.untold))
+			"%d packets that equal others have not arrived: lost, or under way at the end", s.ambiguous))
 	}
 	if s.acausal > 0 {
 		lines = append(lines, plural.Text("%d packets arrived before they left: the clocks of ports differ",

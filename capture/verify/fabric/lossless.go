@@ -196,7 +196,7 @@ func (k *lossless) Result() evidence.Result {
 		"sent": float64(sent), "arrived": float64(t.arrived), "lost": float64(t.lost),
 		"again":       float64(t.strays),
 		"nic-overrun": float64(k.overrun), "refused": float64(k.refused),
-		"under-way": float64(t.underWay + t.untold), "by-fault": float64(k.harmed + t.excused),
+		"under-way": float64(t.underWay + t.ambiguous), "by-fault": float64(k.harmed + t.excused),
 	}}
 	f := evidence.Finding{Absent: t.losses("packets"), Unclear: t.doubts()}
 	harm := k.capture.HarmAt(k.switchPorts()...)
@@ -241,8 +241,8 @@ func (k *lossless) Result() evidence.Result {
 	if explained > 0 {
 		r.Summary += fmt.Sprintf(", %d of the lost ones may have been hit by faults", explained)
 	}
-	if t.untold > 0 {
-		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.untold)
+	if t.ambiguous > 0 {
+		r.Summary += fmt.Sprintf(", %d equal ones lost or under way", t.ambiguous)
 	}
 	if t.strays > 0 {
 		r.Summary += fmt.Sprintf("; %d arrived that had not left, or had arrived before", t.strays)

@@ -36,7 +36,7 @@ type needed struct {
 	unsent map[unsentPacket]bool
 
 	sent, repeats, needed, vanished, excused uint64
-	known, early, hasty                      uint64 // spurious retransmissions, see judge
+	known, early, underWay                   uint64 // spurious retransmissions, see judge
 	unseen, open                             uint64
 	examples                                 []string
 }
@@ -394,7 +394,7 @@ func (k *needed) judge(s *neededPair, psn uint32, copies *sentCopies, now int64)
 				s.name, psn, evidence.ClockTime(c.left),
 				evidence.ClockTime(came.came))
 		default:
-			k.hasty++
+			k.underWay++
 			k.exemplify("%s: PSN %d left at %s while it was under way, and came at %s", s.name, psn,
 				evidence.ClockTime(c.left), evidence.ClockTime(came.came))
 		}
@@ -418,7 +418,7 @@ func (k *needed) Result() evidence.Result {
 	}
 	r := evidence.Result{Name: "that " + spec.ThatRDNeeded}
 	f := evidence.Finding{Unclear: k.doubts()}
-	spurious := k.known + k.early + k.hasty
+	spurious := k.known + k.early + k.underWay
 	var wrong []string
 	for _, line := range []struct {
 		count uint64
@@ -426,7 +426,7 @@ func (k *needed) Result() evidence.Result {
 	}{
 		{k.known, "packets were sent again though their acknowledgement had come"},
 		{k.early, "packets were sent again, although the first copy had come"},
-		{k.hasty, "packets were sent again while they were under way, and came"},
+		{k.underWay, "packets were sent again while they were under way, and came"},
 	} {
 		if line.count > 0 {
 			wrong = append(wrong, plural.Count(line.count, line.what))
@@ -451,7 +451,7 @@ func (k *needed) Result() evidence.Result {
 	r.Measured = map[string]float64{
 		"sent": float64(k.sent), "again": float64(k.repeats), "needed": float64(k.needed),
 		"vanished": float64(k.vanished), "spurious": float64(spurious),
-		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.hasty),
+		"acknowledged": float64(k.known), "arrived": float64(k.early), "under-way": float64(k.underWay),
 		"acknowledgement-lost": float64(k.excused),
 	}
 	r.Summary = plural.Text("of %d packets %d were retransmitted: %d because every earlier copy was lost, "+

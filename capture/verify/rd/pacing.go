@@ -27,8 +27,8 @@ const (
 	defaultTolerance = time.Millisecond
 	// maxPaced bounds the number of schedules.
 	maxPaced = 1 << 14
-	// maxHasty bounds the number of packets that are judged at the end.
-	maxHasty = 1 << 12
+	// maxEarly bounds the number of packets that are judged at the end.
+	maxEarly = 1 << 12
 )
 
 // pacing checks that no packet of a workload over reliable datagrams leaves more than one
@@ -65,7 +65,7 @@ type pacing struct {
 	rates     map[netip.Addr]units.Rate
 	offsets   map[uint64]*stampOffset // by life
 	schedules map[paceKey]*schedule
-	hasty     []hastyPacket
+	tooEarly  []earlyPacket
 	full      bool
 
 	packets, unread uint64
@@ -164,8 +164,8 @@ type stampOffset struct {
 	fastest float64 // least difference of a packet's time at the tap and its timestamp
 }
 
-// hastyPacket is a packet that was too early at the tap.
-type hastyPacket struct {
+// earlyPacket is a packet that was too early at the tap.
+type earlyPacket struct {
 	ahead, began float64
 	life         uint64
 	text         string
@@ -273,8 +273,8 @@ func (k *pacing) judge(s *schedule, p *evidence.Packet, cost float64) {
 		s.seen -= cost // each engine may have its one packet to a peer ahead
 	}
 	k.speak(s, said, cost, p.RD.PSN)
-	if early := s.seen - seen; early > float64(k.tolerance) && len(k.hasty) < maxHasty {
-		k.hasty = append(k.hasty, hastyPacket{ahead: early, began: s.began, life: p.RD.Life,
+	if early := s.seen - seen; early > float64(k.tolerance) && len(k.tooEarly) < maxEarly {
+		k.tooEarly = append(k.tooEarly, earlyPacket{ahead: early, began: s.began, life: p.RD.Life,
 			text: fmt.Sprintf("%s: packet %d was at the NIC %%v too early for %s", s.name, p.RD.PSN, k.at())})
 	} else if early < 0 && early > -float64(makeUp) {
 		k.behind = max(k.behind, time.Duration(-early))
@@ -327,7 +327,7 @@ func (k *pacing) Result() evidence.Result {
 		}
 	}
 	var most time.Duration
-	for _, h := range k.hasty {
+	for _, h := range k.tooEarly {
 		early := time.Duration(h.ahead - min(h.began-k.offsets[h.life].fastest, float64(makeUp)))
 		if most = max(most, early); early > k.tolerance {
 			k.example(h.text, early.Round(time.Microsecond))
@@ -342,7 +342,7 @@ func (k *pacing) Result() evidence.Result {
 		unclear = append(unclear, plural.Text("%d packets cannot be read, or have no known rate",
 			k.unread))
 	}
-	if k.full || len(k.hasty) == maxHasty && len(k.examples) == 0 {
+	if k.full || len(k.tooEarly) == maxEarly && len(k.examples) == 0 {
 		unclear = append(unclear, "more schedules or early packets than the check can remember")
 	}
 	r.Summary = plural.Text("%d packets in %d schedules of %s; at most %v ahead by their timestamps, %v at "+

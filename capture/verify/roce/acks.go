@@ -288,9 +288,9 @@ func (k *acks) Result() evidence.Result {
 	silent := evidence.Tally{}
 	silent.Count(k.unanswered, "requests asked for an acknowledgement and got none")
 	f := evidence.Finding{Unclear: unclear}
-	k.suspect(&f, k.found.Lines...)
-	if k.blame(&f, k.silentAt, silent.Lines...); len(f.Absent) > 0 {
-		k.suspect(&f, k.found.Examples...)
+	k.addAbsent(&f, k.found.Lines...)
+	if k.addUnlessLost(&f, k.silentAt, silent.Lines...); len(f.Absent) > 0 {
+		k.addAbsent(&f, k.found.Examples...)
 	} else {
 		r.Details = append(r.Details, k.found.Examples...)
 	}

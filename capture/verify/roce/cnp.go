@@ -172,8 +172,8 @@ func (k *cnp) Result() evidence.Result {
 	if k.strange > 0 {
 		unclear = slices.Concat(unclear, silent.Lines, k.found.Lines)
 	} else {
-		k.suspect(&f, k.found.Lines...)
-		k.blame(&f, silentAt, silent.Lines...)
+		k.addAbsent(&f, k.found.Lines...)
+		k.addUnlessLost(&f, silentAt, silent.Lines...)
 	}
 	if len(f.Absent) > 0 {
 		f.Absent = append(f.Absent, k.found.Examples...)

@@ -227,9 +227,9 @@ func (v *follower[S]) need() evidence.Need {
 	return n
 }
 
-// suspect adds violations that hold unless a packet is missing. They are unclear if packets were
+// addAbsent adds violations that hold unless a packet is missing. They are unclear if packets were
 // cut off, if answers could not be assigned, or if the taps are not at NICs.
-func (v *follower[S]) suspect(f *evidence.Finding, lines ...string) {
+func (v *follower[S]) addAbsent(f *evidence.Finding, lines ...string) {
 	if v.cut > 0 || v.orphans > 0 || v.foreign() {
 		f.Unclear = append(f.Unclear, lines...)
 	} else {
@@ -237,10 +237,10 @@ func (v *follower[S]) suspect(f *evidence.Finding, lines ...string) {
 	}
 }
 
-// blame adds violations of nodes as suspect does. The violations would also appear if the nodes' kernels
+// addUnlessLost adds violations of nodes as addAbsent does. The violations would also appear if the nodes' kernels
 // lost packets before the taps of their NICs. atLeast has, by tap, the least number of lost packets that
 // would explain the violations. If no fewer packets were lost there, the violations are unclear.
-func (v *follower[S]) blame(f *evidence.Finding, atLeast map[*evidence.Tap]uint64, lines ...string) {
+func (v *follower[S]) addUnlessLost(f *evidence.Finding, atLeast map[*evidence.Tap]uint64, lines ...string) {
 	explained := len(atLeast) > 0
 	var reasons []string
 	for _, tap := range v.capture.Taps {
@@ -258,7 +258,7 @@ func (v *follower[S]) blame(f *evidence.Finding, atLeast map[*evidence.Tap]uint6
 		f.Unclear = append(append(f.Unclear, reasons...), lines...)
 		return
 	}
-	v.suspect(f, append(lines, reasons...)...)
+	v.addAbsent(f, append(lines, reasons...)...)
 }
 
 // end returns when a flow ended: at the request to end its connection, or with the recording at its NIC.

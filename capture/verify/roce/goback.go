@@ -170,7 +170,7 @@ func (k *goBack) Result() evidence.Result {
 	k.found.Count(k.leaps, "times PSNs were left out of a retransmission")
 	k.found.Count(k.ignored, "NAKs caused no retransmission")
 	f := evidence.Finding{Unclear: unclear}
-	k.blame(&f, k.wrongAt, k.found.All()...)
+	k.addUnlessLost(&f, k.wrongAt, k.found.All()...)
 	if judged == 0 {
 		f.Unclear = append(f.Unclear, notApplicable("none of %d queue pairs sent anything again or got a NAK",
 			len(k.ordered)))

@@ -118,7 +118,7 @@ func (k *psns) Result() evidence.Result {
 				unseen))
 		}
 	} else {
-		k.blame(&f, k.gapsAt, gaps.Lines...)
+		k.addUnlessLost(&f, k.gapsAt, gaps.Lines...)
 	}
 	f.Hold("requests sent again", k.bound, float64(k.again), fmt.Sprint(k.again))
 	if k.foreign() && k.bound != nil && k.bound.Upper() && k.capture.Railbed &&

@@ -184,7 +184,7 @@ func (k *rate) Result() evidence.Result {
 		r.Details = append(r.Details, k.found.Examples...)
 	}
 	f := evidence.Finding{}
-	k.suspect(&f, wrong...)
+	k.addAbsent(&f, wrong...)
 	if judged == 0 {
 		unclear = append(unclear, notApplicable("%d CNPs came: %d behind others, %d to queue pairs that "+
 			"sent fewer than %d packets in %v, or rested for a third of it, %d at the end, %d for an "+

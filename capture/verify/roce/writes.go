@@ -206,7 +206,7 @@ func (k *writes) Result() evidence.Result {
 	k.found.Count(k.reads.size, "answers carried a different number of bytes than the part of the READ")
 	f, placed := evidence.Finding{Wrong: k.found.Lines, Unclear: unclear}, evidence.Tally{}
 	placed.Count(k.reads.order, "answers did not match the READ or the part of the READ")
-	k.suspect(&f, placed.Lines...) // the request for that part may be missing
+	k.addAbsent(&f, placed.Lines...) // the request for that part may be missing
 	switch {
 	case len(f.Wrong) > 0:
 		f.Wrong = append(f.Wrong, k.found.Examples...)

@@ -49,17 +49,17 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 	p := compileTwo(t, fmt.Sprintf(settings, mtu))
 	s := &bench{plan: p}
 	s.Pair, _ = porttest.TwoVeths(t, mtu)
-	ways := Ways{Monitors: 2}
+	ports := Ports{Monitors: 2}
 	for i, r := range []*porttest.Rig{s.Left, s.Right} {
-		ways.Ends = append(ways.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
+		ports.Ends = append(ports.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
 		if !sink {
 			setAddress(p, i, plan.MAC(r.MAC()))
 		}
 		r.Driver = port.XDP // the default
-		ways.Own = append(ways.Own, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
-		ways.NICs, ways.Indexes = append(ways.NICs, []int{i}), append(ways.Indexes, []int{porttest.NICIndex})
+		ports.Own = append(ports.Own, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
+		ports.NICs, ports.Indexes = append(ports.NICs, []int{i}), append(ports.Indexes, []int{porttest.NICIndex})
 	}
-	ways.Monitor = func(hand func(int, *os.File) error) error {
+	ports.Monitor = func(hand func(int, *os.File) error) error {
 		for i, r := range []*porttest.Rig{s.Left, s.Right} {
 			if err := r.Node.Do(func() error {
 				seer, err := OpenMonitor(0)
@@ -71,7 +71,7 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 		return nil
 	}
 	var err error
-	if s.process, err = Start(t.Context(), p, ways); err != nil {
+	if s.process, err = Start(t.Context(), p, ports); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -123,7 +123,7 @@ func (s *Process) Epoch() time.Time { return s.epoch }
 
 // Start starts the soft switches of a plan in a process of their own. It consumes the handles, even
 // if it fails. If ctx ends before the switches run, the process is killed.
-func Start(ctx context.Context, p *plan.Plan, w Ways) (*Process, error) {
+func Start(ctx context.Context, p *plan.Plan, w Ports) (*Process, error) {
 	handles := w.Own
 	if w.Trunk != nil {
 		handles = append(slices.Clip(handles), w.Trunk)
@@ -322,7 +322,7 @@ func (s *Process) Close() error {
 // main is the main function of the process.
 func main([]string) int {
 	control := os.NewFile(controlFd, "control")
-	hasten()
+	raisePriority()
 	unix.CloseOnExec(controlFd)
 	unix.CloseOnExec(descriptorsFd)
 	reader, writer := frame.NewReader(control), frame.NewWriter(control)

@@ -19,19 +19,19 @@ func TestStartSurvivesTheProcess(t *testing.T) {
 	porttest.Need(t, port.Packet)
 	p := compileTwo(t, "\n  links: {default: {mtu: 1500}}\n")
 	pair, _ := porttest.TwoVeths(t, 1500)
-	ways := Ways{Monitors: 1, NICs: [][]int{{0}}, Indexes: [][]int{{porttest.NICIndex}}}
+	ports := Ports{Monitors: 1, NICs: [][]int{{0}}, Indexes: [][]int{{porttest.NICIndex}}}
 	for i, r := range []*porttest.Rig{pair.Left, pair.Right} {
-		ways.Ends = append(ways.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
+		ports.Ends = append(ports.Ends, plan.End{Node: p.Nodes[i].Name, Port: porttest.NICName})
 		r.Driver = port.Packet
-		ways.Own = append(ways.Own, r.Open(t, port.Options{MTU: 1500}))
+		ports.Own = append(ports.Own, r.Open(t, port.Options{MTU: 1500}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ways.Monitor = func(func(int, *os.File) error) error {
+	ports.Monitor = func(func(int, *os.File) error) error {
 		cancel() // the process waits for a packet socket that is never sent
 		return nil
 	}
 	began := time.Now()
-	process, err := Start(ctx, p, ways)
+	process, err := Start(ctx, p, ports)
 	if err == nil || !strings.Contains(err.Error(), "the soft switches' process ended") {
 		t.Errorf("got %v and %v, want the end of the process", process, err)
 	}

@@ -85,7 +85,7 @@ func (l *loop) state() (*State, error) {
 	for i := range l.nics {
 		one := &l.nics[i]
 		s.NICs[i].Node, s.NICs[i].NIC = one.end.Node, one.end.Port
-		if err := l.way(i, &s.NICs[i]); err != nil {
+		if err := l.portState(i, &s.NICs[i]); err != nil {
 			return nil, fmt.Errorf("read port %s:%s: %w", one.end.Node, one.end.Port, err)
 		}
 	}

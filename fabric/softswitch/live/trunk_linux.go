@@ -39,8 +39,8 @@ func (l *loop) receiveTrunk(events uint32) {
 	}
 }
 
-// way reads the state of a NIC's port, by the NIC's number.
-func (l *loop) way(number int, s *NICState) (err error) {
+// portState reads the state of a NIC's port, by the NIC's number.
+func (l *loop) portState(number int, s *NICState) (err error) {
 	one := &l.nics[number]
 	if one.port == nil {
 		s.Port, s.Description = l.trunk.Stats(number), l.trunk.Description(number)

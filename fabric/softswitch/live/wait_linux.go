@@ -55,7 +55,7 @@ type thread struct {
 // shortSlice is the shortest time slice that a thread may request.
 const shortSlice = 100 * time.Microsecond
 
-// begin requests exact timers from the kernel, and records the result of hasten.
+// begin requests exact timers from the kernel, and records the result of raisePriority.
 func (t *thread) begin() {
 	t.id, t.began, t.spin = unix.Gettid(), time.Now(), firstSpin
 	t.cores.begin()
@@ -68,18 +68,18 @@ func (t *thread) begin() {
 // mostUrgent is the lowest nice value.
 const mostUrgent = -20
 
-// hasten requests the core from the kernel whenever a thread of the process is ready to run. It
+// raisePriority requests the core from the kernel whenever a thread of the process is ready to run. It
 // does so for all threads. Go's scheduler takes a P from a goroutine every 10 ms, and when a system
 // call takes long, and then another thread must give it back. With more Ps than working threads,
 // one is free when a system call returns.
 //
-// Root's threads become real-time threads. Where that is not allowed, hasten requests a low nice
+// Root's threads become real-time threads. Where that is not allowed, raisePriority requests a low nice
 // value and a short slice. The process is the leader of a session. If the kernel groups tasks by
 // session (sched(7), autogroup), a thread's nice value only counts within its session; against
 // other sessions the group's nice value counts. A thread with a short slice preempts a thread with
 // a longer slice when it wakes (Linux 6.12; older kernels ignore sched_runtime). Ordinary users
 // only get the slice.
-func hasten() {
+func raisePriority() {
 	runtime.GOMAXPROCS(manyPs)
 	if reexec.RealTime(reexec.SwitchPriority) {
 		return

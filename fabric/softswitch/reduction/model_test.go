@@ -117,14 +117,14 @@ func (m *model) begin(epoch uint16) {
 	m.workers = nil
 	for w := range j.FanIn {
 		one, err := aggregation.New(aggregation.Config{
-			Job:      j.Number,
-			Epoch:    epoch,
-			KeySeed:  j.KeySeed,
-			Worker:   w,
-			FanIn:    j.FanIn,
-			Slots:    j.Slots,
-			Elements: j.Elements,
-			First:    3 * time.Millisecond, Longest: 20 * time.Millisecond, Patience: time.Hour,
+			Job:        j.Number,
+			Epoch:      epoch,
+			KeySeed:    j.KeySeed,
+			Worker:     w,
+			FanIn:      j.FanIn,
+			Slots:      j.Slots,
+			Elements:   j.Elements,
+			InitialRTO: 3 * time.Millisecond, MaxRTO: 20 * time.Millisecond, Patience: time.Hour,
 		})
 		if err != nil {
 			m.t.Fatal(err)

@@ -8,8 +8,8 @@ import (
 	"railbed/plan"
 )
 
-// Ways are the ports by which frames reach and leave a plan's NICs.
-type Ways struct {
+// Ports are the ports by which frames reach and leave a plan's NICs.
+type Ports struct {
 	// Ends lists all NICs of the plan, in order.
 	Ends []plan.End
 	// Own has one port for each NIC. If it is nil, Trunk is the port of all NICs, and Joined maps
@@ -30,7 +30,7 @@ type Ways struct {
 }
 
 // order returns the start message for the process, and the descriptors that are sent with it.
-func (w *Ways) order() (order start, files []*os.File) {
+func (w *Ports) order() (order start, files []*os.File) {
 	order = start{Ends: w.Ends, Joined: w.Joined}
 	for _, h := range w.Own {
 		order.Ports = append(order.Ports, startPort{Description: h.Description, Files: len(h.Files)})

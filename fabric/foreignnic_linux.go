@@ -22,9 +22,9 @@ import (
 	"railbed/plan"
 )
 
-// Way is the testbed's handle on a NIC from Attach: the port to the NIC, and the descriptors needed
+// ForeignNIC is the testbed's handle on a NIC from Attach: the port to the NIC, and the descriptors needed
 // to change its link and to measure its lateness.
-type Way struct {
+type ForeignNIC struct {
 	port *softports.Handle
 	// far is the namespace of the NIC's far end. The NIC loses its carrier when the far end is set
 	// down there.
@@ -36,21 +36,21 @@ type Way struct {
 	// alive. So it only exists together with home, which indicates when the namespace must end.
 	monitor *os.File
 	watched bool // the soft switches have the packet socket
-	nic     wayNIC
+	inside  foreignInterface
 }
 
-// wayNIC describes the NIC in its namespace.
-type wayNIC struct {
+// foreignInterface describes the NIC in its namespace.
+type foreignInterface struct {
 	Name  string         `json:"name"`
 	Index int            `json:"index"`
 	Sends plan.Direction `json:"sends"` // the settings with which its shaper was made
 }
 
-// wayText is a Way without its descriptors, which are sent in the order of its fields.
-type wayText struct {
+// foreignText is a ForeignNIC without its descriptors, which are sent in the order of its fields.
+type foreignText struct {
 	Port  softports.Description `json:"port"`
 	Files int                   `json:"files"` // number of descriptors of the port
-	NIC   wayNIC                `json:"nic"`
+	NIC   foreignInterface      `json:"nic"`
 	Home  *homeText             `json:"home,omitempty"`
 }
 
@@ -111,7 +111,7 @@ func (h *home) alive() bool {
 func (h *home) open() (*kernel.Namespace, error) {
 	fd, err := unix.Openat(int(h.folder.Fd()), h.Name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open its network namespace: %w", err)
+		return nil, fmt.Errorf("open its network namespace: %n", err)
 	}
 	file := os.NewFile(uintptr(fd), h.Name)
 	defer file.Close()
@@ -122,53 +122,53 @@ func (h *home) open() (*kernel.Namespace, error) {
 }
 
 // Close closes everything that was not handed on.
-func (w *Way) Close() error {
+func (n *ForeignNIC) Close() error {
 	var errs []error
-	if w.port != nil {
-		errs = append(errs, w.port.Close())
+	if n.port != nil {
+		errs = append(errs, n.port.Close())
 	}
-	if w.far != nil {
-		errs = append(errs, w.far.Close())
+	if n.far != nil {
+		errs = append(errs, n.far.Close())
 	}
-	if w.home != nil {
-		errs = append(errs, w.home.folder.Close())
+	if n.home != nil {
+		errs = append(errs, n.home.folder.Close())
 	}
-	if w.monitor != nil {
-		errs = append(errs, w.monitor.Close())
+	if n.monitor != nil {
+		errs = append(errs, n.monitor.Close())
 	}
-	*w = Way{}
+	*n = ForeignNIC{}
 	return errors.Join(errs...)
 }
 
-// Give sends the Way to another process, and closes it here.
-func (w *Way) Give(to *net.UnixConn) error {
-	far, err := w.far.Dup()
+// Give sends the ForeignNIC to another process, and closes it here.
+func (n *ForeignNIC) Give(to *net.UnixConn) error {
+	far, err := n.far.Dup()
 	if err != nil {
-		return errors.Join(err, w.Close())
+		return errors.Join(err, n.Close())
 	}
-	text := wayText{Port: w.port.Description, Files: len(w.port.Files), NIC: w.nic}
-	files := append(slices.Clone(w.port.Files), far)
-	if w.home != nil {
-		text.Home = &w.home.homeText
-		files = append(files, w.home.folder)
+	text := foreignText{Port: n.port.Description, Files: len(n.port.Files), NIC: n.inside}
+	files := append(slices.Clone(n.port.Files), far)
+	if n.home != nil {
+		text.Home = &n.home.homeText
+		files = append(files, n.home.folder)
 	}
-	if w.monitor != nil {
-		files = append(files, w.monitor)
+	if n.monitor != nil {
+		files = append(files, n.monitor)
 	}
 	if err = softports.GiveFiles(to, text, files); err != nil {
-		err = fmt.Errorf("send the port of %s: %w", w.nic.Name, err)
+		err = fmt.Errorf("send the port of %s: %n", n.inside.Name, err)
 	}
-	return errors.Join(err, far.Close(), w.Close())
+	return errors.Join(err, far.Close(), n.Close())
 }
 
-// TakeWay receives a Way that Give sent.
-func TakeWay(from *net.UnixConn) (*Way, error) {
-	var text wayText
+// TakeForeignNIC receives a ForeignNIC that Give sent.
+func TakeForeignNIC(from *net.UnixConn) (*ForeignNIC, error) {
+	var text foreignText
 	files, err := softports.TakeFiles(from, &text)
 	if err != nil {
-		return nil, fmt.Errorf("receive port descriptors: %w", err)
+		return nil, fmt.Errorf("receive port descriptors: %n", err)
 	}
-	w := &Way{port: &softports.Handle{Description: text.Port}, nic: text.NIC}
+	n := &ForeignNIC{port: &softports.Handle{Description: text.Port}, inside: text.NIC}
 	next := func() (file *os.File) {
 		if len(files) == 0 {
 			err = errors.New("the message has too few descriptors")
@@ -178,53 +178,53 @@ func TakeWay(from *net.UnixConn) (*Way, error) {
 		return file
 	}
 	for range min(text.Files, len(files)) {
-		w.port.Files = append(w.port.Files, next())
+		n.port.Files = append(n.port.Files, next())
 	}
 	if far := next(); far != nil {
-		w.far, err = kernel.NamespaceOf(far)
+		n.far, err = kernel.NamespaceOf(far)
 		err = errors.Join(err, far.Close())
 	}
 	if text.Home != nil && err == nil {
-		w.home = &home{*text.Home, next()}
+		n.home = &home{*text.Home, next()}
 	}
-	if len(files) > 0 && w.home != nil {
-		w.monitor = next()
+	if len(files) > 0 && n.home != nil {
+		n.monitor = next()
 	}
 	for _, file := range files {
 		err = errors.Join(err, errors.New("the message has too many descriptors"), file.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("receive port descriptors: %w", err), w.Close())
+		return nil, errors.Join(fmt.Errorf("receive port descriptors: %n", err), n.Close())
 	}
-	return w, nil
+	return n, nil
 }
 
 // watchHome opens the packet socket that measures arrivals at the NIC, if there is a home that
 // indicates when the namespace ends. The path is the namespace's.
-func (w *Way) watchHome(path string, ns *kernel.Namespace) error {
-	if w.home = findHome(path, ns); w.home == nil {
+func (n *ForeignNIC) watchHome(path string, ns *kernel.Namespace) error {
+	if n.home = findHome(path, ns); n.home == nil {
 		return nil
 	}
 	return ns.Do(func() (err error) {
-		w.monitor, err = live.OpenMonitor(w.nic.Index)
+		n.monitor, err = live.OpenMonitor(n.inside.Index)
 		return err
 	})
 }
 
 // refused returns the error for an operation on a NIC in another namespace that the testbed has no
 // right to.
-func (w *Way) refused(end plan.End, what string, err error, remedy string) error {
+func (n *ForeignNIC) refused(end plan.End, what string, err error, remedy string) error {
 	return &verdict.UnsupportedError{Feature: what + " of " + end.Node + ":" + end.Port,
 		Reason: fmt.Sprintf("it is in a container of another runtime, where the testbed may not change "+
 			"it: %v", err), Remedy: remedy}
 }
 
 // enter opens the NIC's namespace.
-func (w *Way) enter() (*kernel.Namespace, error) {
-	if w.home == nil {
+func (n *ForeignNIC) enter() (*kernel.Namespace, error) {
+	if n.home == nil {
 		return nil, errors.New("the testbed cannot open the path that the runtime gave for its namespace")
 	}
-	ns, err := w.home.open()
+	ns, err := n.home.open()
 	if err != nil {
 		return nil, err
 	}
@@ -235,13 +235,13 @@ func (w *Way) enter() (*kernel.Namespace, error) {
 }
 
 // reshape adapts the NIC's shaper to its link.
-func (w *Way) reshape(end plan.End, want, was link.Shaping) error {
+func (n *ForeignNIC) reshape(end plan.End, want, was link.Shaping) error {
 	if want.Direction.Equal(was.Direction) {
 		return nil
 	}
-	ns, err := w.enter()
+	ns, err := n.enter()
 	if err != nil {
-		return w.refused(end, "the shaper", err, "DEL the container before the change and ADD it again")
+		return n.refused(end, "the shaper", err, "DEL the container before the change and ADD it again")
 	}
 	defer ns.Close()
 	conn, err := kernel.OpenIn(ns)
@@ -250,20 +250,20 @@ func (w *Way) reshape(end plan.End, want, was link.Shaping) error {
 	}
 	defer conn.Close()
 	batch := kernel.NewBatch(end.Node, nil)
-	want.Apply(batch, w.nic.Name, w.nic.Index, &was)
+	want.Apply(batch, n.inside.Name, n.inside.Index, &was)
 	if err := conn.Do(batch); err != nil {
-		return fmt.Errorf("shape %s:%s: %w", end.Node, end.Port, err)
+		return fmt.Errorf("shape %s:%s: %n", end.Node, end.Port, err)
 	}
 	qdiscs, err := conn.Qdiscs()
-	w.nic.Sends = want.Direction
-	return errors.Join(append(want.Compare(queuesOf(qdiscs, w.nic.Index)), err)...)
+	n.inside.Sends = want.Direction
+	return errors.Join(append(want.Compare(queuesOf(qdiscs, n.inside.Index)), err)...)
 }
 
 // setCarrier turns the NIC's carrier on or off, and waits until the NIC has that state.
-func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
-	conn, err := kernel.OpenIn(w.far)
+func (n *ForeignNIC) setCarrier(ctx context.Context, end plan.End, up bool) error {
+	conn, err := kernel.OpenIn(n.far)
 	if err != nil {
-		return w.refused(end, "the carrier", err,
+		return n.refused(end, "the carrier", err,
 			"take down a-to-b and b-to-a one by one: both ends then keep their carrier")
 	}
 	defer conn.Close()
@@ -278,15 +278,15 @@ func (w *Way) setCarrier(ctx context.Context, end plan.End, up bool) error {
 		}
 	}
 	if err := conn.Do(batch); err != nil {
-		return fmt.Errorf("set carrier of %s:%s: %w", end.Node, end.Port, err)
+		return fmt.Errorf("set carrier of %s:%s: %n", end.Node, end.Port, err)
 	}
-	ns, err := w.enter()
+	ns, err := n.enter()
 	if err != nil {
 		return nil // the carrier is set, even if it cannot be checked
 	}
 	defer ns.Close()
 	for deadline := time.Now().Add(carrierPatience); ; {
-		if has, err := carrierOf(ns, w.nic.Index); err != nil || has == up {
+		if has, err := carrierOf(ns, n.inside.Index); err != nil || has == up {
 			return err
 		}
 		if time.Now().After(deadline) {
