@@ -22,7 +22,8 @@ import (
 // process that has it then, the NIC is deleted. Existing objects in the namespace stay unchanged.
 // Attach returns an error if one of them would conflict with a new one. The path is the owner's
 // path of the namespace.
-func Attach(ctx context.Context, a *Attachment, name, path string, ns *kernel.Namespace) (*ForeignNIC, error) {
+func Attach(ctx context.Context, a *Attachment, name, path string,
+	ns *kernel.Namespace) (*ForeignNIC, error) {
 	far, err := kernel.NewNamespace()
 	if err != nil {
 		return nil, err
@@ -34,7 +35,8 @@ func Attach(ctx context.Context, a *Attachment, name, path string, ns *kernel.Na
 	return nic, nil
 }
 
-func (a *Attachment) attach(ctx context.Context, nic *ForeignNIC, name, path string, ns *kernel.Namespace) error {
+func (a *Attachment) attach(ctx context.Context, nic *ForeignNIC, name, path string,
+	ns *kernel.Namespace) error {
 	far := nic.far
 	f, err := foreign(a, name, ns, far, false)
 	if err != nil {
@@ -75,8 +77,8 @@ func (a *Attachment) attach(ctx context.Context, nic *ForeignNIC, name, path str
 			})
 		},
 		func() error {
-			h := f.hosts[0]
-			nic.inside = foreignInterface{name, h.ports[0].index, f.shaping(f.links[0], h.ports[0].atA).Direction}
+			first := f.hosts[0].ports[0]
+			nic.inside = foreignInterface{name, first.index, f.shaping(f.links[0], first.atA).Direction}
 			return nic.watchHome(path, ns)
 		},
 	}

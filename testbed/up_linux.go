@@ -74,7 +74,7 @@ func (e LacksError) Unwrap() []error {
 }
 
 // Require returns a LacksError if the host lacks features or files. Names of files are relative to the folder
-// of file, the scenario file. Up does the same first with what its plan requires.
+// of file, the scenario file. Up does the same first, with its plan's requirements.
 func Require(ctx context.Context, needs []plan.Requirement, file string) error {
 	var lacks LacksError
 	asked := map[string]bool{}

@@ -147,7 +147,7 @@ func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
 	return err
 }
 
-// Bounds of what TakeFiles reads.
+// Bounds of a message for TakeFiles.
 const (
 	maxDescription = 4096 // bytes of JSON
 	mostFiles      = 8

@@ -66,7 +66,8 @@ func (t *trafficStep) limit(by clock.Dilation) time.Duration {
 func (t *trafficStep) do(ctx context.Context, s *session) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	processes := &trafficProcesses{session: s, index: t.index, name: t.Name, fail: fail, closing: make(chan struct{})}
+	processes := &trafficProcesses{session: s, index: t.index, name: t.Name, fail: fail,
+		closing: make(chan struct{})}
 	if err := processes.fill(ctx, t); err != nil {
 		return errors.Join(err, processes.close(false))
 	}
@@ -270,7 +271,8 @@ func address4(node *plan.Node) (netip.Addr, error) {
 }
 
 // launch starts a process and waits until it is ready.
-func (c *trafficProcesses) launch(ctx context.Context, list *[]*trafficProcess, node *plan.Node, order traffic.Order) error {
+func (c *trafficProcesses) launch(ctx context.Context, list *[]*trafficProcess, node *plan.Node,
+	order traffic.Order) error {
 	arg, err := order.Arg()
 	if err != nil {
 		return err

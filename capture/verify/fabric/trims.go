@@ -120,7 +120,8 @@ func (k *trims) Result() evidence.Result {
 	}
 	slices.Sort(r.Details)
 	r.Summary = plural.Text("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under "+
-		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost, k.travel.underWay+k.travel.ambiguous)
+		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost,
+		k.travel.underWay+k.travel.ambiguous)
 	k.capture.Conclude(&r, evidence.Need{Ports: k.capture.Ports(func(t *evidence.Tap) bool {
 		return t.NIC || k.tap(t)
 	}), Around: k.capture.Linger(), Records: evidence.RecordsQueues, Clocks: true}, f)

@@ -237,9 +237,9 @@ func (v *follower[S]) addAbsent(f *evidence.Finding, lines ...string) {
 	}
 }
 
-// addUnlessLost adds violations of nodes as addAbsent does. The violations would also appear if the nodes' kernels
-// lost packets before the taps of their NICs. atLeast has, by tap, the least number of lost packets that
-// would explain the violations. If no fewer packets were lost there, the violations are unclear.
+// addUnlessLost adds violations of nodes as addAbsent does. The violations would also appear if the nodes'
+// kernels lost packets before the taps of their NICs. atLeast has, by tap, the least number of lost packets
+// that would explain the violations. If no fewer packets were lost there, the violations are unclear.
 func (v *follower[S]) addUnlessLost(f *evidence.Finding, atLeast map[*evidence.Tap]uint64, lines ...string) {
 	explained := len(atLeast) > 0
 	var reasons []string

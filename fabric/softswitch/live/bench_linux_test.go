@@ -57,7 +57,8 @@ func startBench(t testing.TB, settings string, mtu int, sink bool) *bench {
 		}
 		r.Driver = port.XDP // the default
 		ports.Own = append(ports.Own, r.Open(t, port.Options{MTU: mtu, RingBytes: 4 << 20}))
-		ports.NICs, ports.Indexes = append(ports.NICs, []int{i}), append(ports.Indexes, []int{porttest.NICIndex})
+		ports.NICs = append(ports.NICs, []int{i})
+		ports.Indexes = append(ports.Indexes, []int{porttest.NICIndex})
 	}
 	ports.Monitor = func(hand func(int, *os.File) error) error {
 		for i, r := range []*porttest.Rig{s.Left, s.Right} {
