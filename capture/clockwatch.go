@@ -21,8 +21,8 @@ type clockWatch struct {
 	by time.Duration
 }
 
-// look reads the clocks and reports whether the real-time clock was set since the last look.
-func (w *clockWatch) look() (now clocks, stepped bool) {
+// readClocks reads the clocks and reports whether the real-time clock was set since the last call.
+func (w *clockWatch) readClocks() (now clocks, stepped bool) {
 	now = w.read()
 	low, high := now.real-now.after, now.real-now.before
 	switch {

@@ -8,11 +8,11 @@ import (
 	"railbed/internal/feed"
 )
 
-// look reads the clocks. If the real-time clock was set, packets left out by their timestamps since
-// the last look may belong to the recording, so they count as lost. The packets that follow have
+// readClocks reads the clocks. If the real-time clock was set, packets left out by their timestamps since
+// the last call may belong to the recording, so they count as lost. The packets that follow have
 // timestamps of the new time, and are ordered among themselves.
-func (s *recorder) look() clocks {
-	now, stepped := s.clock.look()
+func (s *recorder) readClocks() clocks {
+	now, stepped := s.clock.readClocks()
 	if stepped {
 		s.order.restart(now.real)
 		if s.soft != nil {
@@ -69,7 +69,7 @@ func (s *recorder) readRest(end int64) error {
 // abandon counts as lost the packets that can no longer be written: those in order, in the rings
 // and in the feed.
 func (s *recorder) abandon() {
-	now := s.look()
+	now := s.readClocks()
 	s.end, s.failed = now.real, true
 	s.order.releaseAll()
 	for tap, r := range s.rings {

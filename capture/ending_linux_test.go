@@ -206,7 +206,7 @@ func TestClockWatch(t *testing.T) {
 		w := clockWatch{read: func() clocks { at++; return c.looks[at-1] }}
 		ever := false
 		for i, want := range c.want {
-			now, stepped := w.look()
+			now, stepped := w.readClocks()
 			changed := i > 0 && want != c.want[i-1]
 			ever = ever || changed
 			if now != c.looks[i] || stepped != changed || w.by != want || w.stepped != ever {
@@ -218,7 +218,7 @@ func TestClockWatch(t *testing.T) {
 	// The host's own clocks, under whatever load, have no steps.
 	w := clockWatch{read: readClocks}
 	for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
-		if _, stepped := w.look(); stepped {
+		if _, stepped := w.readClocks(); stepped {
 			t.Fatalf("a step of %v, want none", w.by)
 		}
 	}

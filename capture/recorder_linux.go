@@ -201,7 +201,7 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 			return fmt.Errorf("open tap %s: %w", s.taps[i].Name(), err)
 		}
 	}
-	now, _ := s.clock.look()
+	now, _ := s.clock.readClocks()
 	s.start = now.real
 	s.order.restart(s.start)
 	s.soft.begin(s.start)
@@ -309,7 +309,7 @@ func (s *recorder) run(ctx context.Context) error {
 func (s *recorder) record(ctx context.Context) error {
 	var end, ended int64
 	for last := false; !last; {
-		now := s.look()
+		now := s.readClocks()
 		if end == 0 && ctx.Err() != nil {
 			end, ended = now.real, now.after
 		}
@@ -326,7 +326,7 @@ func (s *recorder) record(ctx context.Context) error {
 		s.abandon()
 		return err
 	}
-	s.look()
+	s.readClocks()
 	s.order.releaseAll()
 	return s.finish()
 }

@@ -22,7 +22,7 @@ func (f *Fabric) Verify(ctx context.Context) error {
 	if !f.built {
 		return errors.New("verify fabric: it is closed")
 	}
-	found, err := f.look(ctx)
+	found, err := f.compareAll(ctx)
 	var errs []error
 	for _, d := range found {
 		errs = append(errs, d.errors(), d.carrierErrors())
@@ -33,9 +33,9 @@ func (f *Fabric) Verify(ctx context.Context) error {
 // latePatience limits the wait for changes that the kernel makes a moment later.
 const latePatience = time.Second
 
-// look compares every host with the requested state; the result is in the order of the hosts. It
+// compareAll compares every host with the requested state; the result is in the order of the hosts. It
 // waits for changes that the kernel makes a moment later.
-func (f *Fabric) look(ctx context.Context) ([]*differences, error) {
+func (f *Fabric) compareAll(ctx context.Context) ([]*differences, error) {
 	found := make([]*differences, len(f.hosts))
 	position := map[*host]int{}
 	for i, h := range f.hosts {

@@ -45,7 +45,7 @@ func (f *Fabric) repair(ctx context.Context) ([]Repair, error) {
 	if !f.built {
 		return nil, errors.New("repair fabric: it is closed")
 	}
-	first, err := f.look(ctx)
+	first, err := f.compareAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (f *Fabric) repair(ctx context.Context) ([]Repair, error) {
 		if failures, err = f.mend(ctx, now); err != nil {
 			return nil, err
 		}
-		if now, err = f.look(ctx); err != nil {
+		if now, err = f.compareAll(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -64,10 +64,10 @@ func (e *Engine) suspectDeadlock() {
 	}
 }
 
-// look searches for cycles among the currently paused ports. A cycle of the last check is the same
+// findCycles searches for cycles among the currently paused ports. A cycle of the last check is the same
 // one if each of its ports still waits for the next, whatever other ports wait, and none has sent
-// anything. look searches the other ports for new cycles.
-func (e *Engine) look() {
+// anything. findCycles searches the other ports for new cycles.
+func (e *Engine) findCycles() {
 	w := &e.watch
 	w.planned = false
 	e.findWaits()

@@ -305,7 +305,7 @@ func (e *Engine) handle(due *event) {
 	case shrinks:
 		one.shrink()
 	case looks:
-		e.look()
+		e.findCycles()
 	case overdue:
 		one.releaseOverdue()
 	case boots:

@@ -133,7 +133,7 @@ func watchCables(config nodes.Config, m *monitor) (*cables, error) {
 	if c.events, err = kernel.LinkEvents(config.Namespace); err != nil {
 		return nil, err
 	}
-	if err := c.look(); err != nil {
+	if err := c.join(); err != nil {
 		return nil, errors.Join(err, c.events.Close())
 	}
 	c.done.Go(c.follow)
@@ -147,11 +147,11 @@ func (c *cables) follow() {
 			return // closed
 		}
 		// A link that is being made anew is missing for a moment. Its creation is another event.
-		_ = c.look()
+		_ = c.join()
 	}
 }
 
-func (c *cables) look() error {
+func (c *cables) join() error {
 	carrier, err := join(c.config)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func newSearch(p *problem, best []int, work Work) *search {
 }
 
 func (s *search) run() {
-	next, bound, possible := s.look()
+	next, bound, possible := s.nextPath()
 	if s.work -= Work(len(s.paths)); s.work < 0 || !possible || len(s.chosen)+bound >= len(s.best) {
 		return
 	}
@@ -121,10 +121,10 @@ func (s *search) left(point int) (paths int) {
 	return paths
 }
 
-// look returns the path without a chosen point that has the fewest points to choose from, or -1 if there is
-// none. bound is a number of such paths without a common point. possible is false if a path has no point to
-// choose from.
-func (s *search) look() (next, bound int, possible bool) {
+// nextPath returns the path without a chosen point that has the fewest points to choose from, or -1 if there
+// is none. bound is a number of such paths without a common point. possible is false if a path has no point
+// to choose from.
+func (s *search) nextPath() (next, bound int, possible bool) {
 	next = -1
 	fewest := 0
 	s.round++

@@ -54,7 +54,7 @@ func Of(job *plan.AggregationJob, worker int, epoch uint16) Config {
 		FanIn:    len(job.Workers),
 		Slots:    job.Slots,
 		Elements: job.Elements,
-		MaxRTO:  time.Duration(job.Timeout) / 10,
+		MaxRTO:   time.Duration(job.Timeout) / 10,
 		Patience: max(silence, job.Patience(0)+2*time.Duration(job.Timeout)),
 	}
 }

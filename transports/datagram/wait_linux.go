@@ -35,8 +35,8 @@ import (
 type Waiter struct {
 	file  *os.File // of an epoll instance with the descriptors; Go's poller watches it
 	raw   syscall.RawConn
-	look  func(fd uintptr) bool
-	first bool // the next look is a wait's first
+	over  func(fd uintptr) bool
+	first bool // the next call is a wait's first
 	// descriptors are each watched until readable (EPOLLONESHOT). watched counts those that still
 	// are. known is true if epoll has no pending event of the others: none was queued behind
 	// another readable descriptor.
@@ -101,14 +101,14 @@ func NewWaiter(fds ...int) (w *Waiter, err error) {
 		return nil, fmt.Errorf("poll epoll: %w", err)
 	}
 	events := make([]unix.EpollEvent, len(all))
-	w.look = func(fd uintptr) bool { return w.lookAt(fd, events) }
+	w.over = func(fd uintptr) bool { return w.isOver(fd, events) }
 	return w, nil
 }
 
-// lookAt reports whether a wait is over. Go's poller reports changes from before the first look on,
-// so the first look checks the present state. A descriptor that is readable when its watch begins
+// isOver reports whether a wait is over. Go's poller reports changes from before the first call on,
+// so the first call checks the present state. A descriptor that is readable when its watch begins
 // is reported, too, but not one whose watch began before.
-func (w *Waiter) lookAt(epoll uintptr, events []unix.EpollEvent) bool {
+func (w *Waiter) isOver(epoll uintptr, events []unix.EpollEvent) bool {
 	if w.first {
 		w.first = false
 		if w.woken.Load() || w.now() >= w.goesOff.Load() {
@@ -178,7 +178,7 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 // Wait returns once a descriptor is readable, the armed moment has come, or Wake was called.
 func (w *Waiter) Wait() {
 	w.first = true
-	_ = w.raw.Read(w.look) // an error ends the wait, too
+	_ = w.raw.Read(w.over) // an error ends the wait, too
 	if w.woken.Load() {
 		w.quiet()
 	}

@@ -240,7 +240,7 @@ func (e *Endpoint) control(i int) func(transports.Peer) rate.Controller {
 func (e *Endpoint) Change(f func()) {
 	for _, w := range e.workers {
 		w.mu.Lock()
-		defer w.look()
+		defer w.sendIfIdle()
 	}
 	f()
 	for _, w := range e.workers {

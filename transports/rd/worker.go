@@ -105,7 +105,7 @@ func (w *worker) post(to transports.Peer, m *engine.Message, ctx context.Context
 	w.posted = w.posted || taken
 	w.mu.Unlock()
 	if taken {
-		w.look()
+		w.sendIfIdle()
 	}
 	return taken, err
 }
@@ -151,11 +151,11 @@ func (c *cancellation) cancel() {
 	w.posted = true
 	w.reportLocked()
 	w.mu.Unlock()
-	w.look()
+	w.sendIfIdle()
 }
 
-// look sends the due packets if the worker sleeps. Otherwise the worker sends them.
-func (w *worker) look() {
+// sendIfIdle sends the due packets if the worker sleeps. Otherwise the worker sends them.
+func (w *worker) sendIfIdle() {
 	if w.asleep.Load() && !w.send() {
 		w.wake()
 	}

@@ -92,10 +92,10 @@ func (b *busyPoll) end(came bool) {
 	b.skip = b.vain
 }
 
-// look returns when a connection has data to read, when a completion waits to be polled, or when
+// poll returns when a connection has data to read, when a completion waits to be polled, or when
 // its time is over. A descriptor that was closed meanwhile, or that belongs to another file by now,
 // only ends it early.
-func (e *Endpoint) look(ctx context.Context) {
+func (e *Endpoint) poll(ctx context.Context) {
 	var memory [maxWatched]unix.PollFd
 	watched, patience := e.busy.begin(memory[:0])
 	if patience == 0 {

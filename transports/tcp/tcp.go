@@ -233,7 +233,7 @@ func (e *Endpoint) Poll(completions []transports.Completion) int {
 
 // Wait implements transports.Endpoint.
 func (e *Endpoint) Wait(ctx context.Context) error {
-	e.look(ctx)
+	e.poll(ctx)
 	return e.completions.Wait(ctx)
 }
 

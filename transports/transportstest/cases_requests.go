@@ -149,9 +149,9 @@ func (r *rig) canceling(a, b *node, to transports.Peer, count, size int) (*cance
 	return c, requests
 }
 
-// look records requests that ended since the last look. It resets the memory of canceled requests,
+// record records the requests that ended since the last call. It resets the memory of canceled requests,
 // which must then stay untouched.
-func (c *canceling) look() {
+func (c *canceling) record() {
 	r := c.a.rig
 	for _, s := range c.a.sent {
 		if c.ended[s.ID].Op != 0 {
@@ -178,7 +178,7 @@ func (c *canceling) look() {
 func (c *canceling) check() (canceled int) {
 	r := c.a.rig
 	r.until("the immediates of all requests that succeeded", func() bool {
-		c.look()
+		c.record()
 		delivered := make([]bool, len(c.ended))
 		for _, got := range c.b.received {
 			delivered[got.Imm] = true
@@ -191,7 +191,7 @@ func (c *canceling) check() (canceled int) {
 		return true
 	})
 	r.quiet()
-	c.look()
+	c.record()
 	if len(c.a.sent) != len(c.ended) {
 		r.Errorf("%d requests have %d completions, want one each", len(c.ended), len(c.a.sent))
 	}
@@ -228,9 +228,9 @@ func testCancelWaiting(r *rig) {
 	for i := 0; i < count; i += 2 {
 		c.cancels[i](errTired)
 	}
-	r.until("the first to end", func() bool { c.look(); return len(a.sent) > 0 })
+	r.until("the first to end", func() bool { c.record(); return len(a.sent) > 0 })
 	b.add(a)
-	r.until("all requests", func() bool { c.look(); return len(a.sent) >= count })
+	r.until("all requests", func() bool { c.record(); return len(a.sent) >= count })
 	if n := c.check(); n == 0 || n > count/2 {
 		r.Errorf("%d of %d requests completed as canceled, want 1 to %d", n, count, count/2)
 	}
@@ -271,10 +271,10 @@ func testCancelMoving(r *rig) {
 			}
 			if random.IntN(3) == 0 {
 				r.pollAll()
-				c.look()
+				c.record()
 			}
 		}
-		r.until("all requests", func() bool { c.look(); return len(a.sent) >= count })
+		r.until("all requests", func() bool { c.record(); return len(a.sent) >= count })
 		canceled += c.check()
 	}
 	r.Logf("%d of %d requests completed as canceled", canceled, rounds*count)

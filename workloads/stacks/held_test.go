@@ -100,7 +100,7 @@ func TestHeldByTheKernel(t *testing.T) {
 	}
 	until := func(want string) {
 		hosttest.Eventually(t, fmt.Sprintf("the text %q", want), func() error {
-			if r.look(r.ctx); !strings.Contains(r.heldText(), want) {
+			if r.readKernels(r.ctx); !strings.Contains(r.heldText(), want) {
 				return errors.New(r.heldText())
 			}
 			return nil

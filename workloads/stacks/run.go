@@ -361,7 +361,7 @@ func (r *run) stuck(reason error) error {
 	if text == "" {
 		text = r.stopped(ctx)
 	}
-	r.look(ctx)
+	r.readKernels(ctx)
 	text = strings.TrimPrefix(text+r.slowText()+r.heldText(), "; ")
 	if text != "" {
 		return fmt.Errorf("%w: %s", reason, text)

@@ -116,13 +116,13 @@ func (r *run) watch(ctx context.Context) {
 			return
 		case <-time.After(wait):
 		}
-		r.look(ctx)
+		r.readKernels(ctx)
 	}
 }
 
-// look reads the kernels' data of all nodes. The connections of a node without ss are unknown. With
+// readKernels reads the kernels' data of all nodes. The connections of a node without ss are unknown. With
 // two nodes, neither can be identified as the slow one.
-func (r *run) look(ctx context.Context) {
+func (r *run) readKernels(ctx context.Context) {
 	if printed, err := r.processes(ctx, accountScript); err == nil {
 		r.account.read(printed)
 	}

@@ -44,8 +44,8 @@ func (c *cores) end() {
 	}
 }
 
-// look reads the file again if it is time. Now is real time since an arbitrary start.
-func (c *cores) look(now time.Duration) {
+// refresh reads the file again if it is time. Now is real time since an arbitrary start.
+func (c *cores) refresh(now time.Duration) {
 	if c.fd < 0 || now-c.at < coresEach {
 		return
 	}

@@ -198,7 +198,7 @@ func (l *loop) run(stop *bool) {
 		if now.Sub(l.compared) > time.Second || l.compared == 0 {
 			l.compareClocks()
 		}
-		l.thread.cores.look(l.clock.Wait(time.Duration(now)))
+		l.thread.cores.refresh(l.clock.Wait(time.Duration(now)))
 		l.advanced = now
 		next := l.engine.Advance(now)
 		if len(l.dirty) > 0 {

@@ -204,7 +204,7 @@ func (w *monitors) listen() {
 		for i := range w.nics {
 			w.forget(&w.nics[i], now.Add(-forgetAfter).UnixNano())
 		}
-		w.windows.look(now, w.present)
+		w.windows.endIfDue(now, w.present)
 		w.mu.Unlock()
 		if now.Sub(adjusted) >= adjustEvery {
 			w.monitorThreads.adjust(now.Sub(adjusted), len(w.nics))

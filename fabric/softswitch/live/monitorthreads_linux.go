@@ -177,7 +177,7 @@ func (r *row) run(nodes []startMonitor, count, first, last int) {
 	epoll, err := r.open(nodes, count)
 	r.opened <- err
 	if err == nil {
-		r.look(epoll, <-r.begin)
+		r.receive(epoll, <-r.begin)
 	}
 	errs := []error{unix.Close(epoll)}
 	for _, one := range r.monitorThreads {
@@ -305,9 +305,9 @@ func (s *monitorThreads) give(nic int) error {
 	})
 }
 
-// look receives arrivals until stop is set. The first frame wakes it; it then waits for more before
+// receive receives arrivals until stop is set. The first frame wakes it; it then waits for more before
 // it receives them.
-func (r *row) look(epoll int, w *monitors) {
+func (r *row) receive(epoll int, w *monitors) {
 	var events []unix.EpollEvent
 	for {
 		if len(events) <= len(r.monitorThreads) {

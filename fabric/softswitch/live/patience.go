@@ -18,8 +18,8 @@ type patience struct {
 const (
 	// restWindow is the period of which the thread sleeps a tenth.
 	restWindow = 20 * time.Millisecond
-	// lookFor is how long it polls.
-	lookFor = 100 * time.Microsecond
+	// pollFor is how long it polls.
+	pollFor = 100 * time.Microsecond
 	// mostPatience is how often it may poll in vain.
 	mostPatience = 8
 )
@@ -37,8 +37,8 @@ func (p *patience) pays(now time.Duration) bool {
 // rested records a sleep of the thread.
 func (p *patience) rested(slept time.Duration) { p.slept += slept }
 
-// looked records whether polling found frames.
-func (p *patience) looked(found bool) {
+// polled records whether polling found frames.
+func (p *patience) polled(found bool) {
 	if found {
 		p.score = min(p.score+1, mostPatience)
 	} else {
@@ -48,7 +48,7 @@ func (p *patience) looked(found bool) {
 
 // overslept records the length of a sleep that ended with frames, one of which had been due before.
 func (p *patience) overslept(slept time.Duration) {
-	if slept < lookFor {
+	if slept < pollFor {
 		p.score = min(p.score+2, mostPatience)
 	}
 }

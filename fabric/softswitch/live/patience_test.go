@@ -16,13 +16,13 @@ func TestPatience(t *testing.T) {
 			pays := p.pays(now)
 			now += gap
 			switch {
-			case pays && gap < lookFor:
-				p.looked(true)
+			case pays && gap < pollFor:
+				p.polled(true)
 				found++
 				continue
 			case pays:
-				p.looked(false)
-				vain += lookFor
+				p.polled(false)
+				vain += pollFor
 			case dueAtOnce:
 				p.overslept(gap)
 			}
@@ -51,7 +51,7 @@ func TestPatience(t *testing.T) {
 	}
 	var p patience
 	play(&p, 50*time.Microsecond, true, 1000)
-	if _, vain := play(&p, time.Millisecond, true, 1000); vain != mostPatience*lookFor {
-		t.Errorf("looked %v in vain after the answers had become slow, want %v", vain, mostPatience*lookFor)
+	if _, vain := play(&p, time.Millisecond, true, 1000); vain != mostPatience*pollFor {
+		t.Errorf("polled %v in vain after the answers had become slow, want %v", vain, mostPatience*pollFor)
 	}
 }

@@ -79,8 +79,8 @@ func (w *windows) add(late time.Duration, at int64) {
 	w.late.Add(late)
 }
 
-// look closes the window if it is long and full enough.
-func (w *windows) look(now time.Time, unit time.Duration) {
+// endIfDue closes the window if it is long and full enough.
+func (w *windows) endIfDue(now time.Time, unit time.Duration) {
 	if w.began.IsZero() || w.late.Total == 0 {
 		w.began = now // it begins with its first frames
 		return

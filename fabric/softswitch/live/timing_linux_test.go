@@ -159,7 +159,7 @@ func TestWindows(t *testing.T) {
 	const unit = 100 * time.Microsecond
 	began := time.Unix(1000, 0)
 	w := &windows{}
-	w.look(began, unit)
+	w.endIfDue(began, unit)
 	second := func(i int) time.Time { return began.Add(time.Duration(i) * time.Second) }
 	fill := func(at time.Time, frames, late int) {
 		for i := range frames {
@@ -171,15 +171,15 @@ func TestWindows(t *testing.T) {
 		}
 	}
 	fill(second(0), 1000, 0)
-	w.look(second(1), unit)
+	w.endIfDue(second(1), unit)
 	fill(second(1), 1000, 9) // 0.9 %: not the 99th percentile
-	w.look(second(2), unit)
+	w.endIfDue(second(2), unit)
 	fill(second(2), 1000, 11)
-	w.look(second(3), unit)
+	w.endIfDue(second(3), unit)
 	fill(second(3), 60, 0) // too few: the window goes on
-	w.look(second(4), unit)
+	w.endIfDue(second(4), unit)
 	fill(second(4), 60, 0)
-	w.look(second(5), unit)
+	w.endIfDue(second(5), unit)
 	var told Timing
 	w.tell(&told, second(5))
 	if told.Windows != 4 || told.Late != 1 || told.First == nil || !told.First.From.Equal(second(2)) ||
@@ -195,7 +195,7 @@ func TestWindows(t *testing.T) {
 // Few frames are better than none.
 func TestOpenWindowStandsForTheWhole(t *testing.T) {
 	w := &windows{}
-	w.look(time.Unix(0, 0), time.Microsecond)
+	w.endIfDue(time.Unix(0, 0), time.Microsecond)
 	w.add(time.Millisecond, 5)
 	told := Timing{Unit: time.Microsecond}
 	w.tell(&told, time.Unix(3, 0))
@@ -295,14 +295,14 @@ func TestShortCores(t *testing.T) {
 	if got := th.early(time.Millisecond); got != time.Millisecond-spin {
 		t.Errorf("sleeps %v of a millisecond, want all but %v", got, spin)
 	}
-	th.looks(1)
-	th.looks(1)
+	th.pollsFor(1)
+	th.pollsFor(1)
 	if th.spin != spin-2*spinFade {
 		t.Errorf("two looks left %v of %v", th.spin, spin)
 	}
 	th.cores.spare = true
-	th.looks(2)
-	th.looks(2)
+	th.pollsFor(2)
+	th.pollsFor(2)
 	if th.spin != spin-2*spinFade-spinDown {
 		t.Errorf("two looks for one due time left %v", th.spin)
 	}

@@ -114,8 +114,8 @@ func (t *thread) early(d time.Duration) time.Duration {
 	return d
 }
 
-// looks records that the thread polls the clock for a due time.
-func (t *thread) looks(due clock.Time) {
+// pollsFor records that the thread polls the clock for a due time.
+func (t *thread) pollsFor(due clock.Time) {
 	switch {
 	case !t.cores.spare:
 		t.spin = max(t.spin-spinFade, leastSpin)
@@ -162,10 +162,10 @@ func (l *loop) wait(next clock.Time) {
 	l.thread.woken = 0
 	switch {
 	case sleep == 0:
-		l.thread.looks(next)
+		l.thread.pollsFor(next)
 		count = l.poll()
 	case l.thread.polls(l.clock.Wait(time.Duration(now))):
-		count = l.look(now, min(sleep, lookFor))
+		count = l.pollUntil(now, min(sleep, pollFor))
 	default:
 		count = l.sleep(sleep)
 		ended := l.clock.Now()
@@ -195,12 +195,12 @@ func (l *loop) wait(next clock.Time) {
 // the next polling: a flood was down to 5,000 frames a second.
 func (t *thread) polls(now time.Duration) bool { return !t.cores.short && t.patience.pays(now) }
 
-// look polls for events for a time in real nanoseconds.
-func (l *loop) look(from clock.Time, d time.Duration) (count int) {
+// pollUntil polls for events for a time in real nanoseconds.
+func (l *loop) pollUntil(from clock.Time, d time.Duration) (count int) {
 	for count == 0 && l.clock.Wait(l.clock.Now().Sub(from)) < d {
 		count = l.poll()
 	}
-	l.thread.patience.looked(count > 0)
+	l.thread.patience.polled(count > 0)
 	return count
 }
 
