@@ -172,7 +172,7 @@ type shares struct{ ring, order, spool int }
 // ordered, and the room for blocks that wait to be written.
 func divideMemory(budget, taps int) (shares, error) {
 	least := taps*minRing + minOrder + minSpool
-	hurried := canHurry()
+	hurried := canRaisePriority()
 	switch {
 	case budget == 0 && hurried:
 		budget = max(defaultMemory, 2*least)
@@ -211,7 +211,7 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 		note.Epoch = time.Unix(0, s.start)
 	}
 	var err error
-	s.spool = newSpool(w, s.room, func() { hurry() })
+	s.spool = newSpool(w, s.room, func() { raisePriority() })
 	s.out, err = pcapng.NewWriter(s.spool, pcapng.Section{
 		OS: kernelName(), Application: "railbed", Comments: []string{string(note.AppendTo(nil))},
 	})
@@ -295,7 +295,7 @@ func (s *recorder) close() error {
 
 // run records until the context ends, and closes the taps.
 func (s *recorder) run(ctx context.Context) error {
-	hurry()
+	raisePriority()
 	err := s.record(ctx)
 	// The gathered packets are written even after an error. Only the first error is returned.
 	if spooled := s.spool.close(); err == nil {

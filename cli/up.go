@@ -251,8 +251,8 @@ const (
 	stoppedPatience = 5 * time.Second
 )
 
-// impatience returns a context that ends when a supervisor has had enough time to answer.
-func impatience(ctx context.Context, s *testbed.Supervisor) (context.Context, context.CancelFunc) {
+// answerTime returns a context that ends when a supervisor has had enough time to answer.
+func answerTime(ctx context.Context, s *testbed.Supervisor) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
 		tick := time.NewTicker(stoppedPatience / 10)
@@ -296,7 +296,7 @@ func (a *app) takeDown(ctx context.Context, name string) error {
 			a.killed(name)
 		}
 	})
-	patient, done := impatience(ctx, supervisor)
+	patient, done := answerTime(ctx, supervisor)
 	err = end(patient)
 	done()
 	stop() // afterwards forced and killErr do not change

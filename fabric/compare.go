@@ -212,7 +212,7 @@ func rename(got reading, l kernel.Link, name string) []fix {
 // renamed is a fix that renames an interface. Older kernels do that only while it is down; the next
 // check finds it down and sets it up.
 func renamed(at pass, l kernel.Link, name string) fix {
-	return fix{at, func(m *mender) error {
+	return fix{at, func(m *repairer) error {
 		m.batch.SetName(l.Name, l.Index, name)
 		err := m.send()
 		if errors.Is(err, syscall.EBUSY) {
@@ -302,7 +302,7 @@ func (f *Fabric) compareOffloads(h *host, p port, got kernel.Link, conn *kernel.
 	if err != nil || len(on) == 0 {
 		return err
 	}
-	off := fix{passPort, func(m *mender) error {
+	off := fix{passPort, func(m *repairer) error {
 		if f.options.Trace != nil {
 			f.options.Trace(kernel.OffloadsOffLine(h.name, p.Name))
 		}
@@ -317,7 +317,7 @@ func (f *Fabric) compareShaping(h *host, p port, qdiscs []kernel.Qdisc, d *diffe
 	qdiscs = queuesOf(qdiscs, p.index)
 	if whole := len(qdiscs); l.harmed(p.atA).ready {
 		if qdiscs = withoutIngress(qdiscs); len(qdiscs) == whole {
-			attach := fix{passPort, func(*mender) error { return f.reattach(l, p.atA) }}
+			attach := fix{passPort, func(*repairer) error { return f.reattach(l, p.atA) }}
 			d.add(h.at(p.Name), []fix{attach}, "harm %s:%s: kernel has no clsact for the programs of faults",
 				h.name, p.Name)
 		}

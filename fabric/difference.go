@@ -28,7 +28,7 @@ type difference struct {
 // fix resolves a difference, or a part of it.
 type fix struct {
 	pass pass
-	do   func(*mender) error
+	do   func(*repairer) error
 }
 
 // pass is the pass in which a fix is applied. The fixes of all namespaces before a barrier are
@@ -47,16 +47,16 @@ const (
 	passes
 )
 
-// mender is the context of a fix: a connection to the difference's namespace and a batch for it.
+// repairer is the context of a fix: a connection to the difference's namespace and a batch for it.
 // The batch is sent at the end of each pass. The calling thread is in the namespace.
-type mender struct {
+type repairer struct {
 	node  string
 	conn  *kernel.Conn
 	batch *kernel.Batch
 }
 
 // send sends the batch and empties it.
-func (m *mender) send() error {
+func (m *repairer) send() error {
 	err := m.conn.Do(m.batch)
 	m.batch.Reset(m.node)
 	return err
@@ -64,7 +64,7 @@ func (m *mender) send() error {
 
 // request is a fix that consists of requests in a batch.
 func request(at pass, ask func(*kernel.Batch)) fix {
-	return fix{at, func(m *mender) error {
+	return fix{at, func(m *repairer) error {
 		ask(m.batch)
 		return nil
 	}}
@@ -72,7 +72,7 @@ func request(at pass, ask func(*kernel.Batch)) fix {
 
 // setting is a fix that writes settings.
 func (f *Fabric) setting(at pass, h *host, sysctls ...kernel.Sysctl) fix {
-	return fix{at, func(*mender) error { return f.setSysctls(h, sysctls) }}
+	return fix{at, func(*repairer) error { return f.setSysctls(h, sysctls) }}
 }
 
 // add adds a difference. Its text contains the required change and the kernel's state.

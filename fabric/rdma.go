@@ -40,7 +40,7 @@ func (f *Fabric) compareRDMA(h *host, d *differences) error {
 		state, err := kernel.ReadRDMA(want.Name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // the kernel deletes it with its interface
-			add := fix{passRoute, func(*mender) error { return kernel.AddRDMA(want) }}
+			add := fix{passRoute, func(*repairer) error { return kernel.AddRDMA(want) }}
 			d.add(name, []fix{add}, "add RDMA device %s to %s: kernel has no such device", want.Name, name)
 			continue
 		case err != nil:

@@ -157,7 +157,7 @@ func (f *Fabric) apply(h *host, d *differences, from, to pass) error {
 		return err
 	}
 	defer conn.Close()
-	m := &mender{node: h.name, conn: conn, batch: kernel.NewBatch(h.name, f.options.Trace)}
+	m := &repairer{node: h.name, conn: conn, batch: kernel.NewBatch(h.name, f.options.Trace)}
 	var errs []error
 	for at := from; at <= to; at++ {
 		for _, difference := range d.found {

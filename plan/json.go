@@ -42,7 +42,7 @@ func newJSONWriter(w io.Writer) *jsonWriter {
 
 func (j *jsonWriter) plan(p *Plan) error {
 	frame := *p
-	frame.Nodes, frame.Switches, frame.Links = hollow(p.Nodes), hollow(p.Switches), hollow(p.Links)
+	frame.Nodes, frame.Switches, frame.Links = emptyList(p.Nodes), emptyList(p.Switches), emptyList(p.Links)
 	return j.object("", &frame,
 		listOf(j, "nodes", p.Nodes, func(prefix string, n *Node) error { return j.object(prefix, n) }),
 		listOf(j, "switches", p.Switches, j.planSwitch),
@@ -96,8 +96,8 @@ func listOf[T any](j *jsonWriter, key string, elements []T, write func(string, *
 	}}
 }
 
-// hollow returns nil in place of a list with elements.
-func hollow[T any](list []T) []T {
+// emptyList returns nil in place of a list with elements.
+func emptyList[T any](list []T) []T {
 	if len(list) > 0 {
 		return nil
 	}

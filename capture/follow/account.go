@@ -90,7 +90,7 @@ func (r *Recording) hops(sights []Sight, length int) (hops []Hop) {
 		case r.crosses(from, to):
 			hop.Link = true
 			r.cross(&hop, priority, took, length)
-			r.lend(hops, &hop, length)
+			r.addWait(hops, &hop, length)
 		case r.Taps[from.Tap].Node == r.Taps[to.Tap].Node:
 			r.wait(&hop.Account, line{to.Tap, priority}, from.Due, to.Due)
 		default:
@@ -144,9 +144,9 @@ func (r *Recording) cross(hop *Hop, priority int8, took int64, length int) {
 	}
 }
 
-// lend accounts for links of kernel switches, which hold a packet before the tap of the sending port. What
+// addWait accounts for links of kernel switches, which hold a packet before the tap of the sending port. What
 // the link took less than its rate and delay is in the wait before it.
-func (r *Recording) lend(before []Hop, hop *Hop, length int) {
+func (r *Recording) addWait(before []Hop, hop *Hop, length int) {
 	if hop.From.timed || len(before) == 0 {
 		return
 	}

@@ -55,8 +55,8 @@ func (l *flight) acknowledged(p *evidence.Packet) {
 // slow takes a sign that congestion control has slowed the sender down.
 func (l *flight) slow() { l.slowed, l.waits, l.one, l.pending = true, 0, nil, nil }
 
-// flies takes a segment with new data, before window does.
-func (f *Follower) flies(w *window, p *evidence.Packet, packet int32) {
+// newSegment takes a segment with new data, before window does.
+func (f *Follower) newSegment(w *window, p *evidence.Packet, packet int32) {
 	l := &w.flight
 	q := &f.r.Packets[packet]
 	flow := &f.r.Flows[q.Flow]

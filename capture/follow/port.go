@@ -117,8 +117,8 @@ func (w *why) filled(asker int) string {
 	return text + w.pace(port)
 }
 
-// company names the senders whose packets the port sent while the packet of the cause's record waited.
-func (w *why) company(c *Cause) string {
+// packetsAhead names the senders whose packets the port sent while the packet of the cause's record waited.
+func (w *why) packetsAhead(c *Cause) string {
 	port := c.at.tap
 	var wait Hop
 	for _, h := range w.r.Hops(w.r.PacketOf(c.Record)) {

@@ -61,7 +61,7 @@ func (w *why) recovered(m *Message, hops []Hop) (at cause, record int, effect st
 		}
 	}
 	if lost >= 0 {
-		return w.fate(lost)
+		return w.endOf(lost)
 	}
 	if at, record, effect, found := w.unanswered(m, longest.span); found {
 		return at, record, effect
@@ -113,7 +113,7 @@ func (w *why) unanswered(m *Message, during span) (at cause, record int, effect 
 			f.Protocol == "tcp" && (back.Src != f.Dst || back.Dst != f.Src) {
 			continue
 		}
-		at, record, effect = w.fate(p)
+		at, record, effect = w.endOf(p)
 		at.what = strings.Replace(at.what, " packets", " acknowledgements", 1)
 		return at, record, effect, true
 	}

@@ -197,10 +197,10 @@ func (r *Recording) notified(senders []string) (text string) {
 	return text
 }
 
-// restraint lists the congestion notifications that the senders received, and the ports that marked their
-// packets, most marks first. Without enough notifications it returns "". It lists at most four ports, and
-// no port with fewer than a tenth of the first port's marks.
-func (r *Recording) restraint(senders []string) string {
+// congestionSignals lists the congestion notifications that the senders received, and the ports that marked
+// their packets, most marks first. Without enough notifications it returns "". It lists at most four ports,
+// and no port with fewer than a tenth of the first port's marks.
+func (r *Recording) congestionSignals(senders []string) string {
 	text := r.notified(senders)
 	if text == "" {
 		return ""

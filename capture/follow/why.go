@@ -244,7 +244,7 @@ func (w *why) lost(message int) {
 	}
 	for _, p := range w.r.Messages[message].Packets {
 		if p = w.r.awaited(p); w.r.Packets[p].Arrived == 0 {
-			at, record, effect := w.fate(int(p))
+			at, record, effect := w.endOf(int(p))
 			w.addWith(at, message, 0, record, effect)
 			return
 		}
@@ -349,13 +349,13 @@ func (w *why) explain(c *Cause) {
 	case Host:
 		switch c.What {
 		case sentNothing:
-			c.What += w.r.restraint(c.Where) + w.held(c)
+			c.What += w.r.congestionSignals(c.Where) + w.held(c)
 		case fullWindow:
 			c.What += w.waiters(c.Where)
 		case fewInFlight:
 			c.What += w.limits(c.Where)
 			if _, marked := w.r.marker(c.Where); marked > 0 {
-				c.What += w.r.restraint(c.Where)
+				c.What += w.r.congestionSignals(c.Where)
 			}
 		}
 		c.What += w.r.throttled(c) + w.lacking(c)
@@ -367,7 +367,7 @@ func (w *why) explain(c *Cause) {
 		if len(c.Where) == 1 {
 			slower := w.beside(c.at.tap)
 			c.Injected = c.Injected || slower != ""
-			c.What += w.company(c) + w.copies(c) + w.priorities(c) + w.pace(c.at.tap) + slower
+			c.What += w.packetsAhead(c) + w.copies(c) + w.priorities(c) + w.pace(c.at.tap) + slower
 		}
 	case Recover:
 		if c.at.tap >= 0 && w.r.pausedLong(c.at.tap) > 0 {

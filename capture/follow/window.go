@@ -113,7 +113,7 @@ func (f *Follower) sent(w *window, p *evidence.Packet, packet int32) {
 		w.flight.slow() // a retransmission
 		return
 	}
-	f.flies(w, p, packet)
+	f.newSegment(w, p, packet)
 	q := &f.r.Packets[packet]
 	flow := &f.r.Flows[q.Flow]
 	if waited := w.opened - f.r.Packets[w.filler].Arrived; w.full > 0 && waited > 0 && waited < w.opened &&

@@ -29,7 +29,7 @@ func (l *prover) silent() {
 		if sw.Soft == nil {
 			continue
 		}
-		m := mute{prover: l, sw: sw, said: said}
+		m := noEffect{prover: l, sw: sw, said: said}
 		for dscp := range marked {
 			m.marked[sw.Soft.Priorities[dscp]] = known
 		}
@@ -43,8 +43,8 @@ func (l *prover) silent() {
 	}
 }
 
-// mute finds the settings of one switch that have no effect.
-type mute struct {
+// noEffect finds the settings of one switch that have no effect.
+type noEffect struct {
 	*prover
 	sw   *plan.Switch
 	said map[string]bool
@@ -53,7 +53,7 @@ type mute struct {
 }
 
 // note warns at the value of block.key that decides for the switch, or else at the block.
-func (m *mute) note(block, key string, has func(spec.Switch) bool, want, what string, args ...any) {
+func (m *noEffect) note(block, key string, has func(spec.Switch) bool, want, what string, args ...any) {
 	path := plan.SwitchSetting(m.file, m.sw.Name, block, key, has)
 	if !m.said[path] {
 		m.said[path] = true
@@ -69,7 +69,7 @@ type lossless struct {
 }
 
 // holdsBack returns the lengths of a port for a priority, or false if it is not lossless.
-func (m *mute) holdsBack(port *plan.Interface, priority int) (lossless, bool) {
+func (m *noEffect) holdsBack(port *plan.Interface, priority int) (lossless, bool) {
 	soft := m.sw.Soft
 	switch {
 	case soft.PFC != nil && slices.Contains(soft.PFC.Priorities, priority):
@@ -81,7 +81,7 @@ func (m *mute) holdsBack(port *plan.Interface, priority int) (lossless, bool) {
 }
 
 // out returns the settings of the direction in which a port sends.
-func (m *mute) out(port *plan.Interface) plan.Direction {
+func (m *noEffect) out(port *plan.Interface) plan.Direction {
 	link := m.plan.Link(port.Link)
 	switch {
 	case link == nil:
@@ -94,7 +94,7 @@ func (m *mute) out(port *plan.Interface) plan.Direction {
 
 // firstMark returns the shortest length of a queue of the switch at which ECN begins to mark, and
 // whether ECN marks packets of a priority that steps may use.
-func (m *mute) firstMark(priority int) (first units.Bytes, marks bool) {
+func (m *noEffect) firstMark(priority int) (first units.Bytes, marks bool) {
 	e, unused := m.sw.Soft.ECN, !m.marked[priority] && slices.Contains(m.marked[:], true)
 	if e == nil || unused || !slices.Contains(e.Priorities, priority) || len(m.sw.Ports) == 0 {
 		return 0, false
@@ -109,7 +109,7 @@ func (m *mute) firstMark(priority int) (first units.Bytes, marks bool) {
 
 // pausesBeforeMarks warns of lossless priorities on which flow control holds a sender back before ECN
 // marks its packets. Without marks DCQCN does not slow the sender.
-func (m *mute) pausesBeforeMarks() {
+func (m *noEffect) pausesBeforeMarks() {
 	for priority := range spec.Priorities {
 		first, marks := m.firstMark(priority)
 		if !marks {
@@ -144,7 +144,7 @@ func (m *mute) pausesBeforeMarks() {
 }
 
 // holdKey returns the key that decides the length at which flow control holds senders back.
-func (m *mute) holdKey(by string) (key string, has func(spec.Switch) bool) {
+func (m *noEffect) holdKey(by string) (key string, has func(spec.Switch) bool) {
 	b1 := func(s spec.Switch) bool { return s.GFC != nil && s.GFC.B1 != nil }
 	bm := func(s spec.Switch) bool { return s.GFC != nil && s.GFC.BM != nil }
 	switch {
@@ -157,12 +157,12 @@ func (m *mute) holdKey(by string) (key string, has func(spec.Switch) bool) {
 }
 
 // gives reports whether the file gives a setting for the switch.
-func (m *mute) gives(has func(spec.Switch) bool) bool {
+func (m *noEffect) gives(has func(spec.Switch) bool) bool {
 	return has(m.file.Fabric.SwitchSettings(m.sw.Name))
 }
 
 // shortQueues warns of ECN that begins at lengths that no queue of a lossy priority reaches.
-func (m *mute) shortQueues() {
+func (m *noEffect) shortQueues() {
 	soft := m.sw.Soft
 	for priority := range spec.Priorities {
 		first, marks := m.firstMark(priority)
@@ -195,7 +195,7 @@ type block struct {
 	has        func(spec.Switch) bool // whether an entry gives the priorities
 }
 
-func (m *mute) blocks() (all []block) {
+func (m *noEffect) blocks() (all []block) {
 	soft := m.sw.Soft
 	if e := soft.ECN; e != nil {
 		all = append(all, block{"ecn", "marks", e.Priorities, func(s spec.Switch) bool {
@@ -221,7 +221,7 @@ func (m *mute) blocks() (all []block) {
 }
 
 // emptyPriorities warns of priorities that the file gives, and that no DSCP has.
-func (m *mute) emptyPriorities() {
+func (m *noEffect) emptyPriorities() {
 	for _, b := range m.blocks() {
 		if !m.gives(b.has) {
 			continue
@@ -237,7 +237,7 @@ func (m *mute) emptyPriorities() {
 }
 
 // unusedPriorities warns of blocks whose priorities no step uses.
-func (m *mute) unusedPriorities(sent map[int]string) {
+func (m *noEffect) unusedPriorities(sent map[int]string) {
 	var dscps []string
 	for _, dscp := range sortedKeys(sent) {
 		dscps = append(dscps, fmt.Sprintf("DSCP %d of %s has priority %d", dscp, sent[dscp],
@@ -259,7 +259,7 @@ func (m *mute) unusedPriorities(sent map[int]string) {
 }
 
 // unusedFeatures warns of telemetry and aggregation that no step uses.
-func (m *mute) unusedFeatures() {
+func (m *noEffect) unusedFeatures() {
 	steps := m.file.Steps
 	if m.sw.Soft.INT && len(m.over("rd")) == 0 &&
 		!slices.ContainsFunc(steps, func(s spec.Step) bool { return s.Probe != nil }) {

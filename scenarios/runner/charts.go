@@ -81,7 +81,7 @@ func (e *evidence) chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
 	if e.clock == nil {
 		return
 	}
-	c := charter{evidence: e, recording: e.recording, plan: p}
+	c := chartMaker{evidence: e, recording: e.recording, plan: p}
 	if c.recording != nil {
 		c.file = strings.Join(e.captures.names(), " and ")
 		first := 0 // steps that record
@@ -120,8 +120,8 @@ func drawUse(w io.Writer, p *plan.Plan, r *report.Report) error {
 	return picture.DrawUse(w, p, uses)
 }
 
-// charter makes charts of a recording.
-type charter struct {
+// chartMaker makes charts of a recording.
+type chartMaker struct {
 	*evidence
 	recording *follow.Recording
 	file      string // and what the recording lost
@@ -130,10 +130,10 @@ type charter struct {
 }
 
 // seconds converts nanoseconds since 1970 to seconds from the start of the first step.
-func (c *charter) seconds(ns int64) float64 { return c.clock.Of(time.Unix(0, ns)).Sub(0).Seconds() }
+func (c *chartMaker) seconds(ns int64) float64 { return c.clock.Of(time.Unix(0, ns)).Sub(0).Seconds() }
 
 // distributions returns how long messages took, by workload and protocol.
-func (c *charter) distributions() (all []report.Distribution) {
+func (c *chartMaker) distributions() (all []report.Distribution) {
 	type kind struct{ workload, protocol string }
 	var kinds []kind
 	times := map[kind][]float64{}
@@ -161,7 +161,7 @@ func (c *charter) distributions() (all []report.Distribution) {
 }
 
 // operation returns what the ranks did in an operation, with their messages if there is a recording.
-func (c *charter) operation(step string, of *timedSpans) report.Activity {
+func (c *chartMaker) operation(step string, of *timedSpans) report.Activity {
 	a := report.Activity{Step: step, What: of.what, Source: report.RanksSource, Began: of.Start,
 		Slowest: of.slowest}
 	if of.Count > 1 {
@@ -228,7 +228,7 @@ type ran struct {
 }
 
 // stacks returns the times of the steps whose ranks report nothing about their operations.
-func (c *charter) stacks() (all []ran) {
+func (c *chartMaker) stacks() (all []ran) {
 	for i, s := range c.prepared {
 		if s.frame().key != "stack" {
 			continue
@@ -242,7 +242,7 @@ func (c *charter) stacks() (all []ran) {
 }
 
 // stackAt returns the name of the stack that ran at a time, or "".
-func (c *charter) stackAt(ns int64) string {
+func (c *chartMaker) stackAt(ns int64) string {
 	for _, s := range c.ran {
 		if ns >= s.begin && ns <= s.end {
 			return s.name
@@ -252,7 +252,7 @@ func (c *charter) stackAt(ns int64) string {
 }
 
 // programs returns the messages of stacks, by node.
-func (c *charter) programs() (all []report.Activity) {
+func (c *chartMaker) programs() (all []report.Activity) {
 	for _, s := range c.ran {
 		found := c.messages(s.begin, s.end, func(f *follow.Flow) (lane, to string, is bool) {
 			return f.From, f.To, f.Workload == "" && f.From != ""
@@ -273,7 +273,7 @@ func (c *charter) programs() (all []report.Activity) {
 
 // messages returns the messages that began between two times, by lane. If a lane has more than
 // report.MessagesKept allows, those that follow each other closely are one span.
-func (c *charter) messages(begin, end int64,
+func (c *chartMaker) messages(begin, end int64,
 	lane func(*follow.Flow) (lane, to string, is bool)) map[string][]report.Span {
 	found := map[string][]report.Span{}
 	from := c.seconds(begin)
@@ -320,7 +320,7 @@ func joined(spans []report.Span, gap float64) (all []report.Span) {
 
 // series replaces time lines of counters by time lines of the recording, whose intervals are shorter. The
 // recording must have a tap at each of the links.
-func (c *charter) series(s *report.Series) {
+func (c *chartMaker) series(s *report.Series) {
 	taps := map[string]int{}
 	for i, tap := range c.recording.Taps {
 		taps[tap.Name()] = i
@@ -376,7 +376,7 @@ func (c *charter) series(s *report.Series) {
 }
 
 // overheads returns what links add to the length of a packet, by tap.
-func (c *charter) overheads(taps map[string]int) map[int]uint64 {
+func (c *chartMaker) overheads(taps map[string]int) map[int]uint64 {
 	found := map[int]uint64{}
 	set := func(end plan.End, d *plan.Direction) {
 		if tap, has := taps[end.Node+":"+end.Port]; has {

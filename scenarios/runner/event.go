@@ -160,7 +160,7 @@ func (t *timeline) repeat(ctx context.Context, i int) {
 		t.update(i, func(s *report.Step) { s.Times = n })
 		next := began.Add(time.Duration(step.Every) * time.Duration(n))
 		if n == step.Times || step.Until > 0 && next.Sub(0) > time.Duration(step.Until) ||
-			!sleep(t.servantCtx, time.Until(t.clock.Real(next))) {
+			!sleep(t.backgroundCtx, time.Until(t.clock.Real(next))) {
 			break
 		}
 	}
@@ -173,7 +173,7 @@ func (t *timeline) once(ctx context.Context, i int) error {
 	err := t.attempts(ctx, i)
 	if effect, is := t.steps[i].(temporary); is && err == nil {
 		t.inForce(i, began, effect.lasts())
-		err = t.undo(ctx, i, effect, t.servantCtx)
+		err = t.undo(ctx, i, effect, t.backgroundCtx)
 	}
 	return err
 }

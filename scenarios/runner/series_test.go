@@ -66,9 +66,9 @@ func TestLongRunsHaveLongerIntervals(t *testing.T) {
 	}
 }
 
-// ringCharter returns the charter of a ring of reliable datagrams in which leaf1 marks every second packet,
-// and rank 0 sends one packet again and is paused once.
-func ringCharter(t *testing.T) (*charter, *verifytest.Scene) {
+// ringCharts returns a maker of charts for a ring of reliable datagrams in which leaf1 marks every second
+// packet, and rank 0 sends one packet again and is paused once.
+func ringCharts(t *testing.T) (*chartMaker, *verifytest.Scene) {
 	t.Helper()
 	s := verifytest.NewScene(t)
 	s.Small = true
@@ -87,12 +87,12 @@ func ringCharter(t *testing.T) (*charter, *verifytest.Scene) {
 	e := &evidence{clock: clock.New(1)}
 	e.steps = []report.Step{{Name: "ring", State: report.Passed,
 		End: time.Unix(0, r.End).Sub(e.clock.Epoch()).Seconds()}}
-	return &charter{evidence: e, recording: r, file: "run.pcapng", plan: s.Plan}, s
+	return &chartMaker{evidence: e, recording: r, file: "run.pcapng", plan: s.Plan}, s
 }
 
 // TestSeriesOfARecording counts in the scene what the time lines have to show.
 func TestSeriesOfARecording(t *testing.T) {
-	c, scene := ringCharter(t)
+	c, scene := ringCharts(t)
 	var bytes, marks uint64
 	for _, k := range scene.Sightings {
 		if k.Out && k.Tap == "leaf1:p2" {
@@ -133,7 +133,7 @@ func TestSeriesOfARecording(t *testing.T) {
 // TestMessagesOfARecording: the lanes have the messages that the recording has, joined where they are too
 // many, and the distribution counts all that arrived.
 func TestMessagesOfARecording(t *testing.T) {
-	c, _ := ringCharter(t)
+	c, _ := ringCharts(t)
 	r := c.recording
 	all := func(*follow.Flow) (lane, to string, is bool) { return "all", "there", true }
 	spans := c.messages(r.Start, r.End, all)["all"]

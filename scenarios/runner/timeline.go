@@ -61,8 +61,8 @@ type timeline struct {
 	sequences, lasting, waiting sync.WaitGroup
 	turns                       turns
 	// background are background commands and repeated steps. Their context ends with the run.
-	background sync.WaitGroup
-	servantCtx context.Context
+	background    sync.WaitGroup
+	backgroundCtx context.Context
 
 	mu      sync.Mutex
 	records []report.Step
@@ -104,9 +104,9 @@ func called(s *spec.Step) string {
 func (t *timeline) run(ctx context.Context) error {
 	ctx, t.fail = context.WithCancelCause(ctx)
 	defer t.fail(nil)
-	servantCtx, endServants := context.WithCancelCause(ctx)
-	defer endServants(nil)
-	t.servantCtx = servantCtx
+	backgroundCtx, endBackground := context.WithCancelCause(ctx)
+	defer endBackground(nil)
+	t.backgroundCtx = backgroundCtx
 	waitCtx, endWaits := context.WithCancel(ctx)
 	defer endWaits()
 	t.turns = turns{active: 1, quiet: endWaits}
@@ -137,7 +137,7 @@ func (t *timeline) run(ctx context.Context) error {
 	t.sequences.Wait()
 	t.waiting.Wait()
 	t.lasting.Wait()
-	endServants(errRunEnded)
+	endBackground(errRunEnded)
 	t.background.Wait()
 	return context.Cause(ctx)
 }
@@ -279,7 +279,7 @@ func (t *timeline) undo(ctx context.Context, i int, effect temporary, ends conte
 
 // serve does a step that ends with the run. ctx is the run's.
 func (t *timeline) serve(ctx context.Context, i int) {
-	err := t.do(t.servantCtx, t.steps[i])
+	err := t.do(t.backgroundCtx, t.steps[i])
 	if errors.Is(err, errRunEnded) && !errors.As(err, new(*stoppedError)) {
 		err = nil
 	}

@@ -206,9 +206,9 @@ func (r *ring) lost() uint64 {
 	return r.overruns.Load()
 }
 
-// forgive clears the socket error that remains after its interface was down: until then a wait for
+// clearError clears the socket error that remains after its interface was down: until then a wait for
 // the socket ends at once.
-func (r *ring) forgive() {
+func (r *ring) clearError() {
 	if atomic.LoadUint32((*uint32)(unsafe.Pointer(&r.memory[r.slots[r.next]]))) == unix.TP_STATUS_KERNEL {
 		_, _ = unix.GetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	}

@@ -178,7 +178,7 @@ func takeNothing(fd int) error {
 // wait returns once a packet has arrived, or the waiter has another reason.
 func (s *socket) wait() {
 	s.waiter.Wait()
-	s.ring.forgive()
+	s.ring.clearError()
 }
 
 // yield yields the processor to other threads.

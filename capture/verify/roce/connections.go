@@ -11,7 +11,7 @@ import (
 // unknown.
 func (v *follower[S]) answered(p *evidence.Packet) *flow[S] {
 	key := keyOf(p)
-	mate, known := v.mates[key]
+	mate, known := v.reverse[key]
 	if !known {
 		if mate, known = v.guess(p); !known {
 			return nil
@@ -65,7 +65,7 @@ func (f *flow[S]) follows(psn infiniband.PSN) bool {
 func (v *follower[S]) guess(p *evidence.Packet) (found pairKey, only bool) {
 	candidates, holds := 0, false
 	for _, f := range v.between[p.Addresses.Reversed()] {
-		_, mated := v.mates[f.key]
+		_, mated := v.reverse[f.key]
 		switch {
 		case mated:
 		case !p.RoCE.BTH.Opcode.Response() || f.holds(p.RoCE.BTH.PSN):
@@ -81,13 +81,13 @@ func (v *follower[S]) guess(p *evidence.Packet) (found pairKey, only bool) {
 // pair records that two directions belong to one connection, and removes their earlier pairings.
 func (v *follower[S]) pair(a, b pairKey) {
 	for _, key := range []pairKey{a, b} {
-		if mate, known := v.mates[key]; known {
-			delete(v.mates, mate)
-			delete(v.mates, key)
+		if mate, known := v.reverse[key]; known {
+			delete(v.reverse, mate)
+			delete(v.reverse, key)
 		}
 	}
-	if len(v.mates) < 4*maxFlows {
-		v.mates[a], v.mates[b] = b, a
+	if len(v.reverse) < 4*maxFlows {
+		v.reverse[a], v.reverse[b] = b, a
 	}
 }
 
@@ -125,7 +125,7 @@ func (v *follower[S]) started(key pairKey, start beginning, at int64) {
 
 // ended records that the sender to a queue pair asked to end the connection.
 func (v *follower[S]) ended(key pairKey, at int64) {
-	for _, key := range []pairKey{key, v.mates[key]} {
+	for _, key := range []pairKey{key, v.reverse[key]} {
 		if f := v.flows[key]; f != nil && !f.closing {
 			f.closing, f.closed = true, at
 		}

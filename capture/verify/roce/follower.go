@@ -45,7 +45,7 @@ type follower[S any] struct {
 	flows          map[pairKey]*flow[S]
 	ordered        []*flow[S] // in the order in which they began
 	between        map[evidence.Addresses][]*flow[S]
-	mates          map[pairKey]pairKey // each direction of a connection, by the other
+	reverse        map[pairKey]pairKey // each direction of a connection, by the other
 	asking         map[commKey]asked
 	starts         map[pairKey]beginning
 	homes          map[evidence.Addresses]int // tap by two addresses, where taps are not at NICs
@@ -70,7 +70,7 @@ func newFollower[S any](side side) follower[S] {
 		side:    side,
 		flows:   map[pairKey]*flow[S]{},
 		between: map[evidence.Addresses][]*flow[S]{},
-		mates:   map[pairKey]pairKey{},
+		reverse: map[pairKey]pairKey{},
 		asking:  map[commKey]asked{}, starts: map[pairKey]beginning{}, homes: map[evidence.Addresses]int{},
 	}
 }

@@ -62,7 +62,7 @@ func (k *goBack) Packet(p *evidence.Packet) {
 	switch f, place := k.walk(p); place {
 	case placeNone:
 	case placeAnswer:
-		k.heed(f, p)
+		k.answerAtRequester(f, p)
 	case placeFirst:
 		f.own = backFlow{cursor: f.next, judged: f.own.judged}
 		k.sent++
@@ -72,8 +72,8 @@ func (k *goBack) Packet(p *evidence.Packet) {
 	}
 }
 
-// heed adds an answer that arrives at a requester.
-func (k *goBack) heed(f *flow[backFlow], p *evidence.Packet) {
+// answerAtRequester adds an answer that arrives at a requester.
+func (k *goBack) answerAtRequester(f *flow[backFlow], p *evidence.Packet) {
 	r, own := p.RoCE, &f.own
 	f.acknowledge(acknowledged(r))
 	if own.pending && f.una.From(own.nak) > 0 {

@@ -57,7 +57,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		if n := testing.AllocsPerRun(120_000, w.packet); n != 0 {
 			t.Errorf("%v allocations a packet", n)
 		}
-		if c := w.c.Paths().Counters(); c.Condemned == 0 || c.Probes == 0 ||
+		if c := w.c.Paths().Counters(); c.Excluded == 0 || c.Probes == 0 ||
 			kind != KindREPS && kind != KindMixed && c.Returned == 0 {
 			t.Errorf("too little trouble: %+v", c)
 		}

@@ -260,7 +260,7 @@ func TestBadPathFreezesREPS(t *testing.T) {
 	dead := s.chooser.Pick(s.now)
 	s.roads[dead].down = between(s.now, clock.Never)
 	s.run(s.now + at(2*ms))
-	if s.condemned[dead] == 0 {
+	if s.excluded[dead] == 0 {
 		t.Fatal("the dead path is not bad, this shows nothing")
 	}
 	if !s.chooser.(*reps).Frozen() {
@@ -381,8 +381,8 @@ func TestDeniedAndAllBad(t *testing.T) {
 			t.Error("denied a path that does not exist, or not one that does")
 		}
 		s.paths[0].state, s.paths[1].state = Suspect, Suspect
-		s.condemn(1, at(1000*us))
-		s.condemn(0, at(2000*us))
+		s.exclude(1, at(1000*us))
+		s.exclude(0, at(2000*us))
 		if s.Usable() != 0 {
 			t.Fatalf("%d usable", s.Usable())
 		}

@@ -12,7 +12,7 @@ import (
 const (
 	// bit is a bit of surprise.
 	bit = 256
-	// enough is the surprise at which a path is condemned.
+	// enough is the surprise at which a path is excluded.
 	enough = 24 * bit
 	// leastLoss is the minimum of the assumed loss rate: 2 %, in 1/65536.
 	leastLoss = 1311
@@ -114,7 +114,7 @@ func (s *States) weigh(p int, sent clock.Time, packets int, rate uint32, now clo
 	}
 	r.last = sent
 	if r.surprise += surprise(max(rate, leastLoss)); r.surprise >= enough {
-		s.condemn(p, now)
+		s.exclude(p, now)
 	} else if r.probes >= quickProbes {
 		// It is this path rather than all, so its next probe is due now.
 		s.schedule(p, min(r.next, now))
@@ -132,15 +132,15 @@ func (s *States) suspect(p int, sent clock.Time, packets int, now clock.Time) {
 	s.counters.Suspected++
 }
 
-// condemn makes a suspect bad.
-func (s *States) condemn(p int, now clock.Time) {
+// exclude makes a suspect path bad.
+func (s *States) exclude(p int, now clock.Time) {
 	r := &s.paths[p]
 	r.state, r.since, r.open.count = Bad, now, 0
 	if r.returned == before || now.Sub(r.returned) > 8*r.patience {
 		r.patience = min(s.roundTrip, s.probeMax)
 	}
 	s.leave(p)
-	s.counters.Condemned++
+	s.counters.Excluded++
 	s.schedule(p, s.later(now, r.patience))
 }
 

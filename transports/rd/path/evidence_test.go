@@ -58,8 +58,8 @@ func TestBlackHoleIsLeftAndTriedAgain(t *testing.T) {
 					}
 				}
 				for p := range s.roads {
-					if s.roads[p].down == nil && s.condemned[p] != 0 {
-						t.Errorf("%s, seed %d: path %d condemned, which is good", name, seed, p)
+					if s.roads[p].down == nil && s.excluded[p] != 0 {
+						t.Errorf("%s, seed %d: path %d excluded, which is good", name, seed, p)
 					}
 				}
 				used := make([]int, c.paths)
@@ -115,8 +115,8 @@ func TestRandomLossCondemnsNoPath(t *testing.T) {
 			}
 			s := simulate(t, kind, roads, c.gap, 7, Options{})
 			s.run(at(c.gap * 60_000))
-			if n := s.chooser.Paths().Counters().Condemned; n != 0 {
-				t.Errorf("%s: condemned %d times in %d packets, %v lost", c.name, n, total(s.picks), s.lost)
+			if n := s.chooser.Paths().Counters().Excluded; n != 0 {
+				t.Errorf("%s: excluded %d times in %d packets, %v lost", c.name, n, total(s.picks), s.lost)
 			}
 			if c.all && kind != KindPinned && total(s.lost) < 400 {
 				t.Errorf("%s: only %d packets lost, this shows nothing", c.name, total(s.lost))
@@ -135,10 +135,10 @@ func TestLossOfThePeerCondemnsFewPaths(t *testing.T) {
 		}
 		s := simulate(t, kind, roads, 2*us, 3, Options{})
 		s.run(at(4 * ms))
-		early := s.chooser.Paths().Counters().Condemned
+		early := s.chooser.Paths().Counters().Excluded
 		s.run(at(200 * ms))
-		if n := s.chooser.Paths().Counters().Condemned; n > early+2 {
-			t.Errorf("condemned %d times while the rate was learnt, then %d times", early, n-early)
+		if n := s.chooser.Paths().Counters().Excluded; n > early+2 {
+			t.Errorf("excluded %d times while the rate was learnt, then %d times", early, n-early)
 		}
 	})
 }
@@ -156,9 +156,9 @@ func TestOutageOfAllPathsCondemnsNone(t *testing.T) {
 					}
 					s := simulate(t, kind, roads, 4*us, seed, Options{ProbeMax: 10 * ms})
 					s.run(at(2*ms + lasting + 15*ms))
-					if c := s.chooser.Paths().Counters(); c.Condemned != 0 {
-						t.Fatalf("%d paths, outage of %v, seed %d: condemned %d times", n, lasting, seed,
-							c.Condemned)
+					if c := s.chooser.Paths().Counters(); c.Excluded != 0 {
+						t.Fatalf("%d paths, outage of %v, seed %d: excluded %d times", n, lasting, seed,
+							c.Excluded)
 					}
 					for p := range roads {
 						if state := s.chooser.Paths().State(p); state == Suspect {
@@ -208,10 +208,10 @@ func TestAnyFabric(t *testing.T) {
 			seed, kind, len(dead), n, s.gap, s.limit, loss)
 		for p := range roads {
 			switch {
-			case outage && s.condemned[p] != 0:
-				t.Errorf("%s, all dead for %v: path %d condemned", where, until.Sub(from), p)
-			case !dead[p] && s.condemned[p] != 0:
-				t.Errorf("%s: path %d condemned, which is good", where, p)
+			case outage && s.excluded[p] != 0:
+				t.Errorf("%s, all dead for %v: path %d excluded", where, until.Sub(from), p)
+			case !dead[p] && s.excluded[p] != 0:
+				t.Errorf("%s: path %d excluded, which is good", where, p)
 			case !outage && dead[p] && s.evidence[p] != clock.Never &&
 				s.last[p].Sub(s.evidence[p]) > 2*s.limit:
 				t.Errorf("%s: path %d used %v after the first evidence", where, p,
@@ -221,28 +221,28 @@ func TestAnyFabric(t *testing.T) {
 	}
 }
 
-// One path that is down for less than half a round trip is not condemned; one
+// One path that is down for less than half a round trip is not excluded; one
 // that flaps is used less and less.
 func TestFlap(t *testing.T) {
 	roads := alike(8, 100*us)
 	roads[3].down = func(t clock.Time) bool { return t%at(2*ms) < at(45*us) }
 	s := simulate(t, KindWeighted, roads, 2*us, 1, Options{})
 	s.run(at(100 * ms))
-	if s.condemned[3] != 0 || s.lost[3] < 50 {
-		t.Errorf("short flaps: condemned %d times, %d packets lost", s.condemned[3], s.lost[3])
+	if s.excluded[3] != 0 || s.lost[3] < 50 {
+		t.Errorf("short flaps: excluded %d times, %d packets lost", s.excluded[3], s.lost[3])
 	}
 
 	roads = alike(8, 100*us)
 	roads[3].down = func(t clock.Time) bool { return t/at(2*ms)%2 == 1 }
 	s = simulate(t, KindOblivious, roads, 2*us, 1, Options{})
 	s.run(at(40 * ms))
-	first := s.condemned[3]
+	first := s.excluded[3]
 	s.run(at(400 * ms))
-	s.condemned[3] = 0
+	s.excluded[3] = 0
 	s.run(at(440 * ms))
-	if first < 3 || s.condemned[3] > first/2 {
-		t.Errorf("flaps of 2 ms: condemned %d times in the first 40 ms, %d times in 40 ms later", first,
-			s.condemned[3])
+	if first < 3 || s.excluded[3] > first/2 {
+		t.Errorf("flaps of 2 ms: excluded %d times in the first 40 ms, %d times in 40 ms later", first,
+			s.excluded[3])
 	}
 }
 
@@ -261,7 +261,7 @@ func TestSurpriseIsTheLogarithm(t *testing.T) {
 	}{{0, 5}, {leastLoss, 5}, {1 << 15, 58}} {
 		probe := surprise(max(bothWays(c.loss), leastLoss))
 		if n := 1 + (enough-surprise(max(c.loss, leastLoss))+probe-1)/probe; n != c.want {
-			t.Errorf("%d losses condemn at a rate of %d/65536, documented %d", n, c.loss, c.want)
+			t.Errorf("%d losses exclude at a rate of %d/65536, documented %d", n, c.loss, c.want)
 		}
 	}
 	if surprise(1<<16) != 0 {
@@ -269,7 +269,7 @@ func TestSurpriseIsTheLogarithm(t *testing.T) {
 	}
 }
 
-// Paths that were condemned together are not probed together: intervals are longer by
+// Paths that were excluded together are not probed together: intervals are longer by
 // up to a quarter, at random.
 func TestProbesAreSpread(t *testing.T) {
 	s := newStatesFor(2)

@@ -75,7 +75,7 @@ type reps struct {
 	frozen    bool // until thaw
 	thaw      clock.Time
 	cursor    int    // in the ring, while frozen
-	condemned uint64 // the counter Condemned at the last turn
+	excluded  uint64 // the counter Excluded at the last turn
 }
 
 func newREPS(n int, o Options) *reps {
@@ -97,8 +97,8 @@ func (c *reps) Feedback(r Report, now clock.Time) {
 
 // turn begins and ends a freeze.
 func (c *reps) turn(now clock.Time, failure bool) {
-	if c.counters.Condemned != c.condemned {
-		c.condemned, failure = c.counters.Condemned, true
+	if c.counters.Excluded != c.excluded {
+		c.excluded, failure = c.counters.Excluded, true
 	}
 	if failure && !c.frozen && c.exploring == 0 {
 		c.frozen, c.thaw, c.cursor = true, now.Add(c.freeze), 0

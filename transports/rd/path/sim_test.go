@@ -50,13 +50,13 @@ type simulation struct {
 	agenda  clock.Queue[happening]
 	acked   clock.Time // the latest send time of an acknowledged packet
 
-	picks     []int
-	last      []clock.Time // when each path was picked last
-	evidence  []clock.Time // when each path was first reported lost or timed out after watch
-	watch     clock.Time
-	lost      []int
-	onPick    func(path int)
-	condemned []int
+	picks    []int
+	last     []clock.Time // when each path was picked last
+	evidence []clock.Time // when each path was first reported lost or timed out after watch
+	watch    clock.Time
+	lost     []int
+	onPick   func(path int)
+	excluded []int
 }
 
 func simulate(t testing.TB, kind Kind, roads []road, gap time.Duration, seed uint64, o Options) *simulation {
@@ -76,7 +76,7 @@ func simulate(t testing.TB, kind Kind, roads []road, gap time.Duration, seed uin
 		picks:    make([]int, len(roads)),
 		last:     make([]clock.Time, len(roads)),
 		evidence: make([]clock.Time, len(roads)),
-		lost:     make([]int, len(roads)), condemned: make([]int, len(roads)),
+		lost:     make([]int, len(roads)), excluded: make([]int, len(roads)),
 	}
 	for p, r := range roads {
 		s.limit = max(s.limit, r.roundTrip+r.roundTrip/10)
@@ -173,7 +173,7 @@ func (s *simulation) run(until clock.Time) {
 			return
 		}
 		s.now = max(s.now, next)
-		bad := paths.Counters().Condemned
+		bad := paths.Counters().Excluded
 		switch {
 		case s.agenda.Next() <= s.now:
 			_, h := s.agenda.Pop()
@@ -182,10 +182,10 @@ func (s *simulation) run(until clock.Time) {
 			s.data()
 		}
 		s.probes()
-		if paths.Counters().Condemned != bad {
+		if paths.Counters().Excluded != bad {
 			for p := range s.roads {
 				if paths.State(p) == Bad && paths.paths[p].since == s.now {
-					s.condemned[p]++
+					s.excluded[p]++
 				}
 			}
 		}

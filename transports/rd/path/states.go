@@ -41,14 +41,14 @@ type Counters struct {
 	Picks     uint64 // calls of Pick
 	Skips     uint64 // reports that skipped a path
 	Suspected uint64 // paths that became suspect
-	Condemned uint64 // paths that became bad
+	Excluded  uint64 // paths that became bad
 	Returned  uint64 // paths that became good again
 	Probes    uint64 // probes requested
 }
 
 // States records which paths carry packets. Every chooser has one.
 //
-// When a path is condemned. Suppose a path loses a packet (Lost, TimedOut, or a probe without an
+// When a path is excluded. Suppose a path loses a packet (Lost, TimedOut, or a probe without an
 // answer for 1.25 round trips). If a packet sent later over it has arrived, that is ordinary loss:
 // it only counts in the loss rate. Any other loss makes the path suspect. A suspect is probed at
 // once and then every eighth of a round trip, six times. From then on it is probed at doubling
@@ -79,22 +79,22 @@ type Counters struct {
 // where more references are lost by chance, or where most paths die at once and no data shows which
 // still work. With choosers that skip Suspect, the path carries no data from the first evidence on.
 //
-// How often a good path is condemned. The path has to lose a packet, and then all that follow for
+// How often a good path is excluded. The path has to lose a packet, and then all that follow for
 // half a round trip: at least four probes or their answers. At 1 % random loss in each direction
 // that is 0.01 x 0.0199^4: 1.6 for each 10^9 packets sent with no other data behind them. Among
-// clean paths, a path that loses 5 % is condemned once in 2 x 10^5 packets. A path that loses half
-// is condemned soon, each time for longer.
+// clean paths, a path that loses 5 % is excluded once in 2 x 10^5 packets. A path that loses half
+// is excluded soon, each time for longer.
 //
 // Loss of all paths at once condemns none, for want of a reference. Losses near its beginning and
 // its end have references, but they are too few unless chance adds some on a path. That happens to
-// one path in one of some thousand such outages. By the same rule the last usable path is condemned
+// one path in one of some thousand such outages. By the same rule the last usable path is excluded
 // only if another path answers. So all paths are unusable only when the remaining paths are denied.
 // Then the path that was found bad, or lost a packet, longest ago is used.
 //
 // When a bad path is tried again. A first probe is sent one round trip after the path was
-// condemned. Further intervals double up to Options.ProbeMax, and each is lengthened at random by
-// up to a quarter. So paths condemned together are not probed together. The first answer makes the
-// path good. If a path is condemned again within eight of the intervals that it had reached, it
+// excluded. Further intervals double up to Options.ProbeMax, and each is lengthened at random by
+// up to a quarter. So paths excluded together are not probed together. The first answer makes the
+// path good. If a path is excluded again within eight of the intervals that it had reached, it
 // continues with those intervals. So a path that flaps is used less and less.
 type States struct {
 	n        int

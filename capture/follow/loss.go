@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// fate returns where a packet that did not arrive ended, and what its end led to.
-func (w *why) fate(packet int) (at cause, record int, effect string) {
+// endOf returns where a packet that did not arrive ended, and what its end led to.
+func (w *why) endOf(packet int) (at cause, record int, effect string) {
 	p := &w.r.Packets[packet]
 	sights := w.r.Sights(packet)
 	for i := range sights {
