@@ -93,6 +93,30 @@ func upWith(t *testing.T, text string, o testbed.Options) *testbed.Testbed {
 	return tb
 }
 
+// TestUpThatIsCanceled: a bring-up that is canceled, at once or a moment later, leaves no run directory. At
+// once, the supervisor does not learn which directory it is.
+func TestUpThatIsCanceled(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const name = "go-canceled"
+	dir, err := rundir.Of(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
+		ctx, cancel := context.WithTimeout(t.Context(), after)
+		p := plantest.Compile(t, fmt.Sprintf(twoHosts, name))
+		if tb, err := testbed.Up(ctx, p, testbed.Options{}); err == nil {
+			if err := tb.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		cancel()
+		if _, err := os.Stat(dir.Path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after %v: %s is left: %v", after, dir.Path, err)
+		}
+	}
+}
+
 func TestCommand(t *testing.T) {
 	tb := up(t, "go-command")
 	commands(t, tb, tb.Node("h0"))

@@ -116,8 +116,8 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bring up %s: %w", p.Name, err)
 	}
-	// From here on the supervisor owns the lock. This process's copy only holds it until the
-	// supervisor runs.
+	// From here on the supervisor owns the lock. This process's copy keeps the directory from others until
+	// the testbed is up.
 	defer lock.Close()
 	if passed := rundir.Elsewhere(); passed != "" && o.Warn != nil {
 		o.Warn(fmt.Sprintf("run directory %s: %s", dir.Path, passed))
@@ -130,13 +130,16 @@ func Up(ctx context.Context, p *plan.Plan, o Options) (*Testbed, error) {
 	if err := t.startSupervisor(lock, p.Management != nil); err != nil {
 		return nil, errors.Join(fmt.Errorf("bring up %s: %w", p.Name, err), dir.Remove())
 	}
-	lock.Close()
 	if err := t.await(ctx, o); err != nil {
 		where := ""
 		if at := new(placedError); errors.As(err, &at) {
 			where = at.where + ": "
 		}
-		return nil, errors.Join(fmt.Errorf("%sbring up %s: %w", where, p.Name, err), t.Close())
+		err = errors.Join(fmt.Errorf("%sbring up %s: %w", where, p.Name, err), t.Close())
+		if t.ended.ExitCode() == supervisor.ExitNotStarted && dir.Owned(lock.Fd()) {
+			err = errors.Join(err, dir.Remove()) // the supervisor did not learn of it
+		}
+		return nil, err
 	}
 	t.hungUp, t.ending = make(chan struct{}), make(chan struct{})
 	go t.awaitEnd()
@@ -277,6 +280,9 @@ func (t *Testbed) await(ctx context.Context, o Options) error {
 			<-hungUp // the channel must not be closed by others before the Shutdown
 		}
 	}()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	calibration, err := calibrationFile()
 	if err != nil {
 		return err

@@ -35,6 +35,10 @@ const (
 // in it was removed. Without them clients cannot reach it.
 const ExitRemoved = 11
 
+// ExitNotStarted is the exit code of a supervisor whose client ended before it said what to bring up. The run
+// directory stays for the client.
+const ExitNotStarted = 12
+
 // ExitLeftovers is the exit code of a supervisor that could not take everything down. Its run
 // directory and log stay.
 const ExitLeftovers = 10

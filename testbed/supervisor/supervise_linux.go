@@ -114,7 +114,7 @@ func Main([]string) int {
 	startup, start, err := openStartup()
 	if err != nil {
 		log.Error("read start message", "error", err)
-		return verdict.ExitUsage
+		return ExitNotStarted
 	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	s := &supervisor{
