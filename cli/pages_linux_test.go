@@ -24,7 +24,7 @@ const commandLimit = 3 * time.Minute
 // runTries is how often a run of a page is tried on a host that others keep busy. runs are the commands.
 const runTries = 3
 
-// busyHost is what a run says first whose emulator did not keep up because of other programs.
+// busyHost begins the reason of a run whose emulator did not keep up because of other programs.
 const busyHost = "the emulator did not keep up: other programs used "
 
 var runs = regexp.MustCompile(`railbed (run|test) |scripts/quickstart`)

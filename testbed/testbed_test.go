@@ -102,7 +102,8 @@ func TestUpThatIsCanceled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, after := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
+	const ms = time.Millisecond
+	for _, after := range []time.Duration{0, ms, 20 * ms, 100 * ms} {
 		ctx, cancel := context.WithTimeout(t.Context(), after)
 		p := plantest.Compile(t, fmt.Sprintf(twoHosts, name))
 		if tb, err := testbed.Up(ctx, p, testbed.Options{}); err == nil {

@@ -141,7 +141,7 @@ func (e *evidence) judge(kind string) finding {
 	}
 	// rdma_rxe counts a packet once its ICRC was right, and no other (rxe_rcv in
 	// rxe_recv.c). Some that are right come late, when their queue pair is gone: on
-	// a busy host these are many copies of what was sent again.
+	// a busy host these are many copies of earlier packets.
 	if f.accepted > f.came.right || f.accepted*2 < f.came.right {
 		e.Errorf("%s: rdma_rxe took %d packets, and %d came with the right ICRC", kind, f.accepted,
 			f.came.right)
