@@ -440,7 +440,7 @@ func noImage(t *testing.T) {
 		"{runtime: docker}\n")
 	want := "railbed: " + file + ":5:17: bring up cli-noimage: open container of h"
 	got := do(t, "up", file)
-	if got.code != verdict.ExitUnsupported || !strings.HasPrefix(got.stderr, want) ||
+	if got.code != verdict.ExitFail || !strings.HasPrefix(got.stderr, want) ||
 		strings.Count(got.stderr, "\n") != 1 {
 		t.Errorf("%+v, want %q", got, want)
 	}
