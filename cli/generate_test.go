@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
+	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
 )
@@ -106,7 +107,10 @@ func TestGeneratedFileRuns(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err, errs)
 	}
-	must(t, "run", file, "--out", out, "--name", fmt.Sprintf("gen-%d", os.Getpid()))
+	got := do(t, "run", file, "--out", out, "--name", fmt.Sprintf("gen-%d", os.Getpid()))
+	if got.code != 0 && (got.code != verdict.ExitOverloaded || !strings.Contains(got.stdout, busyHost)) {
+		t.Errorf("%+v", got)
+	}
 	var r report.Report
 	written, err := os.ReadFile(filepath.Join(out, "report.json"))
 	if err == nil {

@@ -211,7 +211,7 @@ func TestCalibrationOnAFullDisk(t *testing.T) {
 			said := inMounts(withCalibrations, "DIR="+dir, "SELF="+self, "FILE="+file,
 				"PREPARE="+test.prepare).stdout
 			if strings.Contains(said, "exit code") || strings.Count(said, "PASS: ") != 2 ||
-				strings.Count(said, "warning: ") != test.warnings ||
+				strings.Count(said, "warning: store calibration: ") != test.warnings ||
 				strings.Count(said, test.warning) < test.warnings || !strings.HasSuffix(said, test.leaves) ||
 				strings.Contains(said, "\n.calibration") {
 				t.Errorf("want PASS twice, %d warnings of %q and the files %q at the end; got\n%s",
