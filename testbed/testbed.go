@@ -195,8 +195,15 @@ func (t *Testbed) dial(ctx context.Context) (net.Conn, error) {
 	return conn, nil
 }
 
-// Redial closes the connections that no call uses, so that the next call fails if the socket is gone.
-func (t *Testbed) Redial() { t.http.CloseIdleConnections() }
+// Reach returns an error if the supervisor accepts no new connection. Calls may use older connections, which
+// work also after the socket was removed.
+func (t *Testbed) Reach(ctx context.Context) error {
+	conn, err := t.dial(ctx)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
 
 // Name returns the testbed's name.
 func (t *Testbed) Name() string { return t.dir.Name }

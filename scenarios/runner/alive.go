@@ -82,12 +82,17 @@ func goneOf(ctx context.Context, tb *testbed.Testbed, silence time.Duration) err
 	case ctx.Err() != nil:
 		return nil // interrupted
 	}
-	tb.Redial() // a connection outlives the socket's removal
-	err := answers(tb, silence)
-	if err == nil {
-		asked, cancel := context.WithTimeout(ctx, silence)
+	within := func(ask func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(ctx, silence)
 		defer cancel()
-		_, err = tb.Sample(asked)
+		return ask(ctx)
+	}
+	err := within(tb.Reach)
+	if err == nil {
+		err = answers(tb, silence)
+	}
+	if err == nil {
+		err = within(func(ctx context.Context) error { _, err := tb.Sample(ctx); return err })
 	}
 	if err == nil {
 		return nil
