@@ -92,7 +92,7 @@ func (a *Attachment) attach(ctx context.Context, nic *ForeignNIC, name, path str
 
 // open opens the port at the far end. The number of containers is not known here, so each port gets
 // the ring size of one NIC of a trunk.
-func (a *Attachment) open() (nic *softports.Handle, err error) {
+func (a *Attachment) open() (*softports.Handle, error) {
 	if a.Many {
 		return softports.Open(softports.Packet, softPort(0),
 			softports.Options{MTU: a.Link.MTU, RingBytes: ringShare})

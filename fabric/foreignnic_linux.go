@@ -111,7 +111,7 @@ func (h *home) alive() bool {
 func (h *home) open() (*kernel.Namespace, error) {
 	fd, err := unix.Openat(int(h.folder.Fd()), h.Name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("open its network namespace: %n", err)
+		return nil, fmt.Errorf("open its network namespace: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), h.Name)
 	defer file.Close()
@@ -156,7 +156,7 @@ func (n *ForeignNIC) Give(to *net.UnixConn) error {
 		files = append(files, n.monitor)
 	}
 	if err = softports.GiveFiles(to, text, files); err != nil {
-		err = fmt.Errorf("send the port of %s: %n", n.inside.Name, err)
+		err = fmt.Errorf("send the port of %s: %w", n.inside.Name, err)
 	}
 	return errors.Join(err, far.Close(), n.Close())
 }
@@ -166,7 +166,7 @@ func TakeForeignNIC(from *net.UnixConn) (*ForeignNIC, error) {
 	var text foreignText
 	files, err := softports.TakeFiles(from, &text)
 	if err != nil {
-		return nil, fmt.Errorf("receive port descriptors: %n", err)
+		return nil, fmt.Errorf("receive port descriptors: %w", err)
 	}
 	n := &ForeignNIC{port: &softports.Handle{Description: text.Port}, inside: text.NIC}
 	next := func() (file *os.File) {
@@ -194,7 +194,7 @@ func TakeForeignNIC(from *net.UnixConn) (*ForeignNIC, error) {
 		err = errors.Join(err, errors.New("the message has too many descriptors"), file.Close())
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("receive port descriptors: %n", err), n.Close())
+		return nil, errors.Join(fmt.Errorf("receive port descriptors: %w", err), n.Close())
 	}
 	return n, nil
 }
@@ -252,7 +252,7 @@ func (n *ForeignNIC) reshape(end plan.End, want, was link.Shaping) error {
 	batch := kernel.NewBatch(end.Node, nil)
 	want.Apply(batch, n.inside.Name, n.inside.Index, &was)
 	if err := conn.Do(batch); err != nil {
-		return fmt.Errorf("shape %s:%s: %n", end.Node, end.Port, err)
+		return fmt.Errorf("shape %s:%s: %w", end.Node, end.Port, err)
 	}
 	qdiscs, err := conn.Qdiscs()
 	n.inside.Sends = want.Direction
@@ -278,7 +278,7 @@ func (n *ForeignNIC) setCarrier(ctx context.Context, end plan.End, up bool) erro
 		}
 	}
 	if err := conn.Do(batch); err != nil {
-		return fmt.Errorf("set carrier of %s:%s: %n", end.Node, end.Port, err)
+		return fmt.Errorf("set carrier of %s:%s: %w", end.Node, end.Port, err)
 	}
 	ns, err := n.enter()
 	if err != nil {

@@ -27,7 +27,7 @@ func (f *Fabric) Join(ctx context.Context, end plan.End, n *ForeignNIC) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if err := f.join(ctx, end, n); err != nil {
-		return errors.Join(fmt.Errorf("attach %s:%s: %n", end.Node, end.Port, err), n.Close())
+		return errors.Join(fmt.Errorf("attach %s:%s: %w", end.Node, end.Port, err), n.Close())
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (f *Fabric) Leave(end plan.End) error {
 	}
 	delete(f.soft.foreign, end)
 	if err = errors.Join(err, nic.Close()); err != nil {
-		return fmt.Errorf("detach %s:%s: %n", end.Node, end.Port, err)
+		return fmt.Errorf("detach %s:%s: %w", end.Node, end.Port, err)
 	}
 	return nil
 }

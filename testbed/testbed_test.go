@@ -113,7 +113,7 @@ func TestUpThatIsCanceled(t *testing.T) {
 		}
 		cancel()
 		if _, err := os.Stat(dir.Path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("after %v: %s is left: %v", after, dir.Path, err)
+			t.Errorf("after %v: %s still exists (error %v)", after, dir.Path, err)
 		}
 	}
 }

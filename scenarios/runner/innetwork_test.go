@@ -186,7 +186,7 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 	tb := upFor(t, p)
 	// In this order: the second job has the port of a worker of the first that had to be killed.
 	for _, test := range []struct{ signal, want string }{
-		// The switch says it, or the job: it asks the ranks for 2 s once one of them failed.
+		// Either the switch names the rank, or the job, which asks the ranks for 2 s after one has failed.
 		{"STOP", `the switch waited for ranks \[3\]|rank 3 on h3: the worker does not answer`},
 		{"KILL", "rank 3 on h3: "},
 	} {
