@@ -44,7 +44,7 @@ type Direction struct {
 	//   - exponential: delay plus a time with the mean jitter. The time is cut at eight times
 	//     jitter, which 1 of 2,981 would exceed.
 	JitterKind string `yaml:"jitter-kind,omitempty" json:"jitter-kind,omitempty" jsonschema:"enum=uniform,enum=normal,enum=exponential"`
-	// GilbertElliott loses packets in bursts. Default none.
+	// GilbertElliott loses packets in bursts, by a model with a good and a bad state. Default none.
 	GilbertElliott *GilbertElliott `yaml:"gilbert-elliott,omitempty" json:"gilbert-elliott,omitempty"`
 	// DropEvery loses every n-th packet of each flow: n, 2n, 3n. Default 0,
 	// none.

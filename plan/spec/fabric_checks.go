@@ -139,8 +139,8 @@ type ReorderingCheck struct {
 	Share string `yaml:"share" json:"share" unit:"share"`
 }
 
-// OutageCheck judges the longest time in which a flow of datagrams was sent and none of it arrived:
-// the time that routers need to find another path.
+// OutageCheck judges the interruptions of flows. An interruption is the longest time in which datagrams
+// of a flow were sent and none arrived: the time that routers need to find another path.
 type OutageCheck struct {
 	// From names the nodes from which the flows come. Default "*".
 	From string `yaml:"from,omitempty" json:"from,omitempty"`

@@ -57,7 +57,7 @@ type Fault struct {
 	// Trim cuts the payload away as a switch with packet trimming does. It hits only packets that such
 	// a switch would trim. Default none.
 	Trim *FaultTrim `yaml:"trim,omitempty" json:"trim,omitempty"`
-	// Limit lets the packets pass at a lower rate. Default none.
+	// Limit lets the packets pass at a lower rate, from a queue behind the port. Default none.
 	Limit *FaultLimit `yaml:"limit,omitempty" json:"limit,omitempty"`
 	// Mirror sends a copy of the packet to a node's NIC. Default none.
 	Mirror *FaultMirror `yaml:"mirror,omitempty" json:"mirror,omitempty"`

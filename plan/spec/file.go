@@ -18,7 +18,7 @@ type File struct {
 	Cells []Cell
 	// Repeat is the number of runs of each cell. It is 0 for a file without a matrix.
 	Repeat int
-	// Compare are the comparisons between cells.
+	// Compare are the comparisons between cells, by the medians of their runs.
 	Compare []Compare
 
 	text []byte

@@ -57,15 +57,16 @@ type Sizing struct {
 	Count int `yaml:"count" json:"count" jsonschema:"minimum=1,maximum=100000" unit:"messages"`
 }
 
-// OpenMessages arrive as a Poisson process at all ranks. Each goes to any other rank.
+// OpenMessages are messages at drawn times. They arrive as a Poisson process at all ranks. Each goes to
+// any other rank.
 type OpenMessages struct {
 	Sizing `yaml:",inline"`
 	// Load is the share of its link's rate that a rank sends on average.
 	Load units.Ratio `yaml:"load" json:"load"`
 }
 
-// ClosedMessages are sent by all ranks, each to any other rank. A rank sends its next message when
-// one of its messages has arrived.
+// ClosedMessages are messages of which a fixed number is in flight. All ranks send them, each to any
+// other rank. A rank sends its next message when one of its messages has arrived.
 type ClosedMessages struct {
 	Sizing `yaml:",inline"`
 	// Outstanding is the number of messages that a rank keeps in flight. Default 1.

@@ -10,7 +10,7 @@ import (
 
 // PacketsCheck judges the captured packets. Exactly one of the fields is set.
 type PacketsCheck struct {
-	// BytesPerRank compares the bytes that each rank sent with a formula.
+	// BytesPerRank compares the bytes that each rank sent with the bytes that its algorithm sends.
 	BytesPerRank *BytesPerRank `yaml:"bytes-per-rank,omitempty" json:"bytes-per-rank,omitempty"`
 	// RankNIC names a workload, all of whose traffic must leave by the NICs of its ranks.
 	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`
@@ -29,7 +29,7 @@ type PacketsCheck struct {
 	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
 	// PathSpread judges how traffic is spread over equal-cost uplinks.
 	PathSpread *PathSpread `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
-	// Marks judges how many packets carry Congestion Experienced.
+	// Marks judges how many packets of ECN-capable transports carry Congestion Experienced.
 	Marks *MarksCheck `yaml:"marks,omitempty" json:"marks,omitempty"`
 	// Drops judges the packets that soft switches and emulated NICs dropped, by reason.
 	Drops *DropsCheck `yaml:"drops,omitempty" json:"drops,omitempty"`
@@ -42,13 +42,13 @@ type PacketsCheck struct {
 	// Deadlock is none or some: whether a cycle of switches that pause each other and send nothing
 	// must be absent or present.
 	Deadlock string `yaml:"deadlock,omitempty" json:"deadlock,omitempty" jsonschema:"enum=none,enum=some"`
-	// Reordering judges the share of packets that arrived out of order.
+	// Reordering judges the share of packets that arrived out of order (RFC 4737, section 4.2).
 	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
 	// Outage judges for how long flows of datagrams were interrupted.
 	Outage *OutageCheck `yaml:"outage,omitempty" json:"outage,omitempty"`
 	// Throughput judges how fast packets arrived, for each pair of nodes.
 	Throughput *ThroughputCheck `yaml:"throughput,omitempty" json:"throughput,omitempty"`
-	// QueueDepth judges the lengths of soft switches' queues.
+	// QueueDepth judges the lengths of soft switches' queues, whenever a packet was sent, marked or dropped.
 	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
 	// Pacing requires that rd sends nothing ahead of the schedule of its rate.
 	Pacing *PacingCheck `yaml:"pacing,omitempty" json:"pacing,omitempty"`
@@ -59,7 +59,8 @@ type PacketsCheck struct {
 	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`
 	// Latency judges how long packets took from NIC to NIC.
 	Latency *LatencyCheck `yaml:"latency,omitempty" json:"latency,omitempty"`
-	// LinkBytes judges the bytes that each direction of links carried.
+	// LinkBytes judges the bytes of frames that each direction of links carried, from the Ethernet header
+	// on.
 	LinkBytes *LinkBytesCheck `yaml:"link-bytes,omitempty" json:"link-bytes,omitempty"`
 	// Rule is a condition over packets that filters select.
 	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty"`
@@ -127,9 +128,8 @@ func (c *checker) packetLimit(at string, p *PacketsCheck) {
 	}
 }
 
-// BytesPerRank compares the payload that each rank sent, in total and to each other rank, with the
-// payload of the algorithm for the size, type and number of ranks. A text instead of a mapping is
-// the name of the workload.
+// BytesPerRank compares bytes of ranks with a formula. Payload counts, in total and to each other rank,
+// for the size, type and number of ranks. A text instead of a mapping is the name of the workload.
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
 	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`

@@ -63,9 +63,9 @@ type RD struct {
 // drop nothing.
 func (r *RD) MayDrop() bool { return r != nil && !r.Droppable.IsZero() }
 
-// PacingCheck requires that no packet of a workload over rd leaves more than one packet ahead of
-// the schedule of its rate. It uses the timestamps in the packets and the times at the taps of the
-// ranks' NICs.
+// PacingCheck compares packets of rd with the schedule of their rate. No packet of the workload may leave
+// more than one packet ahead of that schedule. The check uses the timestamps in the packets and the times
+// at the taps of the ranks' NICs.
 //
 // Timestamps of encrypted packets cannot be read. For them the check bounds the bytes that pass a
 // tap in any interval. The bound is the rate times the interval, plus one packet, plus the 5 ms

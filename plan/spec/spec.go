@@ -238,7 +238,7 @@ type Step struct {
 	// with an error, for example after a crash. The step fails if they succeed, or if they do not end
 	// in time. Default false.
 	Fails bool `yaml:"fails,omitempty" json:"fails,omitempty"`
-	// Capture starts recording packets.
+	// Capture records packets until the run's last step has ended.
 	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
 	// Workload runs a collective on every rank.
 	Workload *Workload `yaml:"workload,omitempty" json:"workload,omitempty"`
@@ -246,7 +246,7 @@ type Step struct {
 	Training *Training `yaml:"training,omitempty" json:"training,omitempty"`
 	// Messages sends messages of serving, storage and other traffic outside of collectives.
 	Messages *Messages `yaml:"messages,omitempty" json:"messages,omitempty"`
-	// Traffic sends datagrams or pause frames.
+	// Traffic sends datagrams to other nodes, or pause frames to switches, for a while.
 	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty"`
 	// Probe sends telemetry probes and judges what switches wrote into them.
 	Probe *Probe `yaml:"probe,omitempty" json:"probe,omitempty"`
@@ -256,7 +256,7 @@ type Step struct {
 	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
 	// Link changes a link while it runs.
 	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
-	// Fault harms packets while it lasts.
+	// Fault harms packets, nodes or switches while it lasts.
 	Fault *Fault `yaml:"fault,omitempty" json:"fault,omitempty"`
 	// Wait waits for the end of earlier steps with background: true, by their names. A command among
 	// them has to end by itself, with the exit code that passes and within its timeout.
@@ -368,7 +368,8 @@ type Workload struct {
 	// transport in-switch, the protocol of the switch that adds up.
 	Transport string `yaml:"transport,omitempty" json:"transport,omitempty" jsonschema:"enum=tcp,enum=rd,enum=roce,enum=quic,enum=in-switch"`
 	Carriage  `yaml:",inline"`
-	// SGD is the training of kind: sgd. Default: the defaults of its keys.
+	// SGD is the training of kind: sgd, data-parallel stochastic gradient descent. Default: the defaults of
+	// its keys.
 	SGD *SGD `yaml:"sgd,omitempty" json:"sgd,omitempty"`
 	// MoE is the mixture of experts of kind: moe. Default none.
 	MoE *MoE `yaml:"moe,omitempty" json:"moe,omitempty"`

@@ -10,8 +10,8 @@ import (
 	"railbed/internal/units"
 )
 
-// Stack runs third-party programs in nodes, unmodified and with their default transports, and puts
-// their output into the report. On a host without them the run is UNSUPPORTED. Nodes are in the
+// Stack runs third-party programs in nodes. They are unmodified, with their default transports, and their
+// output is in the report. On a host without them the run is UNSUPPORTED. Nodes are in the
 // plan's order. The first node runs the server, or the launcher.
 type Stack struct {
 	// Name is the name by which checks refer to the run.

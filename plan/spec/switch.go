@@ -97,7 +97,7 @@ type Switch struct {
 	GFC *GFC `yaml:"gfc,omitempty" json:"gfc,omitempty"`
 	// INT writes telemetry of each hop into packets that reserve room for it. Default false.
 	INT *bool `yaml:"int,omitempty" json:"int,omitempty"`
-	// Aggregation adds up the vectors that workers send to the switch. Default off.
+	// Aggregation adds up the vectors that workers send to the switch, and replies with the sum. Default off.
 	Aggregation *Aggregation `yaml:"aggregation,omitempty" json:"aggregation,omitempty"`
 }
 
@@ -145,8 +145,8 @@ type ECN struct {
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// Trim cuts a packet for which its queue has no room, sets another DSCP and sends the head before
-// the waiting packets. Source: Handley et al., Re-architecting datacenter networks and stacks for
+// Trim cuts packets. A packet for which its queue has no room gets another DSCP, and its head is sent
+// before the waiting packets. Source: Handley et al., Re-architecting datacenter networks and stacks for
 // low latency and high performance, SIGCOMM 2017.
 type Trim struct {
 	// Size is the length of a trimmed frame from its Ethernet header on, at least 64B. Default
@@ -166,8 +166,8 @@ type Trim struct {
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// PFC is priority-based flow control (IEEE 802.1Qbb, now 802.1Q clause 36). A port whose buffer
-// fills pauses the sender at the other end, per priority.
+// PFC is priority-based flow control. A port whose buffer fills pauses the sender at the other end, per
+// priority. Source: IEEE 802.1Qbb, now 802.1Q clause 36.
 //
 // Lengths count the bytes that came in by one port at one priority and still wait. The plan
 // computes the lengths that the file omits, for each port. They are computed again when the rate or
@@ -191,10 +191,10 @@ type PFC struct {
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// GFC is Gentle Flow Control (Qian et al., Gentle Flow Control: Avoiding Deadlock in Lossless
-// Networks, SIGCOMM 2019). A port whose buffer fills slows the sender at the other end and never
-// stops it, so no cycle of ports deadlocks. Lengths count the same bytes as for PFC and are
-// computed again in the same cases.
+// GFC is Gentle Flow Control. A port whose buffer fills slows the sender at the other end and never stops
+// it, so no cycle of ports deadlocks. Lengths count the same bytes as for PFC and are computed again in
+// the same cases. Source: Qian et al., Gentle Flow Control: Avoiding Deadlock in Lossless Networks,
+// SIGCOMM 2019.
 type GFC struct {
 	// Kind is buffer (default), which sends the sender a stage whenever the length crosses the
 	// threshold of that stage, or time, which sends it a rate every period.

@@ -13,7 +13,7 @@ import (
 type Training struct {
 	// Name is the name by which checks refer to the job.
 	Name string `yaml:"name" json:"name"`
-	// Model describes the job by its model and its division among ranks.
+	// Model describes the job by a transformer and the division of its training among dp * tp * pp ranks.
 	Model *Model `yaml:"model,omitempty" json:"model,omitempty"`
 	// Trace is a file with the job: a workload of SimAI or AICB (.txt), the first of Chakra's
 	// execution traces (NAME.0.et), or a traffic matrix of htsim (.cm). Chakra's traces can also be

@@ -21,7 +21,7 @@ import (
 	"railbed/testbed"
 )
 
-// crashBound is the time after a crash within which every workload ends, by docs/how-to/faults.md.
+// crashBound is the time after a crash within which every workload ends, by docs/how-to/node-faults.md.
 const crashBound = 30 * time.Second
 
 // crashed are steps that take longer than a test, and words of their errors after h1 has crashed.

@@ -11,8 +11,8 @@ import (
 	"railbed/capture/verify"
 	"railbed/plan/spec"
 	"railbed/workloads/training"
+	"railbed/workloads/training/jobfile"
 	"railbed/workloads/training/placement"
-	"railbed/workloads/training/trace"
 	"railbed/workloads/worker"
 )
 
@@ -42,7 +42,7 @@ func (p *preparation) training(f stepFrame, t *spec.Training) step {
 	chosen := t.Ranks
 	if len(chosen) == 0 {
 		if chosen, err = placement.Choose(p.o.Plan, t.Placement, len(program.Tasks), p.taken); err != nil {
-			if trace.AnyWorld(t.Trace) {
+			if jobfile.AnyWorld(t.Trace) {
 				err = fmt.Errorf("%w; world: sets the number of ranks", err)
 			}
 			p.wrong(ErrTraining, f.at, err)
@@ -61,12 +61,12 @@ func trainingProgram(o *Options, t *spec.Training) (*training.Program, error) {
 	if t.Model != nil {
 		return training.Compile(t.Model, training.Scale{Bytes: t.BytesScale, Times: t.TimeScale})
 	}
-	options := trace.Options{Ranks: max(t.World, len(t.Ranks)),
+	options := jobfile.Options{Ranks: max(t.World, len(t.Ranks)),
 		Scale: training.Scale{Bytes: t.BytesScale, Times: t.TimeScale}}
 	if t.Groups != "" {
 		options.Groups = besideFile(o, t.Groups)
 	}
-	program, err := trace.Read(besideFile(o, t.Trace), options)
+	program, err := jobfile.Read(besideFile(o, t.Trace), options)
 	return program, inFile("trace", err)
 }
 

@@ -4,6 +4,7 @@ package keys
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -291,16 +292,18 @@ func (k *Key) Paragraphs() []string {
 	return found
 }
 
-// groupWords describes the value's keys, without a first sentence that repeats the description.
+// groupWords describes the value's keys. A group's first sentence says what the group is, as the key's own
+// description does, so the sentence is left out.
 func (k *Key) groupWords() string {
 	words := Group(k.Group)
-	first, rest, _ := strings.Cut(words, ". ")
-	own, _, _ := strings.Cut(strings.TrimPrefix(k.Description, k.name+" "), ".")
-	if strings.HasPrefix(strings.ToLower(strings.TrimSuffix(first, ".")), strings.ToLower(own)) {
-		return rest
+	if end := sentenceEnd.FindStringIndex(words); end != nil && k.Description != "" {
+		return words[end[1]:]
 	}
 	return words
 }
+
+// sentenceEnd is the end of a sentence with the space that follows, in comments with wrapped lines.
+var sentenceEnd = regexp.MustCompile(`\.(\s+|$)`)
 
 // Summary returns the first sentence of the description, without the key at its beginning.
 func (k *Key) Summary() string {

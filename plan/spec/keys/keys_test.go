@@ -115,6 +115,12 @@ func TestAllKeys(t *testing.T) {
 		if strings.Contains(strings.Join(k.Paragraphs(), " "), "Default "+k.Default+".") {
 			t.Errorf("%s: the description repeats the default", k.Path)
 		}
+		said, _, _ := strings.Cut(keys.Group(k.Group), ". ")
+		said = strings.Join(strings.Fields(said), " ")
+		again := func(p string) bool { return strings.HasPrefix(p, said) }
+		if k.Path != "" && said != "" && slices.ContainsFunc(k.Paragraphs()[1:], again) {
+			t.Errorf("%s: the description says twice what the key is: %q", k.Path, said)
+		}
 	}
 	roce, _ := keys.Find("checks.packets.roce.rule")
 	if len(roce.Values) != 7 || roce.Type != "word" || !roce.Required {

@@ -1,7 +1,7 @@
-// Package trace reads training jobs from published file formats: workloads of SimAI and AICB,
+// Package jobfile reads training jobs from published file formats: workloads of SimAI and AICB,
 // execution traces of Chakra, and traffic matrices of htsim. If a file asks for something that a
 // program cannot do, the error names the position in the file.
-package trace
+package jobfile
 
 import (
 	"cmp"

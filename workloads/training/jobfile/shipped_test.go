@@ -1,4 +1,4 @@
-package trace
+package jobfile
 
 import (
 	"flag"
@@ -48,7 +48,7 @@ func TestShippedTrace(t *testing.T) {
 			}
 		}
 		if got, err := os.ReadFile(name); err != nil || string(got) != string(want) {
-			t.Errorf("%s: %d bytes, %v, want %d others: go test ./workloads/training/trace -run "+
+			t.Errorf("%s: %d bytes, %v, want %d others: go test ./workloads/training/jobfile -run "+
 				"TestShippedTrace -update", name, len(got), err, len(want))
 		}
 	}
