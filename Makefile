@@ -13,42 +13,11 @@ RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m -vet=off
 # make check takes what passed before from Go's cache, unless this says otherwise.
 CHECKFLAGS ?=
-# These are tested without the race detector. The first run whole testbeds on their own executable: with
-# the detector it is several times slower, frames of emulated links are late, and each process takes a second
-# to end. The second have one goroutine, nothing that could race, and thousands of schedules in virtual time.
-UNRACED := nodes/vm scenarios/runner workloads/worker testbed cli capture/display capture/verify \
-	capture/verify/evidence capture/verify/fabric capture/verify/ranks capture/verify/rd \
-	capture/verify/roce capture/verify/verifytest scenarios/interop fabric/softswitch \
-	fabric/softswitch/reduction fabric/softswitch/forward transports/rd/engine transports/rd/path \
-	transports/rd/rate/arena transports/roce/queuepair workloads/collective plan plan/spec plan/convert \
-	plan/sgd capture/verify/rules internal/hosttest/vmtest
-# Of workloads/worker these are tested with the detector, too: they change running ranks, and end them.
-RACED_JOBS := ^(TestControls|TestJobs|TestEndOfAProcess)$$
-# These run the test's program, or a peer, in a virtual machine with an emulated processor, on which the
-# detector takes a minute more. The other tests of their packages are tested with it.
-GUESTS := TestClockThatIsSet TestNetem TestPrograms TestKernelFaults TestRping TestUnmodifiedPrograms \
-	TestGuestsStartNothingInNetnsNodes TestGuestsAndContainersOfAStep
-GUESTS_IN := capture fabric fabric/bpf transports/roce transports/roce/perftest workloads/stacks/rsh
-# These measure rates and durations, so that they are tested alone. Of the others two are tested at once.
-ALONE := capture fabric fabric/link fabric/port fabric/softswitch/live fabric/softswitch/queue \
-	scenarios/runner
-empty :=
-either = ($(subst $(empty) $(empty),|,$(strip $(1))))$$
-packages = ^railbed/$(call either,$(1))
-
-# What an ordinary user has is tried as nobody where root runs the tests: what asks the host for something.
-# It is not tried for guests, for arithmetic and for what judges recordings. internal/hosttest explains
-# RAILBED_SAMPLE.
-ROOTLESS := ./testbed ./testbed/ui ./internal/usage ./internal/rundir ./cli ./testbed/doctor \
-	./internal/hosttest ./nodes/... ./fabric \
-	./internal/kernel ./fabric/link ./fabric/port ./fabric/softswitch/live \
-	./capture ./scenarios/runner ./scenarios/proof
-NOT_ROOTLESS := TestNetem TestBytesOfCollectives TestBytesThatRanksCannotShare TestManyPorts TestDilation \
-	TestTimesOfMessagesAddUp TestTimesOfSumsAddUp TestWhyNamesTheCause TestWorkloadsInAGuest \
-	TestPageInBrowser TestVerifyJudgesRatesAsTheRunDid TestLeftOutIsTold TestWhatCannotBeProvedDoesNotPass \
-	TestKeyLogOpensRecordings TestEqualPacketsAreToldApart TestFaultsEndEveryKind TestEveryCheckCanFail \
-	TestChecksOfReliableDatagramsCanFail TestWiresharkShowsWhatSwitchesDid
-ROOTLESSFLAGS := -skip '^$(call either,$(NOT_ROOTLESS))'
+# run-pass is a shell command. It runs go test for each line that lists the tests of a pass (root, user or
+# long), with further flags. The tests say in which passes they run: see internal/hosttest/marks.go.
+run-pass = status=0; runs=$$($(GO) run ./internal/hosttest/passes/list $(1)); \
+	while read -r args; do $(GO) test $(TESTFLAGS) $(2) $$args </dev/null || status=1; done <<<"$$runs"; \
+	exit $$status
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./capture/follow ./capture/trace \
@@ -88,29 +57,14 @@ test: setup-test ## every test that can run here
 	if [ "$$(id -u)" -eq 0 ]; then $(MAKE) --no-print-directory test-user || status=1; fi; \
 	exit $$status
 
-# The longest packages of those that are tested two at once are at the end of the alphabet, and go first.
 test-root: # as whoever runs make
 	$(GO) build $(RACE) ./...
 	$(GO) vet ./...
-	@status=0; all=$$($(GO) list ./... | sort -r); \
-	raced=$$(grep -vE '$(call packages,$(UNRACED))' <<<"$$all"); \
-	unraced=$$(grep -E '$(call packages,$(UNRACED))' <<<"$$all"); \
-	raced() { $(GO) test $(RACE) $(TESTFLAGS) -skip '^$(call either,$(GUESTS))' "$$@" || status=1; }; \
-	raced -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$raced"); \
-	raced -run '$(RACED_JOBS)' ./workloads/worker; \
-	raced -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$raced"); \
-	$(GO) test $(TESTFLAGS) -p=2 -run '^$(call either,$(GUESTS))' $(addprefix ./,$(GUESTS_IN)) || status=1; \
-	$(GO) test $(TESTFLAGS) -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
-	$(GO) test $(TESTFLAGS) -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$unraced") || status=1; \
-	exit $$status
+	@$(call run-pass,root $(RACE))
 
 test-user: # root tries what nobody has
-	@status=0; all=$$($(GO) list $(ROOTLESS)); \
-	as_nobody() { RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_SAMPLE=12 \
-		$(GO) test -exec "$(CURDIR)/scripts/as-nobody" $(TESTFLAGS) $(ROOTLESSFLAGS) "$$@" || status=1; }; \
-	as_nobody -p=2 $$(grep -vE '$(call packages,$(ALONE))' <<<"$$all"); \
-	as_nobody -p=1 $$(grep -E '$(call packages,$(ALONE))' <<<"$$all"); \
-	exit $$status
+	@export RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_SAMPLE=12; \
+	$(call run-pass,user,-exec "$(CURDIR)/scripts/as-nobody")
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
 	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./scenarios/interop -all -update

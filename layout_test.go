@@ -65,7 +65,7 @@ func topOf(folder string) string {
 var testSupport = []string{
 	"capture/verify/verifytest", "fabric/port/porttest", "fabric/softswitch/calculustest",
 	"internal/hosttest", "internal/hosttest/browsertest", "internal/hosttest/dockertest",
-	"internal/hosttest/vmtest",
+	"internal/hosttest/passes", "internal/hosttest/passes/list", "internal/hosttest/vmtest",
 	"internal/protocoltest", "nodes/nodestest", "plan/plantest", "transports/rd/privacy/privacytest",
 	"transports/transportstest",
 }

@@ -20,6 +20,9 @@ import (
 	"railbed/internal/reexec"
 )
 
+// The tests measure rates and durations.
+var _ = hosttest.MarkPackage(hosttest.Alone, hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	reexec.Run(Parts())
 	os.Exit(hosttest.Main(m))

@@ -53,7 +53,7 @@ func TestKill(t *testing.T) {
 			}
 			if testing.Short() {
 				count = 6
-			} else if os.Getenv("RAILBED_MOMENTS") == "few" {
+			} else if hosttest.FewMoments() {
 				count /= 5
 			}
 			seed := uint64(time.Now().UnixNano())

@@ -11,6 +11,9 @@ import (
 	"railbed/internal/reexec"
 )
 
+// The tests run testbeds on this executable.
+var _ = hosttest.MarkPackage(hosttest.Unraced, hosttest.AsNobody)
+
 // asCommand is the argv[0] with which this test binary is the railbed command.
 const asCommand = "railbed"
 

@@ -16,6 +16,7 @@ import (
 // TestNetem is a user's session on a host with netem: a guest whose kernel has
 // it. What the links then do is measured in package fabric.
 func TestNetem(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem", "overlay"},

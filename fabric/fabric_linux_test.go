@@ -18,6 +18,9 @@ import (
 	"railbed/plan/plantest"
 )
 
+// The tests measure rates and durations.
+var _ = hosttest.MarkPackage(hosttest.Alone, hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	reexec.Run(live.Parts())
 	os.Exit(hosttest.MainInUserNS(m))

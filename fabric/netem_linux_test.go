@@ -31,6 +31,7 @@ const late = 10 * time.Millisecond
 // TestNetem builds links with delay, jitter, loss and the like in a guest whose kernel has netem,
 // and measures their effects.
 func TestNetem(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Root) // an ordinary user's guest would be the same one again
 	if !vmtest.InGuest(t, vmtest.Options{Modules: []string{"veth", "sch_tbf", "sch_netem"}, CPUs: 2,
 		Timeout: 5 * time.Minute}) {

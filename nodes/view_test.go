@@ -4,9 +4,12 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/internal/hosttest"
 	"railbed/nodes"
 	"railbed/plan"
 )
+
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
 
 // TestPath checks which PATH a command gets, by the entries of the file and of the command.
 func TestPath(t *testing.T) {

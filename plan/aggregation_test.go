@@ -8,8 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"railbed/internal/hosttest"
 	"railbed/plan/spec"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // workersOf returns the ranks of a switch's job, as "rank@node:nic".
 func workersOf(t *testing.T, p *Plan, sw string) []string {

@@ -66,6 +66,7 @@ func reach(args []string) int {
 // node reaches every other one, what the switches count adds up, and who has
 // nothing to do does little.
 func TestManyPorts(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Long(t)
 	hosttest.Need(t, hosttest.Testbed)
 	tb := upPlan(t, "name: go-many-ports\nfabric: {topology: leaf-spine, params: {leaves: 32, spines: 8, "+

@@ -25,6 +25,9 @@ import (
 	"railbed/testbed/supervisor"
 )
 
+// The tests run testbeds on this executable.
+var _ = hosttest.MarkPackage(hosttest.Unraced, hosttest.AsNobody)
+
 // echoPart is a part of this test binary that runs in nodes: it returns on
 // its channel what it reads there.
 const echoPart = "echo"

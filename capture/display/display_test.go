@@ -30,6 +30,9 @@ import (
 	"railbed/internal/wire"
 )
 
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 // matches returns the numbers of the packets of a capture that a filter matches.
 func matches(t *testing.T, name, filter string) (found []int) {
 	t.Helper()

@@ -22,6 +22,9 @@ import (
 	"railbed/plan"
 )
 
+// The tests measure rates and durations.
+var _ = hosttest.MarkPackage(hosttest.Alone, hosttest.AsNobody)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
 // bucket models a token bucket that is drained by a timer which is late by

@@ -9,6 +9,9 @@ import (
 	"railbed/internal/hosttest"
 )
 
+// The tests measure rates and durations.
+var _ = hosttest.MarkPackage(hosttest.Alone, hosttest.AsNobody)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
 func TestPacket(t *testing.T) { porttest.Run(t, port.Packet) }

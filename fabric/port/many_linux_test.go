@@ -18,6 +18,7 @@ import (
 // A hundred and twenty-eight ports are open at once, with the descriptors and
 // the memory that are stated, and each carries its node's frames and no other's.
 func TestManyPorts(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Netns)
 	const count = 128
 	ns, err := kernel.NewNamespace()

@@ -9,7 +9,11 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // TestAgendaIsASortedList: events come in the order of their times. Events of equal times come in
 // the order of planning.

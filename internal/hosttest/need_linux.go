@@ -171,6 +171,9 @@ func Long(t testing.TB) {
 	}
 }
 
+// FewMoments reports whether RAILBED_MOMENTS=few asks the tests of random moments for fewer of them.
+func FewMoments() bool { return os.Getenv("RAILBED_MOMENTS") == "few" }
+
 func sampled(t testing.TB, variable string, i int) bool {
 	text := os.Getenv(variable)
 	switch {

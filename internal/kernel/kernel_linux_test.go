@@ -17,6 +17,8 @@ import (
 	"railbed/internal/verdict"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }

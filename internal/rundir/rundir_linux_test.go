@@ -15,6 +15,8 @@ import (
 	"railbed/internal/rundir"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 // ownRoot gives the test a root directory of its own, where it is not root.
 func ownRoot(t *testing.T) string {
 	t.Helper()

@@ -20,6 +20,8 @@ import (
 	"railbed/internal/kernel"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.MainInUserNS(m)) }
 
 // inside runs fn in a new network namespace whose loopback is up and has the settings.
@@ -343,7 +345,7 @@ func fullListener(t *testing.T) error {
 }
 
 // Two loops on one processor take it in turns, so that each runs and waits for half of the time.
-func TestPrograms(t *testing.T) {
+func TestProcessorTimeOfPrograms(t *testing.T) {
 	var book Book
 	inside(t, func() error {
 		own, known := namespaceOf("/proc/thread-self")

@@ -5,7 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"railbed/internal/hosttest"
 )
+
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
 
 // TestReading reads files as the kernel has them with version 2 of control groups.
 func TestReading(t *testing.T) {

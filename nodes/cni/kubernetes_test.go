@@ -14,7 +14,11 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/hosttest"
 )
+
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
 
 // manifests are the documents of a file, with the fields that the test looks at.
 func manifests(t *testing.T, file string) (all []manifest) {

@@ -19,6 +19,8 @@ import (
 	"railbed/plan/spec"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	reexec.Run(reexec.Parts{Part: Main})
 	if err := reexec.CloseInherited(3); err != nil {

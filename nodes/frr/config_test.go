@@ -5,8 +5,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"railbed/internal/hosttest"
 	"railbed/plan/plantest"
 )
+
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
 
 // TestConfig compares the configurations of a leaf with those that FRRouting 8.4 was seen to accept
 // and to converge with.

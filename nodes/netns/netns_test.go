@@ -21,6 +21,8 @@ import (
 	"railbed/plan"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	reexec.Run(reexec.Parts{netns.Part: netns.Main})
 	if err := reexec.CloseInherited(3); err != nil {

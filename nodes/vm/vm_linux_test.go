@@ -25,6 +25,9 @@ import (
 	"railbed/plan/spec"
 )
 
+// The tests boot guests.
+var _ = hosttest.MarkPackage(hosttest.Unraced, hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	reexec.Run(reexec.Parts{Part: Main, GuestPart: GuestMain})
 	if err := reexec.CloseInherited(3); err != nil {

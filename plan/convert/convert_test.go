@@ -12,10 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/plan/convert"
 	"railbed/plan/spec"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 var update = flag.Bool("update", false, "rewrite the files that say what conversions give")
 

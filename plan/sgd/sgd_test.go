@@ -6,7 +6,12 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"railbed/internal/hosttest"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 var small = Config{Hidden: []int{32}, Batch: 16, Rate: 0.1, Momentum: 0.9, Seed: 7}
 

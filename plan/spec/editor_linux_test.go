@@ -19,6 +19,9 @@ import (
 	"railbed/internal/hosttest"
 )
 
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 // editor speaks the Language Server Protocol to yaml-language-server, as editors do.
 type editor struct {
 	t        *testing.T

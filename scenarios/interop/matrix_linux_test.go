@@ -16,6 +16,9 @@ import (
 	"railbed/transports/roce/queuepair"
 )
 
+// The tests run testbeds on this executable.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 var (
 	all    = flag.Bool("all", false, "try every cell, not a subset with all pairs of values")
 	update = flag.Bool("update", false, "with -all, write the table into "+document)

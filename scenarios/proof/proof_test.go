@@ -6,9 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
+
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
 
 // file is a leaf-spine of switches with settings; its steps begin in line 4 and its check
 // stands in the last line, from column 13 on.

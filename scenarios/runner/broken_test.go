@@ -58,6 +58,7 @@ func withoutFidelity(text string) string {
 // The run that passes, and the same recording judged against expectations that
 // are wrong: each must turn the check red that is about it, and no other.
 func TestEveryCheckCanFail(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, withoutFidelity(
 		strings.Replace(ring, `  - packets: {path-spread: {switch: "leaf*"}}`+"\n", "", 1)))

@@ -132,6 +132,7 @@ func fineRing(ranks, channels int) string {
 // TestBytesThatRanksCannotShare: what ranks send is wanted to the byte where they cannot share the
 // size evenly, and where small messages have much framing around them.
 func TestBytesThatRanksCannotShare(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	cases := map[string]struct {
 		text  string

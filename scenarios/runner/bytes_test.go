@@ -78,6 +78,7 @@ func bytesOfAll(ranks int) string {
 // over each transport and among numbers of ranks that are no powers of two. It also checks that
 // expecting a byte less, or for a barrier a message less, fails.
 func TestBytesOfCollectives(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	for i, ranks := range []int{3, 5, 6} {
 		if !hosttest.Sampled(t, i) {

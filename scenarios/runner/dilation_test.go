@@ -59,6 +59,7 @@ func medianOf(t *testing.T, output string) float64 {
 
 // Programs see real time; the report states the testbed's.
 func TestDilation(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
 	o := options(t, fmt.Sprintf(dilated, "accept-undilated: [tcp, programs]"))
 	real := map[string]time.Time{}

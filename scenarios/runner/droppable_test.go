@@ -37,6 +37,7 @@ checks:
 // fail for other counts than the packets show, for more bytes than are allowed, and for elements
 // that are wrong without these bytes.
 func TestLeftOutIsTold(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, rdDroppable)
 	_, held := runAndHold(t, o)

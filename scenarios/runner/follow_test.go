@@ -42,6 +42,7 @@ type messageSpan struct{ start, placed, packets int64 }
 // its time within a microsecond. Its first sending and last arrival are those that Wireshark's own
 // dissectors show.
 func TestTimesOfMessagesAddUp(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed, hosttest.Tshark)
 	o := options(t, followed)
 	r := runAll(t, t.Context(), o)

@@ -13,6 +13,7 @@ import (
 // another one than the host's: Linux 6.1 cuts no datagrams for a NIC without checksums. Then faults make the
 // guest's clock wrong for a while.
 func TestWorkloadsInAGuest(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.VM, hosttest.Tap)
 	r := runAll(t, t.Context(), options(t, `
 fabric:

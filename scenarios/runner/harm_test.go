@@ -79,6 +79,7 @@ var harms = map[string][2]string{
 // TestFaultsEndEveryKind crashes a node while a workload, a stack or another step runs. The step ends within
 // the bound, and its error names the node that is missing.
 func TestFaultsEndEveryKind(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	cases := crashed()
 	for i, name := range slices.Sorted(maps.Keys(cases)) {

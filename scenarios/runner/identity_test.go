@@ -31,6 +31,7 @@ steps:
 // TestEqualPacketsAreToldApart follows packets that agree in every byte by their ids:
 // what left and did not arrive is exactly what has a drop record.
 func TestEqualPacketsAreToldApart(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	const inSwitch = " leaf1:p0 in leaf1:p1 out"
 	for options, crossed := range map[string]string{

@@ -236,6 +236,7 @@ func saveReport(t *testing.T, name string, r *report.Report) {
 // words. With -update it runs 64 ranks and saves their report, and writes the pictures of
 // docs/how-to/read-a-report.md.
 func TestPageInBrowser(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed, hosttest.Chromium)
 	o := load(t, "testdata/page/ranks8.yaml")
 	r := runAll(t, t.Context(), o)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 )
 
@@ -12,6 +13,7 @@ import (
 // with the verdict. A check in never must not be PASS, and a check in hardly must be INCONCLUSIVE.
 // A check without a finding must pass here.
 func TestWhatCannotBeProvedDoesNotPass(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	for name, c := range map[string]struct {
 		settings, capture, workload string
 		never, hardly, passes       []string

@@ -36,6 +36,7 @@ checks:
 // recording must fail without a packet that arrived, with a packet that was sent twice, or with a
 // rank elsewhere.
 func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, rdRing)
 	_, held := runAndHold(t, o)

@@ -36,6 +36,7 @@ checks:
 // packets, as railbed verify does, so that both give the same result for each link. The counters
 // must not contradict them.
 func TestVerifyJudgesRatesAsTheRunDid(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	for name, c := range map[string]struct {
 		options func() Options

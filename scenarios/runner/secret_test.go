@@ -175,6 +175,7 @@ checks:
 // TestKeyLogOpensRecordings holds that checks read encrypted packets where the file
 // asks for their keys, find there what is wrong, and without the keys do not pass.
 func TestKeyLogOpensRecordings(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	o := options(t, rdKeys)
 	_, held := runAndHold(t, o)
 	t.Run("Wireshark", func(t *testing.T) { // of trimmed and of encrypted packets

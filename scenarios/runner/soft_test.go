@@ -41,6 +41,7 @@ checks:
 // queued, marked, trimmed, paused and dropped, with reason and depth, and PFC as
 // IEEE 802.1Qbb.
 func TestWiresharkShowsWhatSwitchesDid(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed, hosttest.Tshark)
 	o := options(t, crowd)
 	r := runAll(t, t.Context(), o)

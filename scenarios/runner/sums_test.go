@@ -34,6 +34,7 @@ steps:
 // time, from the first record of the contribution at the NIC to the first record of the sum. These records
 // are found by the fields of the packets alone.
 func TestTimesOfSumsAddUp(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	o := options(t, summed)
 	r := runAll(t, t.Context(), o)

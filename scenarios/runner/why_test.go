@@ -15,6 +15,7 @@ import (
 // TestWhyNamesTheCause runs scenarios with a known fault, and reads their results as railbed why does. The
 // first cause is the fault. A machine that could not carry the scenario proves nothing.
 func TestWhyNamesTheCause(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.NotAsNobody)
 	hosttest.Need(t, hosttest.Testbed)
 	for _, test := range []struct {
 		path, part, where, what string

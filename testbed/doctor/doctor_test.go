@@ -19,6 +19,8 @@ import (
 	"railbed/internal/verdict"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // The table of DESIGN §5, word for word: what an ordinary user has in a user

@@ -18,6 +18,8 @@ import (
 	"railbed/testbed"
 )
 
+var _ = hosttest.MarkPackage(hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	testbed.Init()
 	os.Exit(hosttest.Main(m))

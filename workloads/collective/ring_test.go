@@ -19,6 +19,9 @@ import (
 	"railbed/transports/transportstest"
 )
 
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // world is all ranks of a ring in one process.

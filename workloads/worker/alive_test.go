@@ -21,6 +21,7 @@ import (
 // TestEndOfAProcess kills or stops one of four ranks in the middle of a job that would take hours.
 // The job must end within its patience, name that rank, and leave no process behind.
 func TestEndOfAProcess(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.Raced)
 	for i, c := range []struct {
 		name, transport, want string
 		signal                syscall.Signal

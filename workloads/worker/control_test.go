@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/allocation"
@@ -33,6 +34,7 @@ func controlledJob(control string, rate units.Rate) Job {
 // TestControls checks that jobs are right under every control, that rates take their minimum time,
 // and that the result reports lateness.
 func TestControls(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.Raced)
 	const rate = 40_000_000
 	for _, control := range []string{"line", "nscc", "learned", spec.ControlOffline, spec.ControlArbiter} {
 		j := controlledJob(control, rate)

@@ -28,6 +28,9 @@ import (
 	"railbed/workloads/rank"
 )
 
+// The tests start processes of this executable, hundreds of them.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 // asWorker makes the test binary a worker process.
 const asWorker = "RAILBED_TEST_WORKER"
 
@@ -161,6 +164,7 @@ func job(ranks int, size units.Bytes) Job {
 }
 
 func TestJobs(t *testing.T) {
+	hosttest.MarkTest(t, hosttest.Raced)
 	for _, ranks := range []int{1, 2, 3, 5, 8} {
 		for _, size := range []units.Bytes{0, 4, 1<<20 + 4, units.Bytes(ranks) << 16} {
 			for _, family := range []int{4, 6} {

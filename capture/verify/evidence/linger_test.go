@@ -4,8 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/plan/plantest"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // TestLinger: the times follow from the bytes that may leave before a packet. 256 KiB (the default of a NIC)
 // and a buffer of 128 KB need 104 ms at 30 Mbit/s. With flow control, three NICs of 256 KiB wait for the link

@@ -8,6 +8,9 @@ import (
 	"railbed/internal/verdict"
 )
 
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 const (

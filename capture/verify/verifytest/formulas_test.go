@@ -4,8 +4,12 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/internal/hosttest"
 	"railbed/internal/units"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // TestAllToAllFormula counts what each rank sends, element by element.
 func TestAllToAllFormula(t *testing.T) {

@@ -9,10 +9,14 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/spec"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // generated is the plan of a generator with params as "k=v" words.
 func generated(t testing.TB, topology string, params ...string) *plan.Plan {

@@ -8,6 +8,9 @@ import (
 	"railbed/internal/reexec"
 )
 
+// The tests measure rates and durations.
+var _ = hosttest.MarkPackage(hosttest.Alone, hosttest.AsNobody)
+
 func TestMain(m *testing.M) {
 	parts := Parts()
 	parts[ownTablePart] = ownTableMain

@@ -14,6 +14,9 @@ import (
 	"railbed/plan/spec"
 )
 
+// The tests measure rates and durations.
+var _ = hosttest.MarkPackage(hosttest.Alone)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // longest is the longest frame of the tests' ports.

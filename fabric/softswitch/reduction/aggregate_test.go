@@ -7,8 +7,12 @@ import (
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 	"railbed/internal/wire"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // bench is a table with one job of number 7, at epoch 0.
 type bench struct {

@@ -16,6 +16,9 @@ import (
 	"railbed/internal/hosttest"
 )
 
+// The tests boot guests.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 // TestInGuest looks at the guest from inside.

@@ -8,9 +8,13 @@ import (
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 	"railbed/internal/wire"
 	"railbed/transports"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // told is a receiver that is handed packets of another one's making, and what it
 // says to them.

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/path"
 )
@@ -31,7 +31,7 @@ func everySeed(t *testing.T, times uint64, schedule func(t *testing.T, seed uint
 	if testing.Short() {
 		last = min(last, 200)
 	}
-	if os.Getenv("RAILBED_MOMENTS") == "few" { // in CI
+	if hosttest.FewMoments() { // in CI
 		last = min(last, 400)
 	}
 	if *oneSeed != 0 {

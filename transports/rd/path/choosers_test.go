@@ -13,6 +13,9 @@ import (
 	"railbed/internal/hosttest"
 )
 
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
+
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
 func chooser(t testing.TB, kind Kind, n int, o Options) Chooser {

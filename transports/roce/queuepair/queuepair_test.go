@@ -10,9 +10,13 @@ import (
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
 	"railbed/transports/roce/dcqcn"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // TestOperations: every operation, by every length around a packet's, carries its
 // bytes and completes once at each end.

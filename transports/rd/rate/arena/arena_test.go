@@ -4,8 +4,12 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/hosttest"
 	"railbed/transports/rd/rate"
 )
+
+// The code under test has one goroutine, so that nothing could race.
+var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 // outcome holds the results that a comparison uses.
 type outcome struct {
