@@ -74,8 +74,9 @@ func TestFidelityShowsTheLimits(t *testing.T) {
 		"| time in which some task waited for a CPU | " + percent("PressureDegraded") +
 			" | never by itself |",
 		"| time that programs of a node waited for a CPU, while no link carried " +
-			percentOf("scenarios/runner/kernels.go", "linkBound") + " of its rate | " +
-			percentOf("scenarios/runner/kernels.go", "starvedDegraded") + " of the run | never by itself |",
+			percentOf("scenarios/runner/measure/kernels.go", "linkBound") + " of its rate | " +
+			percentOf("scenarios/runner/measure/kernels.go", "starvedDegraded") +
+			" of the run | never by itself |",
 		"| CPU time that the hypervisor gave to others | " + percent("StealDegraded") + " | " +
 			percent("StealOverloaded") + " |",
 		fmt.Sprintf("there must be %.0f.", limits["BusyLeast"]),

@@ -14,6 +14,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/scenarios/runner"
+	"railbed/scenarios/runner/measure"
 	"railbed/testbed"
 )
 
@@ -81,7 +82,7 @@ func (a *app) runFile(cmd *cobra.Command, flags runFlags) error {
 	if d := flags.dilation; cmd.Flags().Changed("dilation") && (d == 0 || d > spec.MostDilation) {
 		return usage("--dilation %d: want 1 to %d", d, spec.MostDilation)
 	}
-	load := runner.StartHostLoad()
+	load := measure.StartHostLoad()
 	o, err := a.runOptions(flags)
 	if err != nil {
 		return err

@@ -97,7 +97,7 @@ func (c *compiler) checkLinkStep(l *Link, number int) {
 	for _, side := range []struct {
 		name string
 		d    Direction
-	}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
+	}{{AToB, l.AToB}, {BToA, l.BToA}} {
 		if direction != "" && direction != side.name || side.d.Check(l.MTU) != nil {
 			continue
 		}

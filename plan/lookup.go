@@ -81,10 +81,16 @@ func (p *Plan) AddrOf(name string, v6 bool) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s has no address of the chosen IP version", name)
 }
 
+// The names of a link's directions.
+const (
+	AToB = "a-to-b"
+	BToA = "b-to-a"
+)
+
 // LinkPlace is a link, or one of its directions.
 type LinkPlace struct {
 	*Link
-	// Direction is "a-to-b", "b-to-a", or empty for both.
+	// Direction is AToB, BToA, or empty for both.
 	Direction string
 }
 
@@ -96,7 +102,7 @@ func (l LinkPlace) Where() string { return strings.TrimSpace(l.Name + " " + l.Di
 // that it has first: "spine2--leaf1 a-to-b" is "leaf1--spine2 b-to-a". The error says which name is near.
 func (p *Plan) LinksAt(where string) (places []LinkPlace, err error) {
 	name, direction, _ := strings.Cut(where, " ")
-	other, known := map[string]string{"": "", "a-to-b": "b-to-a", "b-to-a": "a-to-b"}[direction]
+	other, known := map[string]string{"": "", AToB: BToA, BToA: AToB}[direction]
 	if !known {
 		return nil, fmt.Errorf("direction %q: want a-to-b or b-to-a", direction)
 	}

@@ -1,6 +1,10 @@
 package report
 
-import "slices"
+import (
+	"slices"
+
+	"railbed/plan"
+)
 
 // Charts are the data of the page's charts. Data that the run could not find out is absent.
 type Charts struct {
@@ -111,7 +115,7 @@ func (r *Report) Uses() map[string][2]Use {
 			use.Peak = max(use.Share, min(1, float64(l.Peak)/asked))
 		}
 		both := uses[l.Link]
-		both[slices.Index([]string{"a-to-b", "b-to-a"}, l.Direction)&1] = use
+		both[slices.Index([]string{plan.AToB, plan.BToA}, l.Direction)&1] = use
 		uses[l.Link] = both
 	}
 	return uses

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/capture/bundle"
+	"railbed/internal/clock"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
@@ -29,7 +30,7 @@ const (
 func watchSupervisor(ctx context.Context, tb *testbed.Testbed, silence time.Duration,
 	fail context.CancelCauseFunc) {
 	silent := func() bool { return errors.Is(answers(tb, silence/4), context.DeadlineExceeded) }
-	for sleep(ctx, silence/silenceParts) {
+	for clock.Sleep(ctx, silence/silenceParts) {
 		if !silent() {
 			continue
 		}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -336,10 +338,10 @@ func (c *chartMaker) series(s *report.Series) {
 		end = max(end, c.steps[i].End)
 	}
 	interval := max(end, 1e-6) / report.SeriesPoints
-	lines := make([][]moment, len(c.recording.Taps))
-	at := func(tap int, ns int64) *moment {
+	lines := make([][]measure.Moment, len(c.recording.Taps))
+	at := func(tap int, ns int64) *measure.Moment {
 		if lines[tap] == nil {
-			lines[tap] = make([]moment, report.SeriesPoints)
+			lines[tap] = make([]measure.Moment, report.SeriesPoints)
 		}
 		return &lines[tap][max(0, min(int(c.seconds(ns)/interval), report.SeriesPoints-1))]
 	}
@@ -348,29 +350,29 @@ func (c *chartMaker) series(s *report.Series) {
 		p := &c.recording.Packets[i]
 		for k, sight := range c.recording.Sights(i) {
 			m := at(sight.Tap, sight.Time)
-			m.depth = max(m.depth, uint64(max(sight.Depth, 0)))
+			m.Depth = max(m.Depth, uint64(max(sight.Depth, 0)))
 			switch {
 			case sight.Verdict == "drop":
-				m.drops++
+				m.Drops++
 				continue
 			case sight.Verdict == "mark":
-				m.marks++
+				m.Marks++
 			}
 			if sight.Out && !sight.Event {
-				m.bytes += uint64(p.Length) + overhead[sight.Tap]
+				m.Bytes += uint64(p.Length) + overhead[sight.Tap]
 			}
 			if k == 0 && p.Again {
-				m.again++
+				m.Again++
 			}
 		}
 	}
 	for tap, ns := range c.recording.Pauses() {
-		at(tap, ns).pauses++
+		at(tap, ns).Pauses++
 	}
 	s.Source, s.Start, s.Interval = c.file, 0, interval
 	for i := range s.Links {
 		l := &s.Links[i]
-		s.Links[i] = linkSeries(&report.LinkRate{From: l.From, To: l.To, Asked: l.Asked},
+		s.Links[i] = measure.LinkSeries(&report.LinkRate{From: l.From, To: l.To, Asked: l.Asked},
 			lines[taps[l.From]], interval)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
@@ -71,7 +73,7 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	}
 	if rates != nil && err == nil {
 		found, _ := rates.Rates()
-		e.readRates(found, clock.Dilation(p.Dilation))
+		measure.Refine(e.fidelity, found, clock.Dilation(p.Dilation), e.captures)
 	}
 	for i, check := range file.Checks {
 		switch {
@@ -468,7 +470,7 @@ func excuseSources(c *report.Check, check *spec.PacketsCheck, f *report.Fidelity
 		return
 	}
 	for _, h := range f.HeldUp {
-		if share := h.Share - h.Asked; share > heldUpDegraded {
+		if share := h.Share - h.Asked; share > measure.HeldUpDegraded {
 			c.Verdict = verdict.Inconclusive
 			c.Summary += fmt.Sprintf("; the host held up %s for %.0f%% of its time", h.Node, share*100)
 		}

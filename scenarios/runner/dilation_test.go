@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -139,7 +141,7 @@ func checkSection(t *testing.T, path string, p *plan.Plan, r *report.Report) {
 // TestQUICKeepsRealTime: quic-go's timers are not dilated, and a file can accept that.
 func TestQUICKeepsRealTime(t *testing.T) {
 	text := strings.Replace(dilated, "transport: tcp", "transport: quic", 1)
-	found := undilated(options(t, fmt.Sprintf(text, "accept-undilated: [quic]")).File)
+	found := measure.Undilated(options(t, fmt.Sprintf(text, "accept-undilated: [quic]")).File)
 	if len(found) != 2 || found[0].What != "quic" || !found[0].Accepted || len(found[0].Timers) < 3 ||
 		found[1].What != "programs" {
 		t.Errorf("undilated %+v, want quic, which is accepted, and programs", found)
@@ -151,8 +153,8 @@ func TestQUICKeepsRealTime(t *testing.T) {
 func TestUndilatedIsDegraded(t *testing.T) {
 	for _, accepted := range []string{"", "accept-undilated: [tcp]", "accept-undilated: [tcp, programs]"} {
 		o := options(t, fmt.Sprintf(dilated, accepted))
-		f := &report.Fidelity{Undilated: undilated(o.File)}
-		judgeFidelity(f, nil)
+		f := &report.Fidelity{Undilated: measure.Undilated(o.File)}
+		measure.Judge(f, nil)
 		if len(f.Undilated) != 2 || len(f.Undilated[0].Timers) < 3 {
 			t.Errorf("undilated %+v, want tcp's timers and programs", f.Undilated)
 		}
@@ -165,7 +167,7 @@ func TestUndilatedIsDegraded(t *testing.T) {
 			t.Errorf("%q: %s %q, want %s for %d reasons", accepted, f.Verdict, f.Reasons, wanted, missing)
 		}
 	}
-	if undilated(options(t, strings.Replace(fmt.Sprintf(dilated, ""), "dilation: 10", "dilation: 1",
+	if measure.Undilated(options(t, strings.Replace(fmt.Sprintf(dilated, ""), "dilation: 10", "dilation: 1",
 		1)).File) != nil {
 		t.Error("undilated in real time")
 	}

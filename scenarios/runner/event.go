@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/keep"
 	"railbed/capture/report"
+	"railbed/internal/clock"
 	"railbed/testbed/supervisor"
 )
 
@@ -160,7 +161,7 @@ func (t *timeline) repeat(ctx context.Context, i int) {
 		t.update(i, func(s *report.Step) { s.Times = n })
 		next := began.Add(time.Duration(step.Every) * time.Duration(n))
 		if n == step.Times || step.Until > 0 && next.Sub(0) > time.Duration(step.Until) ||
-			!sleep(t.backgroundCtx, time.Until(t.clock.Real(next))) {
+			!clock.Sleep(t.backgroundCtx, time.Until(t.clock.Real(next))) {
 			break
 		}
 	}
@@ -193,7 +194,7 @@ func (t *timeline) attempts(ctx context.Context, i int) error {
 		if n > retry.Times {
 			return fmt.Errorf("after %d attempts: %w", n, err)
 		}
-		if !sleep(ctx, t.clock.Wait(time.Duration(retry.Every))) {
+		if !clock.Sleep(ctx, t.clock.Wait(time.Duration(retry.Every))) {
 			return context.Cause(ctx)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/stacks"
+	"railbed/workloads/worker"
 )
 
 // evidence is the data from which checks are judged.
@@ -60,6 +61,23 @@ type finished struct {
 	// began and ended are the times of the workload's timed operations, in real time, or zero.
 	began, ended time.Time
 	outcome
+}
+
+// timed sets when the workload's timed operations began and ended, in real time. Open-loop messages are sent
+// at their own times, so their duration shows no bound.
+func (f *finished) timed(r *worker.Result, action spec.Action) {
+	if m, is := action.(*spec.Messages); is && m.Open != nil {
+		return
+	}
+	for _, o := range r.Operations {
+		if !o.Timed {
+			continue
+		}
+		if f.began.IsZero() {
+			f.began = o.Start
+		}
+		f.ended = o.Start.Add(o.Time * time.Duration(max(1, o.Count)))
+	}
 }
 
 // outcome is the part of a result that depends on the kind of workload.

@@ -98,11 +98,11 @@ func (s *session) execIn(ctx context.Context, node, name string, step *execStep)
 	err = s.start(cmd, node, e.Workdir)
 	if err == nil {
 		stop := context.AfterFunc(ctx, func() {
-			if cmd.Signal(syscall.SIGTERM) != nil || !sleep(life, endGrace) {
+			if cmd.Signal(syscall.SIGTERM) != nil || !clock.Sleep(life, endGrace) {
 				return
 			}
 			// Kill it by a signal first: closing the connection would lose its exit status.
-			if cmd.Kill() == nil && !sleep(life, endGrace) {
+			if cmd.Kill() == nil && !clock.Sleep(life, endGrace) {
 				return
 			}
 			kill()
@@ -110,7 +110,7 @@ func (s *session) execIn(ctx context.Context, node, name string, step *execStep)
 		err = cmd.Wait()
 		stop()
 		if exit := (*testbed.ExitError)(nil); errors.As(err, &exit) && exit.Signal == syscall.SIGHUP {
-			sleep(ctx, hangupGrace)
+			clock.Sleep(ctx, hangupGrace)
 		}
 	}
 	if ctx.Err() != nil {

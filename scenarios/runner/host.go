@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/report"
 	"railbed/testbed"
 )
@@ -36,18 +38,18 @@ func memTotal(text string) uint64 {
 }
 
 // linkReader returns how a sampler reads the testbed: with the nodes' stacks or without.
-func linkReader(tb *testbed.Testbed) func(ctx context.Context, stacks bool) (observed, error) {
-	return func(ctx context.Context, stacks bool) (observed, error) {
+func linkReader(tb *testbed.Testbed) func(ctx context.Context, stacks bool) (measure.State, error) {
+	return func(ctx context.Context, stacks bool) (measure.State, error) {
 		read := tb.Sample
 		if stacks {
 			read = tb.Inspect
 		}
 		state, err := read(ctx)
 		if err != nil {
-			return observed{}, err
+			return measure.State{}, err
 		}
-		return observed{links: state.Links, soft: state.Soft, nodes: state.Nodes,
-			switches: state.Switches, backlog: state.Backlog}, nil
+		return measure.State{Links: state.Links, Soft: state.Soft, Nodes: state.Nodes,
+			Switches: state.Switches, Backlog: state.Backlog}, nil
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric"
@@ -30,7 +32,7 @@ type linkMeeting struct {
 	besideBefore, besideAfter linkCounts
 	// atBegin and atEnd are the states of the ends of the links. Of a step that repeats, atBegin is of the
 	// last change.
-	atBegin, atEnd []nicState
+	atBegin, atEnd []measure.NICState
 	// tried reports whether a node had packets for a link that was down. Groups has, by NIC, the packets to
 	// groups that nodes had for a link that was down.
 	tried  bool
@@ -44,22 +46,22 @@ type linkMeeting struct {
 // countLinks reads the counters of links, in one direction or in both, of their ends, and of the links beside
 // them.
 func (s *session) countLinks(ctx context.Context, links []*plan.Link, direction string) (c, beside linkCounts,
-	ends []nicState, err error) {
+	ends []measure.NICState, err error) {
 	state, err := s.testbed.Inspect(ctx)
 	if err != nil {
 		return c, beside, nil, err
 	}
-	stacks := outputs(state.Nodes, state.Switches)
+	stacks := measure.Outputs(state.Nodes, state.Switches)
 	for i := range state.Links {
 		l := &state.Links[i]
 		switch {
 		case slices.ContainsFunc(links, func(of *plan.Link) bool { return of.Name == l.Name }):
-			if direction != bToA {
-				ends = append(ends, nicStateOf(l.A, l.AToB, stacks))
+			if direction != plan.BToA {
+				ends = append(ends, measure.NICStateOf(l.A, l.AToB, stacks))
 				c.add(l.AToB, l.A)
 			}
-			if direction != aToB {
-				ends = append(ends, nicStateOf(l.B, l.BToA, stacks))
+			if direction != plan.AToB {
+				ends = append(ends, measure.NICStateOf(l.B, l.BToA, stacks))
 				c.add(l.BToA, l.B)
 			}
 		case slices.ContainsFunc(links, func(of *plan.Link) bool {
@@ -75,7 +77,7 @@ func (s *session) countLinks(ctx context.Context, links []*plan.Link, direction 
 
 // add adds the packets of a direction.
 func (c *linkCounts) add(d fabric.DirectionState, sender fabric.EndState) {
-	softCounts(&d, sender)
+	measure.SoftCounts(&d, sender)
 	c.sent += d.Shaper.Packets
 	if sender.Soft != nil {
 		c.dropped += sender.Soft.Drops.Total()
@@ -134,10 +136,10 @@ func (l *linkStep) end(ctx context.Context) {
 func (m *linkMeeting) addGroups(p *plan.Plan, whole bool) {
 	for i := range min(len(m.atBegin), len(m.atEnd)) {
 		before, now := m.atBegin[i], m.atEnd[i]
-		groups := now.groups(before)
-		m.groups[now.end.Node+":"+now.end.Port] += groups
-		if lost, exact := now.lost(p, before, groups, true); whole && exact && lost > 0 &&
-			p.Node(now.end.Node) != nil {
+		groups := now.Groups(before)
+		m.groups[now.End.Node+":"+now.End.Port] += groups
+		if lost, exact := now.Lost(p, before, groups, true); whole && exact && lost > 0 &&
+			p.Node(now.End.Node) != nil {
 			m.tried = true
 		}
 	}
@@ -153,7 +155,7 @@ func changes(l *spec.LinkChange, link *plan.Link) bool {
 		set := d.Change(link.MTU, *l.Set)
 		return set.Rate != d.Rate || set.Queue != d.Queue || !slices.Equal(set.Effects(), d.Effects())
 	}
-	return direction != bToA && differs(link.AToB) || direction != aToB && differs(link.BToA)
+	return direction != plan.BToA && differs(link.AToB) || direction != plan.AToB && differs(link.BToA)
 }
 
 // endLinks notes the end of changes that stay in force. It returns the packets to groups that nodes had for
@@ -194,10 +196,10 @@ func (e *evidence) watchLinks(p *plan.Plan) verify.Check {
 			m.seen.To = m.ended.UnixNano()
 		}
 		for _, link := range m.links {
-			if direction != bToA {
+			if direction != plan.BToA {
 				m.seen.Ports = append(m.seen.Ports, link.A.Name())
 			}
-			if direction != aToB {
+			if direction != plan.AToB {
 				m.seen.Ports = append(m.seen.Ports, link.B.Name())
 			}
 			m.seen.Beside = append(m.seen.Beside, besides(p, link)...)
@@ -250,7 +252,7 @@ func (m *linkMeeting) met(goesDown bool, by clock.Dilation) bool {
 		for _, count := range m.groups {
 			groups += count
 		}
-		return s.During > 0 || m.read && since(m.before.dropped, m.after.dropped) > groups ||
+		return s.During > 0 || m.read && measure.Since(m.before.dropped, m.after.dropped) > groups ||
 			goesDown && (used && (s.To == 0 || s.After > 0) || s.DuringBeside > 0)
 	}
 	return !m.read || m.after != m.before || goesDown && m.besideAfter != m.besideBefore

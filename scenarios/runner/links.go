@@ -38,12 +38,6 @@ func newLinkBook(p *plan.Plan, change func(context.Context, supervisor.LinkReque
 	return &linkBook{plan: p, change: change}
 }
 
-// The names of the directions.
-const (
-	aToB = "a-to-b"
-	bToA = "b-to-a"
-)
-
 // apply makes a change and returns a function that undoes it. If the change fails in part, apply
 // undoes the part that was made.
 func (b *linkBook) apply(ctx context.Context, l *spec.LinkChange) (undo func(context.Context) error,
@@ -88,7 +82,7 @@ func (b *linkBook) realise(ctx context.Context, touched *linkChange) error {
 		}
 		request := supervisor.LinkRequest{Where: link.Name}
 		if touched.direction == "" {
-			there, back := b.settings(link, aToB), b.settings(link, bToA)
+			there, back := b.settings(link, plan.AToB), b.settings(link, plan.BToA)
 			request.Set, request.Back = &there, &back
 		} else {
 			d := b.settings(link, touched.direction)
@@ -120,7 +114,7 @@ func (b *linkBook) realiseState(ctx context.Context, touched *linkChange, link *
 		return err
 	}
 	var errs []error
-	for _, direction := range []string{aToB, bToA} {
+	for _, direction := range []string{plan.AToB, plan.BToA} {
 		if state.of(direction) == down {
 			errs = append(errs, set(direction, down))
 		}
@@ -139,7 +133,7 @@ const (
 type linkState struct{ whole, aToB, bToA string }
 
 func (s *linkState) of(direction string) string {
-	if direction == aToB {
+	if direction == plan.AToB {
 		return s.aToB
 	}
 	return s.bToA
@@ -152,9 +146,9 @@ func (b *linkBook) state(link *plan.Link) linkState {
 	for _, c := range b.standing {
 		switch {
 		case c.State == "" || !slices.Contains(c.links, link):
-		case c.direction == aToB:
+		case c.direction == plan.AToB:
 			state.aToB = c.State
-		case c.direction == bToA:
+		case c.direction == plan.BToA:
 			state.bToA = c.State
 		case c.State == up:
 			state = linkState{up, up, up}
@@ -168,7 +162,7 @@ func (b *linkBook) state(link *plan.Link) linkState {
 // settings returns the plan's settings of a direction with the changes in force on top.
 func (b *linkBook) settings(link *plan.Link, direction string) plan.Direction {
 	d := link.AToB
-	if direction == bToA {
+	if direction == plan.BToA {
 		d = link.BToA
 	}
 	for _, c := range b.standing {

@@ -2,39 +2,11 @@ package runner
 
 import (
 	"slices"
-	"time"
 
 	"railbed/capture/report"
-	"railbed/fabric"
 	"railbed/internal/clock"
 	"railbed/plan"
 )
-
-// watchNICs records when NICs of nodes lost their carrier since the last sample, and when they have it again.
-func (s *sampler) watchNICs(at time.Time, links []fabric.LinkState) {
-	for i := range min(len(links), len(s.last.links)) {
-		l, was := &links[i], &s.last.links[i]
-		s.watchNIC(at, &l.A, was.A.Downs)
-		s.watchNIC(at, &l.B, was.B.Downs)
-	}
-}
-
-func (s *sampler) watchNIC(at time.Time, end *fabric.EndState, before uint64) {
-	nic := end.Node + ":" + end.Port
-	spans := s.downSpans[nic]
-	open := len(spans) > 0 && spans[len(spans)-1].To.IsZero()
-	if !open && end.Downs > before && len(spans) < report.MaxDownSpans && s.plan != nil &&
-		s.plan.Node(end.Node) != nil {
-		if s.downSpans == nil {
-			s.downSpans = map[string][]report.DownSpan{}
-		}
-		spans, open = append(spans, report.DownSpan{From: s.ended}), true
-		s.downSpans[nic] = spans
-	}
-	if open && end.Operstate == "up" {
-		spans[len(spans)-1].To = at
-	}
-}
 
 // nicActs returns the times in which programs in nodes took NICs down, as acts.
 func nicActs(p *plan.Plan, f *report.Fidelity, steps []step, records []report.Step, c *clock.Clock) (

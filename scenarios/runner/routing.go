@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/capture/report"
+	"railbed/internal/clock"
 	"railbed/testbed"
 )
 
@@ -36,7 +37,7 @@ func (r *run) routing(ctx context.Context, tb *testbed.Testbed, virtual func(tim
 	}
 	for end := time.Now().Add(daemonGrace); ; {
 		err := r.routingNow(ctx, tb, virtual)
-		if !errors.Is(err, errRunsOn) || !time.Now().Before(end) || !sleep(ctx, 20*time.Millisecond) {
+		if !errors.Is(err, errRunsOn) || !time.Now().Before(end) || !clock.Sleep(ctx, 20*time.Millisecond) {
 			return err
 		}
 	}

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"time"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/bundle"
 	"railbed/capture/keep"
 	"railbed/capture/report"
@@ -54,7 +56,7 @@ type Options struct {
 	// Trace receives each host change as the equivalent ip or tc line.
 	Trace func(line string)
 	// HostLoad returns the load of the host, of which the run warns before it begins. It may be nil.
-	HostLoad func() HostLoad
+	HostLoad func() measure.HostLoad
 
 	// hold receives the evidence from which the checks are judged, for this package's tests.
 	hold func(*evidence)
@@ -151,7 +153,7 @@ func (r *run) newReport() *report.Report {
 		Repeat:      r.Repeat,
 		Started:     time.Now(),
 		Versions:    report.Versions{Railbed: r.Version, Go: runtime.Version()},
-		Host:        hostFacts(procRoot),
+		Host:        hostFacts("/proc"),
 		Testbed: report.Testbed{
 			Nodes:    len(r.Plan.Nodes),
 			Switches: len(r.Plan.Switches),
@@ -289,12 +291,10 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		}
 	})
 	s.logged, s.now = line.logged, line.now
-	look := startSampler(ctx, r.Plan, linkReader(tb))
-	look.file, look.undilated = r.File, undilated(r.File)
+	sampler := measure.Start(ctx, r.Plan, r.File, linkReader(tb))
 	err := line.run(ctx)
 	if line.clock != nil {
-		look.began = line.clock.Real(0)
-		r.report.Began = look.began
+		r.report.Began = line.clock.Real(0)
 	}
 	if err != nil {
 		// The testbed's end explains the failure of the step that noticed it first.
@@ -304,8 +304,8 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
 	captures, captureErr := s.stopCaptures()
-	look.heldUp, look.overruns = s.sourcesHeldUp(), overruns(s.finished())
-	look.groups = r.endLinks(last)
+	ended := measure.Ending{Began: r.report.Began, HeldUp: s.sourcesHeldUp(),
+		Overruns: overruns(s.finished()), Groups: r.endLinks(last), Captures: captures}
 	r.evidence = evidence{
 		workloads: s.finished(),
 		stacks:    s.ran(),
@@ -313,15 +313,15 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 		steps:     line.report(),
 		keys:      s.keysNow(),
 		captures:  captures,
-		fidelity:  look.finish(last, captures),
-		drops:     look.drops(),
-		lost:      look.losses(), interrupted: look.interrupted(), clock: line.clock,
+		fidelity:  sampler.Finish(last, ended),
+		drops:     sampler.Drops(),
+		lost:      sampler.Losses(), interrupted: sampler.Interrupted(), clock: line.clock,
 	}
 	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
 	r.report.Acts, r.report.Signals = append(acts(r.Plan, r.prepared, r.report.Steps, line.clock),
-		nicActs(r.Plan, r.report.Fidelity, r.prepared, r.report.Steps, line.clock)...), look.signals()
-	r.report.Series = look.history.series(look.meters, r.report.Fidelity.Links, line.clock)
-	r.addWorkloads(look)
+		nicActs(r.Plan, r.report.Fidelity, r.prepared, r.report.Steps, line.clock)...), sampler.Signals()
+	r.report.Series = sampler.Series(r.report.Fidelity.Links, line.clock)
+	r.addWorkloads(sampler)
 	if faultErr := r.readFaults(last, tb, s); err == nil {
 		err = faultErr
 	}
@@ -341,9 +341,9 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 }
 
 // addWorkloads adds the workloads to the report, with the load in the time of their operations.
-func (r *run) addWorkloads(look *sampler) {
+func (r *run) addWorkloads(sampler *measure.Sampler) {
 	for _, w := range r.evidence.workloads {
-		load := look.load(w.began, w.ended)
+		load := sampler.Load(w.began, w.ended)
 		if cpus := r.report.Host.CPUs; load != nil && cpus > 0 {
 			load.Processors = cpus
 			load.Others = report.OthersUse(r.report.Fidelity.Others, cpus) / float64(cpus)
@@ -430,7 +430,7 @@ func (r *run) conclude(ctx context.Context, err error) {
 			Remedy: lacking.Remedy}
 	}
 	if rep.Fidelity != nil {
-		explain(rep.Fidelity, rep.Host.CPUs, r.Plan)
+		measure.Explain(rep.Fidelity, rep.Host.CPUs, r.Plan)
 	}
 	if rep.Verdict != verdict.Pass {
 		rep.Reason = r.reason(ctx, err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/hosttest"
@@ -116,7 +118,7 @@ func runSteady(t *testing.T, at, stop time.Duration) (*report.Fidelity, float64)
 			t.Fatalf("%+v: want the arrivals of nearly 3,000 packets", f)
 		}
 		alone := &report.Fidelity{Links: f.Links, Timing: f.Timing}
-		judgeFidelity(alone, nil)
+		measure.Judge(alone, nil)
 		alone.Pressure, alone.Steal = f.Pressure, f.Steal
 		return alone, when
 	}

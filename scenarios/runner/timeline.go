@@ -181,7 +181,7 @@ func sequences(steps []spec.Step) [][]int {
 
 func (t *timeline) runSequence(ctx context.Context, indices []int) {
 	at := t.file.Steps[indices[0]].At
-	if at != nil && !sleep(ctx, time.Until(t.clock.Real(clock.Time(*at)))) {
+	if at != nil && !clock.Sleep(ctx, time.Until(t.clock.Real(clock.Time(*at)))) {
 		return
 	}
 	for _, i := range indices {
@@ -265,7 +265,7 @@ func (t *timeline) outOfForce(i int, from float64) {
 // undo undoes the effect of a step after its time, or when the context ends ends. A run that ends early takes
 // the testbed down, so there is nothing to undo.
 func (t *timeline) undo(ctx context.Context, i int, effect temporary, ends context.Context) error {
-	sleep(ends, t.clock.Wait(effect.lasts()))
+	clock.Sleep(ends, t.clock.Wait(effect.lasts()))
 	from := t.now()
 	defer func() { t.outOfForce(i, from) }()
 	if ctx.Err() != nil {
@@ -369,18 +369,6 @@ func (t *timeline) now() float64 { return t.seconds(time.Now()) }
 // seconds converts a real time into virtual seconds since the start of the first step.
 func (t *timeline) seconds(real time.Time) float64 { return t.clock.Of(real).Sub(0).Seconds() }
 
-// sleep waits for d or until ctx ends. It reports whether the whole time has passed.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // waitStep waits for background steps.
 type waitStep struct {
 	stepFrame
@@ -416,7 +404,7 @@ type sleepStep struct {
 func (p *sleepStep) object() string { return p.time.String() }
 
 func (p *sleepStep) do(ctx context.Context, s *session) error {
-	if !sleep(ctx, s.dilation().Wait(time.Duration(p.time))) {
+	if !clock.Sleep(ctx, s.dilation().Wait(time.Duration(p.time))) {
 		return context.Cause(ctx)
 	}
 	return nil

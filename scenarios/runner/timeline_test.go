@@ -44,7 +44,7 @@ func (s *script) note(format string, args ...any) {
 
 func (s *script) play(ctx context.Context, name string) error {
 	s.note("%s starts", name)
-	if !sleep(ctx, s.takes[name]) {
+	if !clock.Sleep(ctx, s.takes[name]) {
 		s.note("%s is cancelled: %v", name, context.Cause(ctx))
 		if s.stopped == name {
 			return &stoppedError{command: name, ended: context.Cause(ctx)}

@@ -73,7 +73,7 @@ func (t *trafficStep) do(ctx context.Context, s *session) error {
 	}
 	err := processes.work(ctx)
 	processes.noteHeldUp(s.dilation().Wait(time.Duration(t.spec.For)))
-	if err == nil && !sleep(ctx, s.dilation().Wait(settle)) {
+	if err == nil && !clock.Sleep(ctx, s.dilation().Wait(settle)) {
 		err = context.Cause(ctx)
 	}
 	return errors.Join(err, processes.close(err == nil))

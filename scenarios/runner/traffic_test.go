@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/scenarios/runner/measure"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/hosttest"
@@ -18,7 +20,7 @@ func TestHeldUpSourcesByNumbers(t *testing.T) {
 	for share, want := range map[float64]string{0.029: report.Faithful, 0.031: report.Degraded,
 		0.19: report.Degraded, 0.21: report.Overloaded} {
 		f := &report.Fidelity{HeldUp: []report.HeldUp{{Traffic: "load", Node: "h1", Share: share}}}
-		judgeFidelity(f, nil)
+		measure.Judge(f, nil)
 		if f.Verdict != want || (want != report.Faithful) != strings.Contains(strings.Join(f.Reasons, "\n"),
 			"traffic load: the host held h1 up for") {
 			t.Errorf("%v of the time: %s %q, want %s", share, f.Verdict, f.Reasons, want)
@@ -33,7 +35,7 @@ func TestOverrunsByNumbers(t *testing.T) {
 		traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"},
 			{Rank: 1, Node: "h1", Overruns: 40}}}}
 	f := &report.Fidelity{Overruns: overruns([]finished{over})}
-	judgeFidelity(f, nil)
+	measure.Judge(f, nil)
 	if f.Verdict != report.Overloaded ||
 		!slices.Equal(f.Reasons, []string{"workload experts: rank 1 at h1 had no room for 40 packets: the " +
 			"host did not let it read them"}) {

@@ -53,7 +53,7 @@ func (k *linkBytes) Begin(c *evidence.Capture) {
 		for _, d := range []struct {
 			way      string
 			from, to plan.End
-		}{{"a-to-b", l.A, l.B}, {"b-to-a", l.B, l.A}} {
+		}{{plan.AToB, l.A, l.B}, {plan.BToA, l.B, l.A}} {
 			if k.way == "" || k.way == d.way {
 				k.directions = append(k.directions, linkDirection{name: l.Name + " " + d.way,
 					from: name(d.from), to: name(d.to)})

@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"slices"
@@ -14,8 +14,8 @@ type history struct {
 	began    time.Time
 	at       time.Duration // of the last sample, after began
 	interval time.Duration
-	before   []moment   // the counters at the last sample, by meter
-	lines    [][]moment // by meter, up to the last interval in which something happened
+	before   []Moment   // the counters at the last sample, by meter
+	lines    [][]Moment // by meter, up to the last interval in which something happened
 	// cpusBefore is the time of all CPUs at the last sample, and cpus their time in each interval.
 	cpusBefore cpuTime
 	cpus       []cpuTime
@@ -32,17 +32,17 @@ func (c *cpuTime) add(t cpuTime, share float64) {
 	c.own += share * t.own
 }
 
-// moment has the counters of a direction of a link, or their growth in an interval. depth is the greatest
-// depth that a sample saw.
-type moment struct{ bytes, depth, pauses, marks, drops, again uint64 }
+// Moment has the counters of a direction of a link, or their growth in an interval. depth is the greatest
+// Depth that a sample saw.
+type Moment struct{ Bytes, Depth, Pauses, Marks, Drops, Again uint64 }
 
 // momentOf returns the counters of a meter after a sample.
-func momentOf(m *linkMeter) moment {
-	now := moment{bytes: m.rate.Bytes, depth: m.last.Shaper.BacklogBytes, drops: m.rate.Dropped,
-		pauses: m.held}
+func momentOf(m *linkMeter) Moment {
+	now := Moment{Bytes: m.rate.Bytes, Depth: m.last.Shaper.BacklogBytes, Drops: m.rate.Dropped,
+		Pauses: m.held}
 	if m.ended != nil {
 		for _, counts := range m.ended.Marks {
-			now.marks += counts.Total()
+			now.Marks += counts.Total()
 		}
 	}
 	return now
@@ -51,7 +51,7 @@ func momentOf(m *linkMeter) moment {
 // add adds a sample that the meters took at a time.
 func (h *history) add(now time.Time, meters []linkMeter, cpus cpuTime) {
 	if h.before == nil {
-		h.began, h.interval, h.lines, h.cpusBefore = now, sampleInterval, make([][]moment, len(meters)), cpus
+		h.began, h.interval, h.lines, h.cpusBefore = now, sampleInterval, make([][]Moment, len(meters)), cpus
 		for i := range meters {
 			h.before = append(h.before, momentOf(&meters[i]))
 		}
@@ -63,10 +63,10 @@ func (h *history) add(now time.Time, meters []linkMeter, cpus cpuTime) {
 	}
 	for i := range meters {
 		now, before := momentOf(&meters[i]), h.before[i]
-		if h.before[i] = now; now != before || now.depth > 0 {
-			h.grow(i, at, moment{bytes: since(before.bytes, now.bytes), depth: now.depth,
-				pauses: since(before.pauses, now.pauses), marks: since(before.marks, now.marks),
-				drops: since(before.drops, now.drops)})
+		if h.before[i] = now; now != before || now.Depth > 0 {
+			h.grow(i, at, Moment{Bytes: Since(before.Bytes, now.Bytes), Depth: now.Depth,
+				Pauses: Since(before.Pauses, now.Pauses), Marks: Since(before.Marks, now.Marks),
+				Drops: Since(before.Drops, now.Drops)})
 		}
 	}
 	h.growCPUs(at, cpus)
@@ -96,29 +96,29 @@ func (h *history) parts(at time.Duration, part func(k int, share float64)) {
 
 // grow adds the growth of a direction's counters since the last sample. The bytes are spread over the time
 // between the two samples. The rest counts for the interval of this sample.
-func (h *history) grow(line int, at time.Duration, by moment) {
+func (h *history) grow(line int, at time.Duration, by Moment) {
 	last := int((at - 1) / h.interval)
 	for len(h.lines[line]) <= last {
-		h.lines[line] = append(h.lines[line], moment{})
+		h.lines[line] = append(h.lines[line], Moment{})
 	}
 	points := h.lines[line]
-	points[last].depth = max(points[last].depth, by.depth)
-	points[last].pauses += by.pauses
-	points[last].marks += by.marks
-	points[last].drops += by.drops
-	h.parts(at, func(k int, share float64) { points[k].bytes += uint64(float64(by.bytes) * share) })
+	points[last].Depth = max(points[last].Depth, by.Depth)
+	points[last].Pauses += by.Pauses
+	points[last].Marks += by.Marks
+	points[last].Drops += by.Drops
+	h.parts(at, func(k int, share float64) { points[k].Bytes += uint64(float64(by.Bytes) * share) })
 }
 
 // coarsen makes one interval of each two.
 func (h *history) coarsen() {
 	h.interval *= 2
 	for i, points := range h.lines {
-		h.lines[i] = halved(points, func(m *moment, next moment) {
-			m.depth = max(m.depth, next.depth)
-			m.bytes += next.bytes
-			m.pauses += next.pauses
-			m.marks += next.marks
-			m.drops += next.drops
+		h.lines[i] = halved(points, func(m *Moment, next Moment) {
+			m.Depth = max(m.Depth, next.Depth)
+			m.Bytes += next.Bytes
+			m.Pauses += next.Pauses
+			m.Marks += next.Marks
+			m.Drops += next.Drops
 		})
 	}
 	h.cpus = halved(h.cpus, func(c *cpuTime, next cpuTime) { c.add(next, 1) })
@@ -136,25 +136,26 @@ func halved[T any](all []T, add func(to *T, next T)) []T {
 	return all[:(len(all)+1)/2]
 }
 
-// series returns the time lines for the report. rates has all directions with traffic, the busiest first. c
+// Series returns the time lines for the report. rates has all directions with traffic, the busiest first. c
 // is the timeline's clock.
-func (h *history) series(meters []linkMeter, rates []report.LinkRate, c *clock.Clock) *report.Series {
+func (s *Sampler) Series(rates []report.LinkRate, c *clock.Clock) *report.Series {
+	h := &s.history
 	if h.before == nil || len(rates) == 0 || c == nil {
 		return nil
 	}
 	by := clock.Dilation(c.Dilation())
-	s := &report.Series{Source: report.CountersSource, Start: c.Of(h.began).Sub(0).Seconds(),
+	made := &report.Series{Source: report.CountersSource, Start: c.Of(h.began).Sub(0).Seconds(),
 		Interval: by.Passed(h.interval).Seconds(), LeftOut: max(0, len(rates)-report.SeriesLinks)}
-	for _, rate := range rates[:len(rates)-s.LeftOut] {
-		i := slices.IndexFunc(meters, func(m linkMeter) bool { return m.rate.From == rate.From })
-		s.Links = append(s.Links, linkSeries(&rate, h.lines[i], s.Interval))
+	for _, rate := range rates[:len(rates)-made.LeftOut] {
+		i := slices.IndexFunc(s.meters, func(m linkMeter) bool { return m.rate.From == rate.From })
+		made.Links = append(made.Links, LinkSeries(&rate, h.lines[i], made.Interval))
 	}
-	return s
+	return made
 }
 
-// linkSeries returns the time lines of a direction of a link.
-func linkSeries(of *report.LinkRate, points []moment, interval float64) report.LinkSeries {
-	column := func(value func(m *moment) uint64) (values []uint64) {
+// LinkSeries returns the time lines of a direction of a link.
+func LinkSeries(of *report.LinkRate, points []Moment, interval float64) report.LinkSeries {
+	column := func(value func(m *Moment) uint64) (values []uint64) {
 		for i := range points {
 			values = append(values, value(&points[i]))
 		}
@@ -164,11 +165,11 @@ func linkSeries(of *report.LinkRate, points []moment, interval float64) report.L
 		return values
 	}
 	return report.LinkSeries{From: of.From, To: of.To, Asked: of.Asked,
-		Bits:   column(func(m *moment) uint64 { return uint64(float64(m.bytes) * 8 / interval) }),
-		Depth:  column(func(m *moment) uint64 { return m.depth }),
-		Pauses: column(func(m *moment) uint64 { return m.pauses }),
-		Marks:  column(func(m *moment) uint64 { return m.marks }),
-		Drops:  column(func(m *moment) uint64 { return m.drops }),
-		Again:  column(func(m *moment) uint64 { return m.again }),
+		Bits:   column(func(m *Moment) uint64 { return uint64(float64(m.Bytes) * 8 / interval) }),
+		Depth:  column(func(m *Moment) uint64 { return m.Depth }),
+		Pauses: column(func(m *Moment) uint64 { return m.Pauses }),
+		Marks:  column(func(m *Moment) uint64 { return m.Marks }),
+		Drops:  column(func(m *Moment) uint64 { return m.Drops }),
+		Again:  column(func(m *Moment) uint64 { return m.Again }),
 	}
 }

@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"strings"
@@ -39,12 +39,12 @@ func TestCause(t *testing.T) {
 		{"no cause known", report.Fidelity{Idle: 0.7, Timing: late}, soft, ""},
 	}
 	faithful := report.Fidelity{Verdict: report.Faithful, Samples: 2, Others: loops}
-	if explain(&faithful, 2, soft); faithful.Cause != "" || faithful.Remedy != "" {
+	if Explain(&faithful, 2, soft); faithful.Cause != "" || faithful.Remedy != "" {
 		t.Errorf("a faithful run has a cause: %+v", faithful)
 	}
 	for _, c := range cases {
 		c.f.Verdict, c.f.Samples = report.Overloaded, 2
-		explain(&c.f, 2, c.plan)
+		Explain(&c.f, 2, c.plan)
 		if got := strings.TrimSuffix(c.f.Cause+"; "+c.f.Remedy, "; "); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}

@@ -1,9 +1,7 @@
-package runner
+package measure
 
 import (
-	"fmt"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +9,6 @@ import (
 
 	"railbed/capture/report"
 	"railbed/fabric"
-	"railbed/internal/hosttest"
 	"railbed/internal/usage"
 	"railbed/plan"
 	"railbed/testbed/supervisor"
@@ -31,7 +28,7 @@ func TestNodesKernelsAreJudged(t *testing.T) {
 		f := &report.Fidelity{Nodes: []report.NodeKernel{{Node: "h1", Ran: 1, Waited: c.waited,
 			Stack: usage.Stack{Received: 1000, Drops: map[string]uint64{usage.UDPReceiveBuffer: c.unread,
 				usage.UDPNoSocket: 900}}}}}
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		if f.Verdict != c.verdict || (c.verdict == report.Faithful) != (len(f.Reasons) == 0) {
 			t.Errorf("%+v: %s %q", c, f.Verdict, f.Reasons)
 		}
@@ -39,8 +36,8 @@ func TestNodesKernelsAreJudged(t *testing.T) {
 }
 
 func TestKernelsCountTheRunAlone(t *testing.T) {
-	at := func(received, unread uint64, ran, waited time.Duration) observed {
-		return observed{nodes: []supervisor.NodeState{
+	at := func(received, unread uint64, ran, waited time.Duration) State {
+		return State{Nodes: []supervisor.NodeState{
 			{Name: "guest"}, // whose kernel is its own
 			{Name: "idle", Stack: &usage.Stack{Received: received}, Programs: &usage.Programs{}},
 			{Name: "h1", Stack: &usage.Stack{Received: received,
@@ -48,7 +45,7 @@ func TestKernelsCountTheRunAlone(t *testing.T) {
 				Programs: &usage.Programs{Ran: ran, Waited: waited}},
 		}}
 	}
-	s := &sampler{first: at(100, 10, time.Second, time.Second), last: at(400, 60, 4*time.Second,
+	s := &Sampler{first: at(100, 10, time.Second, time.Second), last: at(400, 60, 4*time.Second,
 		2*time.Second)}
 	got := s.kernels()
 	want := report.NodeKernel{Node: "h1", Ran: 3, Waited: 1, Stack: usage.Stack{Received: 300,
@@ -76,16 +73,16 @@ func TestKernelsCountALossOnce(t *testing.T) {
 			l.AToB.Shaper.Drops = dropped
 			return l
 		}
-		at := func(noRoute, unread uint64) observed {
-			return observed{nodes: []supervisor.NodeState{{Name: "h0", Programs: &usage.Programs{},
+		at := func(noRoute, unread uint64) State {
+			return State{Nodes: []supervisor.NodeState{{Name: "h0", Programs: &usage.Programs{},
 				Stack: &usage.Stack{Drops: map[string]uint64{usage.IPNoRoute: noRoute,
 					usage.UDPReceiveBuffer: unread, usage.UDPNoSocket: 0}}}}}
 		}
-		s := &sampler{plan: &plan.Plan{}, first: at(0, 0), last: at(c.noRoute, c.unread)}
+		s := &Sampler{plan: &plan.Plan{}, first: at(0, 0), last: at(c.noRoute, c.unread)}
 		s.add(time.Unix(1, 0), 0, []fabric.LinkState{nic(0)}, cpuTime{})
 		s.add(time.Unix(2, 0), 0, []fabric.LinkState{nic(c.queue)}, cpuTime{})
 		node, _, _ := strings.Cut(s.meters[0].rate.From, ":")
-		s.first.nodes[0].Name, s.last.nodes[0].Name = node, node
+		s.first.Nodes[0].Name, s.last.Nodes[0].Name = node, node
 		var got report.NodeKernel
 		for _, n := range s.kernels() {
 			got = n
@@ -99,53 +96,18 @@ func TestKernelsCountALossOnce(t *testing.T) {
 // A packet that the interface dropped because its link was down is not the backlog's.
 func TestBacklogOfKernelLinks(t *testing.T) {
 	const reason = "the host dropped 30 of 1000 packets between interfaces: too many waited for a CPU"
-	sample := func(packets, lost, backlog uint64) observed {
+	sample := func(packets, lost, backlog uint64) State {
 		link := state(packets*1000, 0)
 		link.A.Counters.TxDropped = lost
-		return observed{links: []fabric.LinkState{link}, backlog: backlog}
+		return State{Links: []fabric.LinkState{link}, Backlog: backlog}
 	}
-	s := &sampler{plan: &plan.Plan{}, first: sample(0, 5, 100), last: sample(1000, 55, 130)}
-	for i, seen := range []observed{s.first, sample(500, 25, 110), s.last} {
-		s.add(time.Unix(int64(i), 0), 0, seen.links, cpuTime{})
+	s := &Sampler{plan: &plan.Plan{}, first: sample(0, 5, 100), last: sample(1000, 55, 130)}
+	for i, seen := range []State{s.first, sample(500, 25, 110), s.last} {
+		s.add(time.Unix(int64(i), 0), 0, seen.Links, cpuTime{})
 	}
 	f := &report.Fidelity{Links: s.rates(), Backlog: s.backlog()}
-	judgeFidelity(f, nil)
+	Judge(f, nil)
 	if f.Verdict != report.Overloaded || !slices.Equal(f.Reasons, []string{reason}) {
 		t.Errorf("%s %q, want %q", f.Verdict, f.Reasons, reason)
-	}
-}
-
-// Programs of a node that take the processors from the reader of a flood: the run names who starved, and is
-// not faithful.
-func TestStarvedReaderIsNamed(t *testing.T) {
-	hosttest.Need(t, hosttest.Testbed, hosttest.Python)
-	r := runAll(t, t.Context(), options(t, fmt.Sprintf(`
-fabric:
-  topology: single-switch
-  params: {hosts: 2}
-  switch: {kind: bridge}
-  links: {default: {rate: 200mbit}}
-steps:
-  - exec: {name: reader, nodes: [h1], background: true, command: [nice, -n, "19", python3, -c,
-	"import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',5001))\ns.settimeout(20)\ntry:\n  while 1: s.recv(2000)\nexcept OSError: pass"]}
-  - exec: {name: bound, nodes: [h1], command: [sh, -c,
-	"until grep -q :1389 /proc/self/net/udp; do sleep 0.02; done"]}
-  - exec: {name: loops, nodes: [h1], background: true, command: [sh, -c,
-	"for i in $(seq %d); do timeout 2 sh -c 'while :; do :; done' & done; wait"]}
-  - exec: {name: flood, nodes: [h0], command: [python3, -c,
-	"import socket,time\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.connect(('h1',5001))\ne=time.time()+1.5\nwhile time.time()<e:\n  try: s.send(b'x'*100)\n  except OSError: pass"]}
-`, 3*runtime.NumCPU())))
-	f := r.Fidelity
-	if len(f.Nodes) != 2 || f.Nodes[0].Node != "h1" || f.Nodes[0].Drops[usage.UDPReceiveBuffer] == 0 ||
-		f.Nodes[0].Denied() < 0.2 || f.Verdict == report.Faithful ||
-		!slices.ContainsFunc(f.Reasons, func(reason string) bool {
-			return strings.HasPrefix(reason, "h1: its sockets had no room for ")
-		}) {
-		t.Errorf("%s %q, nodes %+v", f.Verdict, f.Reasons, f.Nodes)
-	}
-	var text strings.Builder
-	err := r.WriteText(&text, report.TextOptions{Verbose: true})
-	if err != nil || !strings.Contains(text.String(), "udp-receive-buffer ") {
-		t.Errorf("%v\n%s", err, text.String())
 	}
 }

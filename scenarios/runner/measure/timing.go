@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"slices"
@@ -36,14 +36,14 @@ const (
 	waitOverloaded = 0.50
 )
 
-// observed is the state of a testbed at one time: its links, and the state of the soft switches, or
+// State is the state of a testbed at one time: its links, and the state of the soft switches, or
 // nil without soft switches.
-type observed struct {
-	links    []fabric.LinkState
-	soft     *live.State
-	nodes    []supervisor.NodeState
-	switches []supervisor.SwitchState
-	backlog  uint64
+type State struct {
+	Links    []fabric.LinkState
+	Soft     *live.State
+	Nodes    []supervisor.NodeState
+	Switches []supervisor.SwitchState
+	Backlog  uint64
 }
 
 // softTiming computes the report's timing from the state of the soft switches at the run's start
@@ -57,7 +57,7 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 		Arrivals:  spread(last.Timing.Arrivals, scale),
 		Released:  spread(last.Late, scale),
 		Unit:      scale(last.Timing.Unit),
-		Unmatched: since(first.Timing.Unmatched, last.Timing.Unmatched),
+		Unmatched: Since(first.Timing.Unmatched, last.Timing.Unmatched),
 		Windows:   last.Timing.Windows, Late: last.Timing.Late, Waited: -1,
 		Priority: last.Timing.Thread.Priority, Nice: last.Timing.Thread.Nice,
 		First: window(last.Timing.First, began, scale), Worst: window(last.Timing.Worst, began, scale),
@@ -67,10 +67,10 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 		t.Waited = float64(after.Waited-before.Waited) / float64(after.Since-before.Since)
 		t.Ran = float64(after.Ran-before.Ran) / float64(after.Since-before.Since)
 	}
-	t.Lost = since(first.RingDropped, last.RingDropped)
+	t.Lost = Since(first.RingDropped, last.RingDropped)
 	for i := range min(len(first.NICs), len(last.NICs)) {
-		t.Lost += since(first.NICs[i].Lost(), last.NICs[i].Lost())
-		t.Frames += since(first.NICs[i].Port.Received, last.NICs[i].Port.Received)
+		t.Lost += Since(first.NICs[i].Lost(), last.NICs[i].Lost())
+		t.Frames += Since(first.NICs[i].Port.Received, last.NICs[i].Port.Received)
 	}
 	return t
 }
@@ -185,8 +185,8 @@ var timers = map[string][]string{
 	spec.UndilatedPrograms: {"their own clocks and timers", "the kernel's timers of their sockets"},
 }
 
-// undilated returns the parts of a file's steps that run in real time.
-func undilated(file *spec.Testbed) (found []report.Undilated) {
+// Undilated returns the parts of a file's steps that run in real time.
+func Undilated(file *spec.Testbed) (found []report.Undilated) {
 	for _, what := range file.Undilated() {
 		found = append(found, report.Undilated{What: what, Timers: timers[what],
 			Accepted: slices.Contains(file.AcceptUndilated, what)})

@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"railbed/capture/report"
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
-	"railbed/internal/clock"
 	"railbed/internal/usage"
 	"railbed/plan/plantest"
 	"railbed/plan/spec"
@@ -18,7 +17,7 @@ import (
 
 // askedSampler is a sampler of ten seconds of a file with three hosts. Each host's programs ran for a second
 // and waited for five. Steps are the file's steps, and carried is the share of h0's link's rate in use.
-func askedSampler(t *testing.T, kind, steps string, carried float64) *sampler {
+func askedSampler(t *testing.T, kind, steps string, carried float64) *Sampler {
 	t.Helper()
 	text := "name: x\nfabric: {topology: single-switch, params: {hosts: 3}, switch: {kind: " + kind + "}}\n" +
 		"steps:\n- sleep: 1s\n" + steps
@@ -26,7 +25,7 @@ func askedSampler(t *testing.T, kind, steps string, carried float64) *sampler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sampler{plan: plantest.Compile(t, text), file: file, began: time.Unix(100, 0),
+	s := &Sampler{plan: plantest.Compile(t, text), file: file, began: time.Unix(100, 0),
 		ended: time.Unix(110, 0)}
 	at := func(by time.Duration) (nodes []supervisor.NodeState) {
 		for _, name := range []string{"h0", "h1", "h2"} {
@@ -35,7 +34,7 @@ func askedSampler(t *testing.T, kind, steps string, carried float64) *sampler {
 		}
 		return nodes
 	}
-	s.first.nodes, s.last.nodes = at(0), at(time.Second)
+	s.first.Nodes, s.last.Nodes = at(0), at(time.Second)
 	s.meters = []linkMeter{{rate: report.LinkRate{Asked: 1e9, Peak: uint64(carried * 1e9), Bytes: 1000}}}
 	return s
 }
@@ -60,13 +59,13 @@ func TestStarvedProgramsAreNamed(t *testing.T) {
 		"h1 waits little":         {waited: 900 * time.Millisecond, want: "programs of h0, h2 were"},
 	} {
 		s := askedSampler(t, "soft", c.steps, c.carried)
-		h1 := s.last.nodes[1].Programs
+		h1 := s.last.Nodes[1].Programs
 		h1.Throttled = c.throttled
 		if c.waited > 0 {
 			h1.Waited = c.waited
 		}
 		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates()}
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		text, verdict := strings.Join(f.Reasons, "\n"), report.Faithful
 		if c.want != "" {
 			verdict = report.Degraded
@@ -97,12 +96,12 @@ func TestFaultsOfNodesAreLeftOut(t *testing.T) {
 			report.Faithful},
 	} {
 		s := askedSampler(t, "soft", c.steps, 1)
-		s.last.nodes[1].Stack.Drops = map[string]uint64{usage.UDPReceiveBuffer: 1 << 40}
+		s.last.Nodes[1].Stack.Drops = map[string]uint64{usage.UDPReceiveBuffer: 1 << 40}
 		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates(),
 			HeldUp:   []report.HeldUp{{Traffic: "x", Node: "h1", Share: c.held, For: 10}},
 			Overruns: []report.Overrun{{Workload: "ar", Node: "h1", Packets: 7}}}
 		s.leaveOut(f)
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		if f.Verdict != c.want {
 			t.Errorf("%s: %s %q, want %s", name, f.Verdict, f.Reasons, c.want)
 		}
@@ -123,20 +122,20 @@ func TestNICsThatGoDownAreNamed(t *testing.T) {
 		{1, "- link: {where: h1--*, state: down}\n", report.Overloaded, ""},
 	} {
 		s := askedSampler(t, "soft", c.steps, 1)
-		state := func(failed, downs uint64) observed {
+		state := func(failed, downs uint64) State {
 			nic := live.NICState{Node: "h1", NIC: "eth0"}
 			nic.Port.SendFailed, nic.Port.Received = failed, failed*10
 			link := fabric.LinkState{Name: "h1--leaf1", A: dropping("h1", "eth0", 0),
 				B: dropping("leaf1", "p1", 0)}
 			link.A.Downs = downs
-			return observed{soft: &live.State{NICs: []live.NICState{nic}}, links: []fabric.LinkState{link}}
+			return State{Soft: &live.State{NICs: []live.NICState{nic}}, Links: []fabric.LinkState{link}}
 		}
 		s.first, s.last = state(3, 5), state(120, 5+c.downs)
 		f := &report.Fidelity{Downs: s.downs(),
-			Timing: softTiming(s.plan, s.began, s.first.soft, s.last.soft)}
+			Timing: softTiming(s.plan, s.began, s.first.Soft, s.last.Soft)}
 		f.Timing.Unmatched = 117
 		leaveOutDowns(f)
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		note := ""
 		for _, down := range f.Downs {
 			note += down.String()
@@ -144,48 +143,33 @@ func TestNICsThatGoDownAreNamed(t *testing.T) {
 		if f.Verdict != c.want || note != c.note {
 			t.Errorf("%+v: %s %q %q", c, f.Verdict, f.Reasons, note)
 		}
-		if got := s.interrupted()["h1--leaf1"]; got != (c.downs > 0) {
+		if got := s.Interrupted()["h1--leaf1"]; got != (c.downs > 0) {
 			t.Errorf("%+v: interrupted %t", c, got)
 		}
 	}
 }
 
-// The times in which a NIC is down are those between samples, and the only step with a command in its node
-// took it down.
+// The times in which a NIC is down are those between samples.
 func TestTimesOfNICsThatGoDown(t *testing.T) {
-	const commands = "- exec: {name: a, nodes: [h1], command: [x]}\n- exec: {name: b, nodes: [h0], " +
-		"command: [x]}\n"
-	s := askedSampler(t, "bridge", commands, 1)
+	s := askedSampler(t, "bridge", "", 1)
 	start := time.Unix(1000, 0)
-	sample := func(second int, downs uint64, state string) {
+	for second, now := range []string{"1 up", "1 up", "2 down", "2 down", "2 up", "3 up", "4 down"} {
 		l := fabric.LinkState{Name: "h1--leaf1", A: dropping("h1", "eth0", 0), B: dropping("leaf1", "p1", 0)}
+		downs, state := uint64(now[0]-'0'), now[2:]
 		l.A.Downs, l.B.Downs, l.A.Operstate = downs, downs, state
 		at := start.Add(time.Duration(second) * time.Second)
 		s.watchNICs(at, []fabric.LinkState{l})
-		s.last, s.ended = observed{links: []fabric.LinkState{l}}, at
+		s.last, s.ended = State{Links: []fabric.LinkState{l}}, at
 	}
-	for second, now := range []string{"1 up", "1 up", "2 down", "2 down", "2 up", "3 up", "4 down"} {
-		sample(second, uint64(now[0]-'0'), now[2:])
-	}
-	f := &report.Fidelity{Downs: []report.NICDown{{NIC: "h1:eth0", Spans: s.downSpans["h1:eth0"]}}}
-	c := clock.At(start, 1)
-	steps := []step{&execStep{spec: s.file.Steps[1].Exec}, &execStep{spec: s.file.Steps[2].Exec}}
-	records := []report.Step{{Name: "exec a", End: 3}, {Name: "exec b", End: 9}}
 	got := ""
-	for _, a := range nicActs(s.plan, f, steps, records, c) {
-		to := "the end"
-		if !a.To.IsZero() {
-			to = a.To.Sub(start).String()
+	for _, span := range s.downSpans["h1:eth0"] {
+		got += fmt.Sprintf("from %v", span.From.Sub(start))
+		if !span.To.IsZero() {
+			got += fmt.Sprintf(" to %v, ", span.To.Sub(start))
 		}
-		got += fmt.Sprintf("%s %s %v %v from %v to %s by %q\n", a.Kind, a.NIC, a.Links, a.Nodes,
-			a.From.Sub(start), to, a.Step)
 	}
-	const want = `nic-down h1:eth0 [h1--leaf1] [h1] from 1s to 4s by "exec a"
-nic-down h1:eth0 [h1--leaf1] [h1] from 4s to 5s by ""
-nic-down h1:eth0 [h1--leaf1] [h1] from 5s to the end by ""
-`
-	if got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
+	if want := "from 1s to 4s, from 4s to 5s, from 5s"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -194,11 +178,11 @@ nic-down h1:eth0 [h1--leaf1] [h1] from 5s to the end by ""
 func TestLossesOfKernels(t *testing.T) {
 	for _, kind := range []string{"router", "soft"} {
 		s := askedSampler(t, kind, "", 1)
-		state := func(tx, ttl, noPort, backlog uint64) observed {
+		state := func(tx, ttl, noPort, backlog uint64) State {
 			stack := &usage.Stack{Drops: map[string]uint64{usage.IPReceive: ttl, usage.UDPNoSocket: noPort}}
-			return observed{backlog: backlog, links: []fabric.LinkState{{Name: "h1--leaf1",
+			return State{Backlog: backlog, Links: []fabric.LinkState{{Name: "h1--leaf1",
 				A: dropping("h1", "eth0", 0), B: dropping("leaf1", "p1", tx)}},
-				switches: []supervisor.SwitchState{{Name: "leaf1", Stack: stack}}}
+				Switches: []supervisor.SwitchState{{Name: "leaf1", Stack: stack}}}
 		}
 		s.first, s.last = state(1, 1, 0, 7), state(5, 3, 9, 7)
 		want := map[string]uint64{"leaf1:p1": 4, "leaf1": 2}
@@ -206,12 +190,12 @@ func TestLossesOfKernels(t *testing.T) {
 			want = nil
 		}
 		for _, at := range []string{"leaf1:p1", "leaf1", "h1:eth0"} {
-			if got := s.losses()[at]; got != want[at] {
+			if got := s.Losses()[at]; got != want[at] {
 				t.Errorf("%s: %d at %s, want %d", kind, got, at, want[at])
 			}
 		}
-		if s.last.backlog = 11; s.losses()["leaf1:p1"] != 0 {
-			t.Errorf("%s: drops of the backlog count as the link's: %v", kind, s.losses())
+		if s.last.Backlog = 11; s.Losses()["leaf1:p1"] != 0 {
+			t.Errorf("%s: drops of the backlog count as the link's: %v", kind, s.Losses())
 		}
 	}
 }
@@ -235,17 +219,17 @@ func TestLossesAtNICs(t *testing.T) {
 		{1, 0, 100, 0, 100, 0, nil, 0},
 	} {
 		s := askedSampler(t, "soft", "", 1)
-		state := func(downs, dropped, queued uint64, o usage.Output) observed {
+		state := func(downs, dropped, queued uint64, o usage.Output) State {
 			link := fabric.LinkState{Name: "h1--leaf1", A: dropping("h1", "eth0", dropped),
 				B: dropping("leaf1", "p1", dropped)}
 			link.A.Downs, link.AToB.Shaper.Drops = downs, queued
-			return observed{links: []fabric.LinkState{link},
-				nodes: []supervisor.NodeState{{Name: "h1", Output: &o}}}
+			return State{Links: []fabric.LinkState{link},
+				Nodes: []supervisor.NodeState{{Name: "h1", Output: &o}}}
 		}
 		s.first, s.groups = state(4, 3, 1, usage.Output{Requests: 50, Groups: 9, Passed: 40}), c.down
 		s.last = state(4+c.downs, 3+c.dropped, 1+c.queued, usage.Output{Requests: 50 + c.requests,
 			Groups: 9 + c.groups, Passed: 40 + c.passed})
-		if got := s.losses(); got["h1:eth0"] != c.want || got["leaf1:p1"] != 0 {
+		if got := s.Losses(); got["h1:eth0"] != c.want || got["leaf1:p1"] != 0 {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}

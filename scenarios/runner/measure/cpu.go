@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"os"
@@ -44,15 +44,15 @@ func startCPUMeter(root string) *cpuMeter {
 }
 
 // time returns the time of the CPUs so far.
-func (m *cpuMeter) time(seen *observed) cpuTime {
+func (m *cpuMeter) time(seen *State) cpuTime {
 	cpus, own := usage.ReadCPUs(m.root), time.Duration(0)
-	for _, n := range seen.nodes {
+	for _, n := range seen.Nodes {
 		if n.Programs != nil {
 			own += n.Programs.Ran
 		}
 	}
-	if seen.soft != nil {
-		own += seen.soft.Timing.Thread.Ran
+	if seen.Soft != nil {
+		own += seen.Soft.Timing.Thread.Ran
 	}
 	return cpuTime{cpus.Idle, cpus.Total, own.Seconds()}
 }

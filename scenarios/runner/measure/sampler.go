@@ -1,4 +1,7 @@
-package runner
+// Package measure measures a testbed while the steps of a scenario run. It samples links, switches, the
+// kernels of nodes, and the host's processors, and judges from them whether the emulation kept up: the
+// fidelity of the run. What the file asks for, such as a fault that holds programs back, is left out.
+package measure
 
 import (
 	"cmp"
@@ -26,25 +29,19 @@ const (
 	sampleShare = 0.05
 )
 
-// heldUpDegraded and heldUpOverloaded are shares of a source's time in which the host did not run
+// HeldUpDegraded and heldUpOverloaded are shares of a source's time in which the host did not run
 // it although it should have sent. The offered load is below the file's by this share.
 const (
-	heldUpDegraded   = 0.03
+	HeldUpDegraded   = 0.03
 	heldUpOverloaded = 0.20
 )
 
-// sampler samples the links and the CPUs while the steps run.
-type sampler struct {
+// Sampler samples the links and the CPUs while the steps run.
+type Sampler struct {
 	plan *plan.Plan
-	file *spec.Testbed
-	// undilated lists the parts of the steps that run in real time.
-	undilated []report.Undilated
-	// heldUp are the traffic sources that had no CPU.
-	heldUp []report.HeldUp
-	// overruns are the ranks that had no CPU when packets arrived.
-	overruns []report.Overrun
+	file *spec.Testbed // nil if nothing of the file counts
 	// read reads the state. The first and the last time it also reads the counters of the nodes' stacks.
-	read func(ctx context.Context, stacks bool) (observed, error)
+	read func(ctx context.Context, stacks bool) (State, error)
 	cpu  *cpuMeter
 
 	stop      context.CancelFunc
@@ -52,25 +49,39 @@ type sampler struct {
 	meters    []linkMeter // two for each link, a-to-b first
 	history   history
 	downSpans map[string][]report.DownSpan // by NIC
-	groups    map[string]uint64            // by NIC, of endLinks
+	groups    map[string]uint64            // by NIC, of an ending
 	samples   int
 	began     time.Time
 	ended     time.Time // the latest sample
 	// first and last are the first and the latest state of the testbed.
-	first, last observed
+	first, last State
 }
 
-// startSampler starts sampling. It takes the first sample before it returns, so that the samples
-// cover the steps from their beginning.
-func startSampler(ctx context.Context, p *plan.Plan,
-	read func(ctx context.Context, stacks bool) (observed, error)) *sampler {
-	s := &sampler{plan: p, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}),
+// Ending has the observations of the steps, which a sampler gets when they have ended.
+type Ending struct {
+	// Began is when the first step began, or zero if none did.
+	Began time.Time
+	// HeldUp are the traffic sources that had no CPU.
+	HeldUp []report.HeldUp
+	// Overruns are the ranks that had no CPU when packets arrived.
+	Overruns []report.Overrun
+	// Groups are the packets to groups that nodes had for links that steps took down, by NIC.
+	Groups map[string]uint64
+	// Captures are the run's recordings.
+	Captures []report.Capture
+}
+
+// Start starts sampling. It takes the first sample before it returns, so that the samples
+// cover the steps from their beginning. What the file asks for is left out of the fidelity.
+func Start(ctx context.Context, p *plan.Plan, file *spec.Testbed,
+	read func(ctx context.Context, stacks bool) (State, error)) *Sampler {
+	s := &Sampler{plan: p, file: file, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}),
 		began: time.Now()}
 	ctx, s.stop = context.WithCancel(ctx)
 	took := s.sample(ctx, true)
 	go func() {
 		defer close(s.done)
-		for sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
+		for clock.Sleep(ctx, max(sampleInterval-took, time.Duration(float64(took)/sampleShare))) {
 			took = s.sample(ctx, false)
 			s.cpu.sample()
 		}
@@ -80,13 +91,13 @@ func startSampler(ctx context.Context, p *plan.Plan,
 
 // sample takes one sample and returns how long this took. It skips a sample that fails, because the
 // testbed may be going down.
-func (s *sampler) sample(ctx context.Context, stacks bool) time.Duration {
+func (s *Sampler) sample(ctx context.Context, stacks bool) time.Duration {
 	began := time.Now()
 	seen, err := s.read(ctx, stacks)
 	took := time.Since(began)
 	if err == nil {
 		// The counters were read at some moment in between.
-		s.add(began.Add(took/2), took/2, seen.links, s.cpu.time(&seen))
+		s.add(began.Add(took/2), took/2, seen.Links, s.cpu.time(&seen))
 		s.last, s.ended = seen, began
 		if s.samples == 1 {
 			s.first = seen
@@ -96,14 +107,14 @@ func (s *sampler) sample(ctx context.Context, stacks bool) time.Duration {
 }
 
 // dilation returns the testbed's dilation.
-func (s *sampler) dilation() clock.Dilation {
+func (s *Sampler) dilation() clock.Dilation {
 	if s.plan == nil {
 		return 1
 	}
 	return clock.Dilation(s.plan.Dilation)
 }
 
-func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState, cpus cpuTime) {
+func (s *Sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState, cpus cpuTime) {
 	s.samples++
 	s.watchNICs(at, links)
 	if s.meters == nil {
@@ -113,33 +124,39 @@ func (s *sampler) add(at time.Time, blur time.Duration, links []fabric.LinkState
 		}
 	}
 	for i, l := range links {
-		s.meters[2*i].add(at, blur, l, aToB)
-		s.meters[2*i+1].add(at, blur, l, bToA)
+		s.meters[2*i].add(at, blur, l, plan.AToB)
+		s.meters[2*i+1].add(at, blur, l, plan.BToA)
 	}
 	s.history.add(at, s.meters, cpus)
 }
 
-// finish stops sampling, takes a last sample and judges the fidelity. ctx limits the time of the
+// Finish stops sampling, takes a last sample and judges the fidelity. ctx limits the time of the
 // last sample.
-func (s *sampler) finish(ctx context.Context, captures []report.Capture) *report.Fidelity {
+func (s *Sampler) Finish(ctx context.Context, e Ending) *report.Fidelity {
 	s.stop()
 	<-s.done
+	if s.groups = e.Groups; !e.Began.IsZero() {
+		s.began = e.Began
+	}
 	s.sample(ctx, true)
 	f := &report.Fidelity{Links: s.rates(), Samples: s.samples,
-		Timing: softTiming(s.plan, s.began, s.first.soft, s.last.soft)}
-	lateLinks(f.Links, s.plan, s.last.soft)
+		Timing: softTiming(s.plan, s.began, s.first.Soft, s.last.Soft)}
+	lateLinks(f.Links, s.plan, s.last.Soft)
 	f.Nodes, f.Backlog, f.Downs = s.kernels(), s.backlog(), s.downs()
-	f.Undilated, f.HeldUp, f.Overruns = s.undilated, s.heldUp, s.overruns
+	f.HeldUp, f.Overruns = e.HeldUp, e.Overruns
+	if s.file != nil {
+		f.Undilated = Undilated(s.file)
+	}
 	s.leaveOut(f)
 	leaveOutDowns(f)
 	s.cpu.finish(f)
-	judgeFidelity(f, captures)
+	Judge(f, e.Captures)
 	return f
 }
 
 // rates returns the rate of every direction that carried something, sorted by load, the highest
 // first.
-func (s *sampler) rates() []report.LinkRate {
+func (s *Sampler) rates() []report.LinkRate {
 	rates := []report.LinkRate{}
 	for i := range s.meters {
 		if rate := s.meters[i].result(); rate.Bytes > 0 {
@@ -151,9 +168,9 @@ func (s *sampler) rates() []report.LinkRate {
 	return rates
 }
 
-// drops returns the packets that the kernel's queues dropped, of switches and nodes, by port. Soft switches,
+// Drops returns the packets that the kernel's queues dropped, of switches and nodes, by port. Soft switches,
 // and the emulated NICs in front of them, record their own drops.
-func (s *sampler) drops() map[string]uint64 {
+func (s *Sampler) Drops() map[string]uint64 {
 	drops := map[string]uint64{}
 	if s.plan == nil {
 		return drops
@@ -174,7 +191,7 @@ type linkMeter struct {
 	last fabric.DirectionState
 	up   bool
 	held uint64 // how often the far end had paused it
-	// began and ended are the state of the soft switch's port at the first and the last sample.
+	// Began and ended are the state of the soft switch's port at the first and the last sample.
 	began, ended *softswitch.PortState
 	// run holds the latest samples since the queue was empty or the link changed.
 	run []reading
@@ -199,10 +216,10 @@ const (
 
 func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, direction string) {
 	now, from, to := l.AToB, l.A, l.B
-	if direction == bToA {
+	if direction == plan.BToA {
 		now, from, to = l.BToA, l.B, l.A
 	}
-	held, free := softCounts(&now, from)
+	held, free := SoftCounts(&now, from)
 	steady := false
 	if m.at.IsZero() {
 		m.began = from.Soft
@@ -227,10 +244,10 @@ func (m *linkMeter) add(at time.Time, blur time.Duration, l fabric.LinkState, di
 	m.at, m.last, m.up, m.held, m.ended = at, now, l.Up, held, from.Soft
 }
 
-// softCounts replaces the shaper's counters by an emulated port's counters, plus the link's
+// SoftCounts replaces the shaper's counters by an emulated port's counters, plus the link's
 // overhead per packet. It returns how often the far end has paused the port so far, and whether the
 // port may send freely. The emulator is not responsible for traffic that flow control holds back.
-func softCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, free bool) {
+func SoftCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, free bool) {
 	if sender.Soft == nil {
 		return 0, true
 	}
@@ -244,10 +261,10 @@ func softCounts(d *fabric.DirectionState, sender fabric.EndState) (held uint64, 
 
 // count adds what was counted since the last sample.
 func (m *linkMeter) count(took float64, now fabric.DirectionState, steady bool) {
-	sent := since(m.last.Shaper.Bytes, now.Shaper.Bytes)
+	sent := Since(m.last.Shaper.Bytes, now.Shaper.Bytes)
 	m.rate.Bytes += sent
-	m.rate.Packets += since(m.last.Shaper.Packets, now.Shaper.Packets)
-	m.rate.Dropped += since(m.last.Shaper.Drops, now.Shaper.Drops)
+	m.rate.Packets += Since(m.last.Shaper.Packets, now.Shaper.Packets)
+	m.rate.Dropped += Since(m.last.Shaper.Drops, now.Shaper.Drops)
 	if steady && took > 0 {
 		if rate := uint64(float64(sent) * 8 / took); rate > m.rate.Peak {
 			m.rate.Peak, m.rate.PeakOver = rate, took
@@ -305,7 +322,7 @@ func (m *linkMeter) result() report.LinkRate {
 func grown(before, after softswitch.ByReason) (growth map[string][8]uint64) {
 	for why, counts := range after {
 		for q := range counts {
-			counts[q] = since(before[why][q], counts[q])
+			counts[q] = Since(before[why][q], counts[q])
 		}
 		if counts.Total() == 0 {
 			continue
@@ -318,24 +335,23 @@ func grown(before, after softswitch.ByReason) (growth map[string][8]uint64) {
 	return growth
 }
 
-// since returns the growth of a counter. If the counter of a new queue started again from 0, the
+// Since returns the growth of a counter. If the counter of a new queue started again from 0, the
 // growth is its current value.
-func since(before, after uint64) uint64 {
+func Since(before, after uint64) uint64 {
 	if after < before {
 		return after
 	}
 	return after - before
 }
 
-// readRates replaces the rates of links by rates from the run's recording, whose packets show when
+// Refine replaces the rates of links by rates from the run's recording, whose packets show when
 // a link was busy. They are more exact than counters that are sampled now and then, and railbed
-// verify judges by them. readRates judges the fidelity again.
-func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
+// verify judges by them. refine judges the fidelity again.
+func Refine(f *report.Fidelity, rates []verify.Rate, by clock.Dilation, captures []report.Capture) {
 	read := map[string]verify.Rate{}
 	for _, rate := range rates {
 		read[rate.From] = rate
 	}
-	f := e.fidelity
 	for i := range f.Links {
 		l := &f.Links[i]
 		rate := read[l.From]
@@ -354,7 +370,7 @@ func (e *evidence) readRates(rates []verify.Rate, by clock.Dilation) {
 		}
 	}
 	f.Reasons, f.Dropped = nil, 0
-	judgeFidelity(f, e.captures)
+	Judge(f, captures)
 }
 
 // Levels of reasons against fidelity.
@@ -368,8 +384,8 @@ func level(value, limit float64) int {
 	return degraded
 }
 
-// judgeFidelity sets the verdict and its reasons by the limits of package verify and of timing.go.
-func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
+// Judge sets the verdict and its reasons by the limits of package verify and of timing.go.
+func Judge(f *report.Fidelity, captures []report.Capture) {
 	worst := 0
 	against := func(level int, format string, args ...any) {
 		worst = max(worst, level)
@@ -405,11 +421,11 @@ func judgeFidelity(f *report.Fidelity, captures []report.Capture) {
 		judgeTiming(f.Timing, against)
 	}
 	for _, h := range f.HeldUp {
-		if share := h.Share - h.Asked; share > heldUpDegraded {
+		if share := h.Share - h.Asked; share > HeldUpDegraded {
 			against(level(share, heldUpOverloaded),
 				"traffic %s: the host held %s up for %.0f%% of its time, in which it sent nothing (limit "+
 					"%.0f%%)",
-				h.Traffic, h.Node, share*100, heldUpDegraded*100)
+				h.Traffic, h.Node, share*100, HeldUpDegraded*100)
 		}
 	}
 	judgeKernels(f, against)

@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"math"
@@ -57,7 +57,7 @@ func TestTimingByNumbers(t *testing.T) {
 	}
 	for _, c := range cases {
 		f := &report.Fidelity{Timing: &c.timing}
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		if f.Verdict != c.want || !strings.Contains(strings.Join(f.Reasons, "\n"), c.says) ||
 			(c.says == "") != (len(f.Reasons) == 0) {
 			t.Errorf("%s: %s %q, want %s %q", c.name, f.Verdict, f.Reasons, c.want, c.says)
@@ -171,7 +171,7 @@ func TestSoftLinksRate(t *testing.T) {
 	for _, c := range cases {
 		rates := measure(c.states...)
 		f := &report.Fidelity{Links: rates}
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		if len(rates) != 1 || (rates[0].Busy > 0) != c.busy || f.Verdict != c.verdict {
 			t.Errorf("%s: %s %v of %+v, want %s, busy %v", c.name, f.Verdict, f.Reasons, rates, c.verdict,
 				c.busy)

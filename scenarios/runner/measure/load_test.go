@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"math"
@@ -10,7 +10,6 @@ import (
 	"railbed/fabric"
 	"railbed/internal/usage"
 	"railbed/plan"
-	"railbed/workloads/worker"
 )
 
 // TestLoad feeds a sampler with the use of the CPUs and of a link in each interval. The operations take from
@@ -50,7 +49,7 @@ func TestLoad(t *testing.T) {
 		{"no times", [10]float64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, [10]float64{}, .7, 0, -1, -1, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, epoch := &sampler{plan: &plan.Plan{Nodes: []plan.Node{{Name: "h0"}}}}, time.Unix(1000, 0)
+			s, epoch := &Sampler{plan: &plan.Plan{Nodes: []plan.Node{{Name: "h0"}}}}, time.Unix(1000, 0)
 			at := func(interval float64) time.Time {
 				return epoch.Add(time.Duration(interval * float64(sampleInterval)))
 			}
@@ -69,13 +68,13 @@ func TestLoad(t *testing.T) {
 				from, to = time.Time{}, time.Time{}
 			}
 			got := ""
-			if l := s.load(from, to); l != nil {
+			if l := s.Load(from, to); l != nil {
 				got = "not bound"
 				l.Processors, l.Others = 2, c.others
 				// The first line of a run that is not faithful names the same programs.
 				f := report.Fidelity{Verdict: report.Degraded, Samples: 2, Idle: 1 - l.CPUs,
 					Others: []usage.Busy{{Name: "x", CPUs: 2 * c.others}}}
-				explain(&f, 2, s.plan)
+				Explain(&f, 2, s.plan)
 				if theirs := strings.HasPrefix(f.Cause, "other programs"); l.Bound() &&
 					theirs != strings.HasPrefix(l.String(), "other programs") {
 					t.Errorf("%q and %q", f.Cause, l)
@@ -91,19 +90,5 @@ func TestLoad(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
-	}
-}
-
-// TestTimesOfOperations: the timed operations count, and each as often as it was repeated.
-func TestTimesOfOperations(t *testing.T) {
-	at := time.Unix(1000, 0)
-	r := &worker.Result{Operations: []worker.Operation{
-		{Start: at, Time: time.Second},
-		{Start: at.Add(time.Second), Time: time.Second, Timed: true},
-		{Start: at.Add(2 * time.Second), Time: time.Second, Count: 3, Timed: true},
-	}}
-	f := finished{}
-	if f.timed(r, nil); !f.began.Equal(at.Add(time.Second)) || !f.ended.Equal(at.Add(5*time.Second)) {
-		t.Errorf("%v to %v", f.began, f.ended)
 	}
 }

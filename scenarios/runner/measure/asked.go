@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"slices"
@@ -15,7 +15,7 @@ import (
 // asked returns the time for which the file keeps the programs of a node from running, in seconds of real
 // time. Throttled is the time for which the node's limit of CPUs did so; a fault of kind slow sets that
 // limit.
-func (s *sampler) asked(node string, throttled float64) float64 {
+func (s *Sampler) asked(node string, throttled float64) float64 {
 	total := throttled
 	if s.file == nil || s.plan == nil {
 		return total
@@ -38,7 +38,7 @@ func (s *sampler) asked(node string, throttled float64) float64 {
 
 // leaveOut marks what the file asked for in the sources that the host seems to have held up, and in the ranks
 // that did not read their packets.
-func (s *sampler) leaveOut(f *report.Fidelity) {
+func (s *Sampler) leaveOut(f *report.Fidelity) {
 	length := s.length().Seconds()
 	of := func(node string) float64 {
 		throttled := 0.0
@@ -67,20 +67,20 @@ func throttled(nodes []report.NodeKernel) bool {
 
 // downs returns the NICs that lost their carrier although no step and no fault of the file takes their links
 // down. A step that runs a command may have done so, or a program in the node.
-func (s *sampler) downs() (found []report.NICDown) {
+func (s *Sampler) downs() (found []report.NICDown) {
 	if s.plan == nil {
 		return nil
 	}
-	for i, l := range s.last.links {
-		if i >= len(s.first.links) || s.file != nil && s.file.MayTakeDown(l.Name) {
+	for i, l := range s.last.Links {
+		if i >= len(s.first.Links) || s.file != nil && s.file.MayTakeDown(l.Name) {
 			continue
 		}
-		was := s.first.links[i]
+		was := s.first.Links[i]
 		for _, end := range []struct {
 			node, port    string
 			before, after uint64
 		}{{l.A.Node, l.A.Port, was.A.Downs, l.A.Downs}, {l.B.Node, l.B.Port, was.B.Downs, l.B.Downs}} {
-			if times := since(end.before, end.after); times > 0 && s.plan.Node(end.node) != nil {
+			if times := Since(end.before, end.after); times > 0 && s.plan.Node(end.node) != nil {
 				nic := report.NICDown{NIC: end.node + ":" + end.port, Times: times}
 				nic.Spans = s.downSpans[nic.NIC]
 				nic.Lost = s.failedAt(end.node, end.port)
@@ -104,26 +104,26 @@ func leaveOutDowns(f *report.Fidelity) {
 }
 
 // failedAt returns how many packets a soft switch had for a NIC and could not send to it.
-func (s *sampler) failedAt(node, port string) uint64 {
-	if s.first.soft == nil || s.last.soft == nil {
+func (s *Sampler) failedAt(node, port string) uint64 {
+	if s.first.Soft == nil || s.last.Soft == nil {
 		return 0
 	}
-	for i := range min(len(s.first.soft.NICs), len(s.last.soft.NICs)) {
-		if n := &s.last.soft.NICs[i]; n.Node == node && n.NIC == port {
-			return since(s.first.soft.NICs[i].Port.SendFailed, n.Port.SendFailed)
+	for i := range min(len(s.first.Soft.NICs), len(s.last.Soft.NICs)) {
+		if n := &s.last.Soft.NICs[i]; n.Node == node && n.NIC == port {
+			return Since(s.first.Soft.NICs[i].Port.SendFailed, n.Port.SendFailed)
 		}
 	}
 	return 0
 }
 
-// interrupted are the links that lost their carrier at an end. Kernel switches count no packet for such a
+// Interrupted are the links that lost their carrier at an end. Kernel switches count no packet for such a
 // port.
-func (s *sampler) interrupted() map[string]bool {
+func (s *Sampler) Interrupted() map[string]bool {
 	links := map[string]bool{}
-	for i, l := range s.last.links {
-		if i < len(s.first.links) {
-			was := s.first.links[i]
-			if since(was.A.Downs, l.A.Downs)+since(was.B.Downs, l.B.Downs) > 0 {
+	for i, l := range s.last.Links {
+		if i < len(s.first.Links) {
+			was := s.first.Links[i]
+			if Since(was.A.Downs, l.A.Downs)+Since(was.B.Downs, l.B.Downs) > 0 {
 				links[l.Name] = true
 			}
 		}
@@ -131,46 +131,46 @@ func (s *sampler) interrupted() map[string]bool {
 	return links
 }
 
-// losses returns the packets that were lost at NICs, kernel links and switches outside of queues. By port
+// Losses returns the packets that were lost at NICs, kernel links and switches outside of queues. By port
 // it has the packets that an interface could not pass to the other end of its link, or that met a link
 // without a carrier. By the name of a router it has the packets that the router's stack dropped. If the
 // host dropped packets between interfaces, the ports are left out: such packets count against the
 // fidelity.
-func (s *sampler) losses() map[string]uint64 {
+func (s *Sampler) Losses() map[string]uint64 {
 	lost := map[string]uint64{}
 	if s.plan == nil {
 		return lost
 	}
-	interrupted := s.interrupted()
-	before, now := outputs(s.first.nodes, s.first.switches), outputs(s.last.nodes, s.last.switches)
-	for i, l := range s.last.links {
+	interrupted := s.Interrupted()
+	before, now := Outputs(s.first.Nodes, s.first.Switches), Outputs(s.last.Nodes, s.last.Switches)
+	for i, l := range s.last.Links {
 		down := interrupted[l.Name]
-		if i >= len(s.first.links) || s.backlog() > 0 || s.plan.Soft() && s.last.backlog > s.first.backlog {
+		if i >= len(s.first.Links) || s.backlog() > 0 || s.plan.Soft() && s.last.Backlog > s.first.Backlog {
 			continue
 		}
-		was := s.first.links[i]
-		for _, end := range [][2]nicState{
-			{nicStateOf(was.A, was.AToB, before), nicStateOf(l.A, l.AToB, now)},
-			{nicStateOf(was.B, was.BToA, before), nicStateOf(l.B, l.BToA, now)},
+		was := s.first.Links[i]
+		for _, end := range [][2]NICState{
+			{NICStateOf(was.A, was.AToB, before), NICStateOf(l.A, l.AToB, now)},
+			{NICStateOf(was.B, was.BToA, before), NICStateOf(l.B, l.BToA, now)},
 		} {
-			nic := end[1].end.Node + ":" + end[1].end.Port
-			if s.plan.Soft() && (!down || s.plan.Node(end[1].end.Node) == nil) {
+			nic := end[1].End.Node + ":" + end[1].End.Port
+			if s.plan.Soft() && (!down || s.plan.Node(end[1].End.Node) == nil) {
 				continue
 			}
 			groups, known := s.groups[nic]
 			if !known {
-				groups = end[1].groups(end[0])
+				groups = end[1].Groups(end[0])
 			}
-			lost[nic], _ = end[1].lost(s.plan, end[0], groups, down)
+			lost[nic], _ = end[1].Lost(s.plan, end[0], groups, down)
 		}
 	}
-	for i, now := range s.last.switches {
-		if s.plan.Soft() || i >= len(s.first.switches) {
+	for i, now := range s.last.Switches {
+		if s.plan.Soft() || i >= len(s.first.Switches) {
 			break
 		}
-		if now.Stack != nil && s.first.switches[i].Stack != nil {
+		if now.Stack != nil && s.first.Switches[i].Stack != nil {
 			for _, reason := range usage.Forwarding {
-				lost[now.Name] += since(s.first.switches[i].Stack.Drops[reason], now.Stack.Drops[reason])
+				lost[now.Name] += Since(s.first.Switches[i].Stack.Drops[reason], now.Stack.Drops[reason])
 			}
 		}
 	}

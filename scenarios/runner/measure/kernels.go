@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"cmp"
@@ -13,9 +13,9 @@ import (
 
 // kernels returns what the nodes' kernels did between the first and the last sample. It lists the nodes with
 // drops or programs: those with most drops first, then those whose programs were denied most.
-func (s *sampler) kernels() (nodes []report.NodeKernel) {
+func (s *Sampler) kernels() (nodes []report.NodeKernel) {
 	before := map[string]supervisor.NodeState{}
-	for _, n := range s.first.nodes {
+	for _, n := range s.first.Nodes {
 		before[n.Name] = n
 	}
 	queues := map[string]uint64{}
@@ -23,7 +23,7 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 		node, _, _ := strings.Cut(s.meters[i].rate.From, ":")
 		queues[node] += s.meters[i].kernelDropped()
 	}
-	for _, now := range s.last.nodes {
+	for _, now := range s.last.Nodes {
 		was := before[now.Name]
 		if now.Stack == nil || was.Stack == nil {
 			continue
@@ -32,9 +32,9 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 			Ran:       (now.Programs.Ran - was.Programs.Ran).Seconds(),
 			Waited:    (now.Programs.Waited - was.Programs.Waited).Seconds(),
 			Throttled: (now.Programs.Throttled - was.Programs.Throttled).Seconds()}
-		n.Received = since(was.Stack.Received, now.Stack.Received)
+		n.Received = Since(was.Stack.Received, now.Stack.Received)
 		for reason, count := range now.Stack.Drops {
-			if grew := since(was.Stack.Drops[reason], count); grew > 0 {
+			if grew := Since(was.Stack.Drops[reason], count); grew > 0 {
 				if n.Drops == nil {
 					n.Drops = map[string]uint64{}
 				}
@@ -56,18 +56,18 @@ func (s *sampler) kernels() (nodes []report.NodeKernel) {
 // backlog returns how many packets were dropped on the links of kernel switches because too many waited for a
 // CPU. These are at most the drops of the interfaces, and at most those of the host's CPUs. Soft switches
 // count theirs.
-func (s *sampler) backlog() (lost uint64) {
+func (s *Sampler) backlog() (lost uint64) {
 	if s.plan == nil || s.plan.Soft() {
 		return 0
 	}
-	for i, l := range s.last.links {
-		if i < len(s.first.links) {
-			was := &s.first.links[i]
-			lost += since(was.A.Counters.TxDropped, l.A.Counters.TxDropped) +
-				since(was.B.Counters.TxDropped, l.B.Counters.TxDropped)
+	for i, l := range s.last.Links {
+		if i < len(s.first.Links) {
+			was := &s.first.Links[i]
+			lost += Since(was.A.Counters.TxDropped, l.A.Counters.TxDropped) +
+				Since(was.B.Counters.TxDropped, l.B.Counters.TxDropped)
 		}
 	}
-	return min(lost, since(s.first.backlog, s.last.backlog))
+	return min(lost, Since(s.first.Backlog, s.last.Backlog))
 }
 
 // deniedDegraded is the share of a node's programs' time without a processor from which packets that they did
@@ -83,7 +83,7 @@ const linkBound = 0.80
 
 // starved returns the share of the run's time for which the programs of a node waited for a processor. It is
 // 0 if the file held them back.
-func (s *sampler) starved(n *report.NodeKernel) float64 {
+func (s *Sampler) starved(n *report.NodeKernel) float64 {
 	if length := s.length().Seconds(); !n.HeldBack() && length > 0 {
 		return max(0, n.Waited-n.Asked) / length
 	}
@@ -91,7 +91,7 @@ func (s *sampler) starved(n *report.NodeKernel) float64 {
 }
 
 // length is the real time from the first to the last sample.
-func (s *sampler) length() time.Duration { return s.ended.Sub(s.began) }
+func (s *Sampler) length() time.Duration { return s.ended.Sub(s.began) }
 
 // judgeStarved names the nodes whose programs the host denied processors while no link was the bound. Their
 // packets crossed the network as they should have, but they were fewer than the programs would have sent.

@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func state(bytes, backlog uint64) fabric.LinkState {
 
 // measure feeds a sampler with states 200 ms apart.
 func measure(states ...fabric.LinkState) []report.LinkRate {
-	s := &sampler{}
+	s := &Sampler{}
 	for i, l := range states {
 		s.add(time.Unix(0, 0).Add(time.Duration(i)*sampleInterval), 0, []fabric.LinkState{l}, cpuTime{})
 	}
@@ -85,7 +85,7 @@ func TestBusyLinksRate(t *testing.T) {
 			t.Errorf("%s: %+v, want %v bit/s in %v s", c.name, r, c.achieved, c.busy)
 		}
 		f := &report.Fidelity{Links: rates}
-		judgeFidelity(f, nil)
+		Judge(f, nil)
 		if f.Verdict != c.verdict {
 			t.Errorf("%s: %s (%v), want %s", c.name, f.Verdict, f.Reasons, c.verdict)
 		}
@@ -111,7 +111,7 @@ func TestChangedLinkIsNotMeasured(t *testing.T) {
 // off: the rate is taken over 2 s.
 func TestBlurredReadingsAreFurtherApart(t *testing.T) {
 	const full = 25_000_000
-	s := &sampler{}
+	s := &Sampler{}
 	jitter := []int64{20, -20} // ms; alternately late and early
 	for i := range 14 {
 		at := time.Unix(0, 0).Add(time.Duration(i) * sampleInterval)
@@ -145,7 +145,7 @@ func TestFidelityByNumbers(t *testing.T) {
 		{"much steal", report.Fidelity{Steal: 0.26}, nil, report.Overloaded},
 	}
 	for _, c := range cases {
-		judgeFidelity(&c.fidelity, c.captures)
+		Judge(&c.fidelity, c.captures)
 		if c.fidelity.Verdict != c.want || (c.want == report.Faithful) != (len(c.fidelity.Reasons) == 0) {
 			t.Errorf("%s: %s %q, want %s", c.name, c.fidelity.Verdict, c.fidelity.Reasons, c.want)
 		}
@@ -155,16 +155,16 @@ func TestFidelityByNumbers(t *testing.T) {
 func TestSamplerSlowsDownWhereLookingIsDear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
-		s := startSampler(t.Context(), &plan.Plan{}, func(context.Context, bool) (observed, error) {
+		s := Start(t.Context(), &plan.Plan{}, nil, func(context.Context, bool) (State, error) {
 			reads++
 			time.Sleep(100 * time.Millisecond)
 			if reads == 2 {
-				return observed{}, errors.New("busy")
+				return State{}, errors.New("busy")
 			}
-			return observed{links: []fabric.LinkState{state(uint64(reads)*1000, 0)}}, nil
+			return State{Links: []fabric.LinkState{state(uint64(reads)*1000, 0)}}, nil
 		})
 		time.Sleep(10 * time.Second)
-		f := s.finish(t.Context(), nil)
+		f := s.Finish(t.Context(), Ending{})
 		// 100 ms are 5% of 2 s: the first read at 0, then every 2.1 s, and the last.
 		if reads != 6 || f.Samples != 5 || len(f.Links) != 1 || f.Links[0].Bytes != 5000 {
 			t.Errorf("%d reads, %+v; want 6 reads, 5 of them good, and 5,000 bytes", reads, f)
@@ -187,10 +187,10 @@ func TestDropsAreCountedBySender(t *testing.T) {
 			}
 			want = 2
 		}
-		s := &sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Kind: kind}}}}
+		s := &Sampler{plan: &plan.Plan{Switches: []plan.Switch{{Name: "s0", Kind: kind}}}}
 		s.add(time.Unix(1, 0), 0, []fabric.LinkState{before}, cpuTime{})
 		s.add(time.Unix(2, 0), 0, []fabric.LinkState{after}, cpuTime{})
-		drops := s.drops()
+		drops := s.Drops()
 		if nic, port := s.meters[0].rate.From,
 			s.meters[1].rate.From; drops[port] != want || drops[nic] != want {
 			t.Errorf("drops %v, want %d of %s and %s", drops, want, nic, port)
@@ -203,12 +203,12 @@ func TestCPUState(t *testing.T) {
 	root := t.TempDir()
 	const stat = "cpu  10 0 20 100 5 0 5 60 0 0\ncpu0 10 0 20 100 5 0 5 60 0 0\nintr 12345 0\n" +
 		"procs_running 7\n"
-	mustWrite(t, filepath.Join(root, "stat"), stat)
+	put(t, filepath.Join(root, "stat"), stat)
 	without := readCPUState(root)
 	if without.pressure || without.steal != 0.6 || without.total != 2 || without.running != 7 {
 		t.Errorf("without pressure: %+v", without)
 	}
-	mustWrite(t, filepath.Join(root, "pressure/cpu"),
+	put(t, filepath.Join(root, "pressure/cpu"),
 		"some avg10=0.12 avg60=1.00 avg300=0.40 total=1500000\nfull avg10=0.00 avg60=0.00 avg300=0.00 "+
 			"total=9\n")
 	if with := readCPUState(root); !with.pressure || with.stalled != 1500*time.Millisecond {
@@ -219,8 +219,8 @@ func TestCPUState(t *testing.T) {
 func TestCPUMeter(t *testing.T) {
 	root := t.TempDir()
 	write := func(stalled, stat string) {
-		mustWrite(t, filepath.Join(root, "pressure/cpu"), "some avg10=0 avg60=0 avg300=0 total="+stalled+"\n")
-		mustWrite(t, filepath.Join(root, "stat"), stat)
+		put(t, filepath.Join(root, "pressure/cpu"), "some avg10=0 avg60=0 avg300=0 total="+stalled+"\n")
+		put(t, filepath.Join(root, "stat"), stat)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		write("1000000", "cpu 0 0 0 0 0 0 0 0 0 0\n")
@@ -237,7 +237,7 @@ func TestCPUMeter(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(root, "pressure")); err != nil {
 		t.Fatal(err)
 	}
-	mustWrite(t, filepath.Join(root, "stat"), "cpu 0 0 0 0 0 0 0 0 0 0\nprocs_running 100000\n")
+	put(t, filepath.Join(root, "stat"), "cpu 0 0 0 0 0 0 0 0 0 0\nprocs_running 100000\n")
 	meter := startCPUMeter(root)
 	meter.sample()
 	var f report.Fidelity
@@ -246,8 +246,10 @@ func TestCPUMeter(t *testing.T) {
 	}
 }
 
-func TestMemTotal(t *testing.T) {
-	if got := memTotal("MemTotal:       16316412 kB\nMemFree: 1 kB\n"); got != 16316412<<10 {
-		t.Errorf("%d bytes, want 16316412 KiB", got)
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+		os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
 	}
 }

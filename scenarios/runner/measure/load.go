@@ -1,36 +1,17 @@
-package runner
+package measure
 
 import (
 	"strings"
 	"time"
 
 	"railbed/capture/report"
-	"railbed/plan/spec"
-	"railbed/workloads/worker"
 )
 
 // loadSamples is the least number of samples that show the load in the time of a workload.
 const loadSamples = 3
 
-// timed sets when the workload's timed operations began and ended, in real time. Open-loop messages are sent
-// at their own times, so their duration shows no bound.
-func (f *finished) timed(r *worker.Result, action spec.Action) {
-	if m, is := action.(*spec.Messages); is && m.Open != nil {
-		return
-	}
-	for _, o := range r.Operations {
-		if !o.Timed {
-			continue
-		}
-		if f.began.IsZero() {
-			f.began = o.Start
-		}
-		f.ended = o.Start.Add(o.Time * time.Duration(max(1, o.Count)))
-	}
-}
-
-// load returns how busy processors and links were between two times. It returns nil if the time is too short.
-func (s *sampler) load(from, to time.Time) *report.Load {
+// Load returns how busy processors and links were between two times. It returns nil if the time is too short.
+func (s *Sampler) Load(from, to time.Time) *report.Load {
 	h := &s.history
 	if h.interval == 0 || from.IsZero() {
 		return nil
@@ -52,7 +33,7 @@ func (s *sampler) load(from, to time.Time) *report.Load {
 	for i := range s.meters {
 		rate, bits := &s.meters[i].rate, 0.0
 		for k := first; k < min(last, len(h.lines[i])); k++ {
-			bits += 8 * float64(h.lines[i][k].bytes) / length
+			bits += 8 * float64(h.lines[i][k].Bytes) / length
 		}
 		if node, _, _ := strings.Cut(rate.From, ":"); s.plan.Node(node) != nil {
 			l.Sent += bits

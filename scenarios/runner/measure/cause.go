@@ -1,4 +1,4 @@
-package runner
+package measure
 
 import (
 	"fmt"
@@ -94,9 +94,9 @@ func slower(p *plan.Plan) string {
 	return fmt.Sprintf("with --dilation %d", tryDilation*max(1, p.Dilation))
 }
 
-// explain sets the cause of an emulation that was not faithful, with its largest effect, and the remedy, as
+// Explain sets the cause of an emulation that was not faithful, with its largest effect, and the remedy, as
 // far as the measurements show a cause.
-func explain(f *report.Fidelity, cpus int, p *plan.Plan) {
+func Explain(f *report.Fidelity, cpus int, p *plan.Plan) {
 	host := HostLoad{cpus, f.Others}
 	switch {
 	case f.Verdict == report.Faithful, f.Samples == 0:

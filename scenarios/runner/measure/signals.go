@@ -1,9 +1,9 @@
-package runner
+package measure
 
 import "railbed/capture/report"
 
-// signals returns what soft switches did to hold senders back, or nil if no switch has PFC or ECN.
-func (s *sampler) signals() *report.Signals {
+// Signals returns what soft switches did to hold senders back, or nil if no switch has PFC or ECN.
+func (s *Sampler) Signals() *report.Signals {
 	if s.plan == nil {
 		return nil
 	}
@@ -18,7 +18,7 @@ func (s *sampler) signals() *report.Signals {
 	}
 	for i := range s.meters {
 		now := momentOf(&s.meters[i])
-		made.Pauses, made.Marks = made.Pauses+now.pauses, made.Marks+now.marks
+		made.Pauses, made.Marks = made.Pauses+now.Pauses, made.Marks+now.Marks
 	}
 	return &made
 }
