@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/testbed"
 )
 
@@ -105,7 +108,7 @@ func faultPlaces(p *plan.Plan) []string { return append(linkNames(p), tapNames(p
 
 // tapNames returns the words that railbed capture accepts as taps, except globs.
 func tapNames(p *plan.Plan) []string {
-	names := append([]string{"all", "nics", "switches"}, nodesAndNICs(p)...)
+	names := append(slices.Clone(spec.PortWords), nodesAndNICs(p)...)
 	for _, s := range p.Switches {
 		names = append(names, s.Name)
 		for _, i := range s.Ports {

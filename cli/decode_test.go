@@ -66,7 +66,7 @@ func TestDecodeLive(t *testing.T) {
 		t.Errorf("got %q", got.stdout)
 	}
 	<-pinged
-	for wrong, want := range map[string]string{"nosuch": "want all, nics, switches",
+	for wrong, want := range map[string]string{"nosuch": `want "all", "nics", "switches"`,
 		"./nosuch": "no such file"} {
 		if got := do(t, "decode", wrong, "-t", name); got.code != verdict.ExitUsage ||
 			!strings.Contains(got.stderr, want) {

@@ -33,17 +33,7 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 		nodes[p.Nodes[i].Name] = true
 	}
 	named := func(end End) bool {
-		switch {
-		case name == "all":
-			return true
-		case name == "nics":
-			return nodes[end.Node]
-		case name == "switches":
-			return !nodes[end.Node]
-		case strings.Contains(name, ":"):
-			return spec.Match(name, end.Node+":"+end.Port)
-		}
-		return spec.Match(name, end.Node)
+		return spec.Port{Node: end.Node, Name: end.Port, NIC: nodes[end.Node]}.Selected(name)
 	}
 	for i := range p.Links {
 		l := &p.Links[i]
@@ -186,8 +176,7 @@ func (c *compiler) checkFault(path string, f *spec.Fault) {
 	for _, p := range problems {
 		if p.key == "where" {
 			name, _ := f.Place()
-			p.want = suggest(name, slices.Concat([]string{"all", "nics", "switches"}, w.links, w.nodes,
-				w.switches), p.want)
+			p.want = suggest(name, slices.Concat(spec.PortWords, w.links, w.nodes, w.switches), p.want)
 		}
 		c.wrong(path+"."+p.key, p.want, "%s", p.what)
 	}
@@ -294,7 +283,7 @@ func (p *Plan) faultProblems(f *spec.Fault) (problems []faultProblem) {
 		}
 	}
 	if len(problems) == 0 && !f.OfNodes() && len(p.FaultPlaces(f)) == 0 {
-		want := `want a link such as "` + p.Links[0].Name + `", node:port, a node, a switch or "all"`
+		want := `want a link such as "` + p.Links[0].Name + `", ` + spec.PortForm
 		if link, _, _ := strings.Cut(f.Where, " "); strings.Contains(link, "--") {
 			want = p.wantLink(link)
 		}

@@ -167,8 +167,7 @@ func (w *words) tap(path, tap string) {
 	case strings.Contains(tap, ":"):
 		want = fmt.Sprintf("want node:port, such as %q", w.ports[0])
 	default:
-		names, want = slices.Concat([]string{"all", "nics", "switches"}, w.nodes, w.switches),
-			`want "all", "nics", "switches", node:port, a node or a switch`
+		names, want = slices.Concat(spec.PortWords, w.nodes, w.switches), "want "+spec.PortForm
 		if len(w.switches) > 0 {
 			want += "; the switches are " + few(w.switches)
 		}
@@ -179,16 +178,11 @@ func (w *words) tap(path, tap string) {
 // matches reports whether a tap's name or pattern matches any port. Patterns do not match the words
 // for several taps, which are no names.
 func (w *words) matches(tap string) bool {
-	switch {
-	case tap == "all", tap == "nics":
-		return true
-	case tap == "switches":
-		return w.nodes == nil || len(w.switches) > 0
+	if slices.Contains(spec.PortWords, tap) {
+		return tap != "switches" || w.nodes == nil || len(w.switches) > 0
 	}
-	return slices.ContainsFunc(w.ports, func(port string) bool {
-		if !strings.Contains(tap, ":") {
-			port = port[:strings.LastIndexByte(port, ':')]
-		}
-		return spec.Match(tap, port)
+	return slices.ContainsFunc(w.ports, func(name string) bool {
+		node, port := spec.SplitPort(name)
+		return spec.Port{Node: node, Name: port}.Selected(tap)
 	})
 }

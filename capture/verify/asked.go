@@ -115,7 +115,7 @@ func (k *Fidelity) hit(p *evidence.Packet) {
 		k.hits.unmatched = true
 		return
 	}
-	node, name := evidence.SplitPort(port.Peer)
+	node, name := spec.SplitPort(port.Peer)
 	far := k.capture.Tap(node, name)
 	if far == nil || k.hits.has(p.ID, far) {
 		return // another fault hit it before

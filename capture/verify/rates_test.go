@@ -56,7 +56,7 @@ func TestSoftRateLimits(t *testing.T) {
 	} {
 		s, tap := rateScene(t, file, c.share, c.comment)
 		if c.paused { // and never told to go on
-			at, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(tap))
+			at, _ := (&evidence.Capture{Plan: s.Plan}).Interface(spec.SplitPort(tap))
 			s.Pause(at.Peer, verifytest.Start+1, 100)
 		}
 		results, _ := s.Run(NewFidelity(Faithful, HostLoad{-1, -1}))
@@ -159,7 +159,7 @@ func TestRatesBesideFaults(t *testing.T) {
 		"the setting of the link": {link: true, want: pass},
 	} {
 		s, out := rateScene(t, soft, 0, "")
-		at, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(out))
+		at, _ := (&evidence.Capture{Plan: s.Plan}).Interface(spec.SplitPort(out))
 		nic := at.Peer
 		frames := s.Sightings
 		s.Sightings = nil

@@ -18,6 +18,7 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 )
 
 // tape is a capture file in parts, to be altered and written again.
@@ -386,7 +387,7 @@ func (c *tape) shift(random *rand.Rand, by int64) {
 // shiftNode shifts the clock of all NICs of a node that sends or receives packets.
 func (c *tape) shiftNode(random *rand.Rand, by int64) {
 	of := func(tap int) string {
-		node, _ := evidence.SplitPort(c.interfaces[tap].Name)
+		node, _ := spec.SplitPort(c.interfaces[tap].Name)
 		return node
 	}
 	var nodes []string

@@ -1,20 +1,21 @@
 package wireshark
 
 import (
+	"cmp"
 	"errors"
 	"io"
-	"path"
 	"strings"
 	"sync"
 
 	"railbed/capture/display"
 	"railbed/capture/pcapng"
+	"railbed/plan/spec"
 )
 
 // narrowing decides which packets of a recording Wireshark gets. The toolbar changes it while packets pass.
 type narrowing struct {
 	mu     sync.Mutex
-	taps   string          // a word that selects taps; "all" selects each
+	taps   string          // the selector of taps
 	filter *display.Filter // nil is none
 	drops  bool
 }
@@ -45,7 +46,7 @@ func (n *narrowing) set(change func()) {
 func (n *narrowing) passes(p *display.Packet) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return (!n.drops || dropped(p.Raw)) && tapMatches(n.taps, p.Interface) &&
+	return (!n.drops || dropped(p.Raw)) && selected(n.taps, p.Interface) &&
 		(n.filter == nil || n.filter.Match(p))
 }
 
@@ -58,23 +59,11 @@ func dropped(p *pcapng.Packet) bool {
 	return false
 }
 
-// tapMatches reports whether a word selects an interface: all, nics, switches, a node or switch, NODE:PORT,
-// or a glob of these. Package supervisor has the same rule for taps that are recorded.
-func tapMatches(word string, i *pcapng.Interface) bool {
-	switch word {
-	case "", "all":
-		return true
-	case "nics":
-		return i.Hardware == pcapng.HardwareNIC
-	case "switches":
-		return i.Hardware == pcapng.HardwareSwitchPort
-	}
-	name := i.Name
-	if !strings.Contains(word, ":") {
-		name, _, _ = strings.Cut(name, ":")
-	}
-	matched, err := path.Match(word, name)
-	return err == nil && matched
+// selected reports whether a selector (spec.Port) selects an interface. An empty one selects every interface.
+func selected(selector string, i *pcapng.Interface) bool {
+	node, port := spec.SplitPort(i.Name)
+	return spec.Port{Node: node, Name: port, NIC: i.Hardware == pcapng.HardwareNIC}.
+		Selected(cmp.Or(selector, "all"))
 }
 
 // passing copies a capture and leaves out packets. Without a narrowing the copy has the same bytes.

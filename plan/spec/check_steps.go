@@ -111,13 +111,7 @@ func (capture *Capture) Traits() Traits { return Traits{} }
 
 func (capture *Capture) check(c *checker, at string, _ int) {
 	for i, tap := range capture.At {
-		node, port, hasPort := strings.Cut(tap, ":")
-		path := fmt.Sprintf("%s.at[%d]", at, i)
-		c.pattern(c.report, path, node, "tap", nodeName,
-			`"all", "nics", "switches", a node, a switch, or node:port`)
-		if hasPort {
-			c.pattern(c.report, path, port, "port", portName, portNameForm)
-		}
+		c.ports(fmt.Sprintf("%s.at[%d]", at, i), tap)
 	}
 	if file := capture.File; file != "" {
 		if !captureName.MatchString(file) {

@@ -300,14 +300,14 @@ func (c *checker) bound(path, text string, kind BoundKind) {
 // fabricChecks checks the form of the checks that judge the fabric.
 func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 	if k := p.Marks; k != nil {
-		c.selected(at+".marks.at", k.At)
+		c.ports(at+".marks.at", k.At)
 		c.ends(at+".marks", k.From, k.To)
 		c.bound(at+".marks.share", k.Share, ShareBound)
 		c.bound(at+".marks.count", k.Count, CountBound)
 		c.needs(at+".marks", `share: ">= 10%"`, k.Share, k.Count)
 	}
 	if k := p.Drops; k != nil {
-		c.selected(at+".drops.at", k.At)
+		c.ports(at+".drops.at", k.At)
 		c.ends(at+".drops", k.From, k.To)
 		c.bound(at+".drops.count", k.Count, CountBound)
 	}
@@ -315,16 +315,16 @@ func (c *checker) fabricChecks(at string, p *PacketsCheck) {
 		c.ends(at+".lossless", k.From, k.To)
 	}
 	if k := p.Trims; k != nil {
-		c.selected(at+".trims.at", k.At)
+		c.ports(at+".trims.at", k.At)
 		c.workloadChosen(at+".trims.workload", k.Workload)
 		c.bound(at+".trims.count", k.Count, CountBound)
 	}
 	if k := p.Pauses; k != nil {
-		c.selected(at+".pauses.at", k.At)
+		c.ports(at+".pauses.at", k.At)
 		c.bound(at+".pauses.count", k.Count, CountBound)
 		c.bound(at+".pauses.paused", k.Paused, DurationBound)
 		for i, port := range k.Order {
-			c.selected(fmt.Sprintf("%s.pauses.order[%d]", at, i), port)
+			c.ports(fmt.Sprintf("%s.pauses.order[%d]", at, i), port)
 		}
 		if len(k.Order) == 0 {
 			c.needs(at+".pauses", `count: ">= 1"`, k.Count, k.Paused)
@@ -355,7 +355,7 @@ func (c *checker) rateChecks(at string, p *PacketsCheck) {
 		c.needs(at+".throughput", `rate: ">= 10mbit"`, k.Rate, k.Fairness)
 	}
 	if k := p.QueueDepth; k != nil {
-		c.selected(at+".queue-depth.at", k.At)
+		c.ports(at+".queue-depth.at", k.At)
 		c.workloadChosen(at+".queue-depth.workload", k.Workload)
 		c.bound(at+".queue-depth.max", k.Max, BytesBound)
 		c.bound(at+".queue-depth.p99", k.P99, BytesBound)
@@ -365,8 +365,11 @@ func (c *checker) rateChecks(at string, p *PacketsCheck) {
 
 // ends checks the nodes that flows come from and go to.
 func (c *checker) ends(at, from, to string) {
-	c.selected(at+".from", from)
-	c.selected(at+".to", to)
+	for _, end := range [][2]string{{".from", from}, {".to", to}} {
+		if end[1] != "" {
+			c.pattern(c.report, at+end[0], end[1], "node", nodeName, nodeNameForm)
+		}
+	}
 }
 
 // needs reports a check that has none of its bounds.
@@ -378,17 +381,5 @@ func (c *checker) needs(at, example string, given ...string) {
 	}
 	if !c.broken(at) && !c.known(at) {
 		c.report(at, at+" checks nothing", "add "+example)
-	}
-}
-
-// selected checks the name or glob of a node, a switch or one of their ports.
-func (c *checker) selected(path, pattern string) {
-	if pattern == "" {
-		return
-	}
-	node, port, hasPort := strings.Cut(pattern, ":")
-	c.pattern(c.report, path, node, "node", nodeName, nodeNameForm)
-	if hasPort {
-		c.pattern(c.report, path, port, "port", portName, portNameForm)
 	}
 }

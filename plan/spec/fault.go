@@ -291,8 +291,7 @@ func (f *Fault) checkPlace(c *checker, at string) {
 		c.pattern(c.report, at+".where", name, "node", nodeName, nodeNameForm)
 	case name != "":
 		c.pattern(c.report, at+".where", name, "place", faultPlace,
-			`the name of a link, a node:port, a node, a switch or "all"; a link may have " a-to-b" or `+
-				`" b-to-a" after it`)
+			"the name of a link, "+PortForm+`; a link may have " a-to-b" or " b-to-a" after it`)
 	}
 	for _, key := range []struct {
 		name  string

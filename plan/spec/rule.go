@@ -168,7 +168,7 @@ func (c *checker) rule(at string, r *Rule) {
 			c.report(at, fmt.Sprintf("a rule of %s lacks the key %q", kind, key), "add "+ruleExamples[key])
 		}
 	}
-	c.selected(at+".at", r.At)
+	c.ports(at+".at", r.At)
 	c.workloadChosen(at+".workload", r.Workload)
 	if r.Per == PerRank && r.Workload == "" {
 		c.report(at+".per", "per: rank without a workload", "add workload: NAME")

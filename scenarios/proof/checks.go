@@ -24,7 +24,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 	switch {
 	case c.Conservation != "":
 		l.seen(path, l.which(func(p *port) bool {
-			return !p.nic && spec.Match(c.Conservation, p.node)
+			return !p.NIC && spec.Match(c.Conservation, p.Node)
 		}), true)
 	case c.PathSpread != nil:
 		l.pathSpread(path, c.PathSpread)
@@ -62,7 +62,7 @@ func (l *prover) check(path string, c *spec.PacketsCheck) {
 		l.seen(path, between, true)
 		l.seen(path, l.which(isNIC), true)
 	case c.PartialSums != "":
-		l.seen(path, l.which(func(p *port) bool { return !p.nic }), true)
+		l.seen(path, l.which(func(p *port) bool { return !p.NIC }), true)
 	case c.That != "":
 		l.speaks(path, "rd")
 		l.encrypted(path, l.never)
@@ -104,20 +104,20 @@ func (l *prover) generic(path string, c *spec.PacketsCheck) {
 // ends checks that the NICs of the flows' sources and destinations are captured.
 func (l *prover) ends(path, from, to string) {
 	l.seen(path, l.which(func(p *port) bool {
-		return p.nic && (spec.Match(cmp.Or(from, "*"), p.node) || spec.Match(cmp.Or(to, "*"), p.node))
+		return p.NIC && (spec.Match(cmp.Or(from, "*"), p.Node) || spec.Match(cmp.Or(to, "*"), p.Node))
 	}), true)
 }
 
 // throughput checks that the NICs are captured at which packets arrive. If no pair may get too little, the
 // check also needs the NICs of all senders, unless a traffic step sends.
 func (l *prover) throughput(path string, k *spec.ThroughputCheck) {
-	l.seen(path, l.which(func(p *port) bool { return p.nic && spec.Match(cmp.Or(k.To, "*"), p.node) }), true)
+	l.seen(path, l.which(func(p *port) bool { return p.NIC && spec.Match(cmp.Or(k.To, "*"), p.Node) }), true)
 	least := demands(k.Rate, spec.RateBound) || demands(k.Fairness, spec.ShareBound)
 	known := k.Workload != "" || slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool {
 		return s.Traffic != nil
 	})
 	missing := l.which(func(p *port) bool {
-		return p.nic && !p.captured && spec.Match(cmp.Or(k.From, "*"), p.node)
+		return p.NIC && !p.captured && spec.Match(cmp.Or(k.From, "*"), p.Node)
 	})
 	if least && !known && len(missing) > 0 {
 		l.never(path, "want at: [nics] there, or add "+listed(missing), "throughput needs the NICs of all "+
@@ -128,7 +128,7 @@ func (l *prover) throughput(path string, k *spec.ThroughputCheck) {
 
 func (l *prover) pathSpread(path string, k *spec.PathSpread) {
 	choice := l.which(func(p *port) bool {
-		return p.sw != nil && spec.Match(k.Switch, p.node) && p.sw.Routes.Choices()[p.name]
+		return p.sw != nil && spec.Match(k.Switch, p.Node) && p.sw.Routes.Choices()[p.Name]
 	})
 	if len(choice) == 0 {
 		l.never(path+".switch", "want a switch with several paths of equal cost",
@@ -137,7 +137,7 @@ func (l *prover) pathSpread(path string, k *spec.PathSpread) {
 	l.seen(path, choice, true)
 }
 
-func isNIC(p *port) bool { return p.nic }
+func isNIC(p *port) bool { return p.NIC }
 
 // can reports whether Foresee predicts an action for any of the ports.
 func (l *prover) can(ports []*port, what func(softswitch.Foreseen) bool) bool {
@@ -226,7 +226,7 @@ func (l *prover) reordering(path string, k *spec.ReorderingCheck) {
 }
 
 func (l *prover) trims(path string, k *spec.TrimsCheck) {
-	at := l.which(func(p *port) bool { return !p.nic && p.matches(k.At) })
+	at := l.which(func(p *port) bool { return !p.NIC && p.matches(k.At) })
 	count := cmp.Or(k.Count, ">= 1")
 	l.seen(path, at, limits(count, spec.CountBound))
 	l.seen(path, l.which(isNIC), true)
@@ -238,13 +238,13 @@ func (l *prover) trims(path string, k *spec.TrimsCheck) {
 
 // asks reports whether a port can send PFC frames.
 func (l *prover) asks(p *port) bool {
-	if !p.nic {
+	if !p.NIC {
 		return p.at.PFC != nil
 	}
 	return slices.ContainsFunc(l.file.Steps, func(s spec.Step) bool {
 		return s.Traffic != nil && s.Traffic.Pause != nil &&
 			slices.ContainsFunc(s.Traffic.From, func(from string) bool {
-				return spec.Match(from, p.node)
+				return spec.Match(from, p.Node)
 			})
 	})
 }
@@ -269,7 +269,7 @@ func (l *prover) pauses(path string, k *spec.PausesCheck) {
 }
 
 func (l *prover) deadlock(path, want string) {
-	l.seen(path, l.which(func(p *port) bool { return !p.nic }), want == "none")
+	l.seen(path, l.which(func(p *port) bool { return !p.NIC }), want == "none")
 	if want == "some" && !slices.ContainsFunc(l.ports, func(p *port) bool { return p.at.PFC != nil }) {
 		l.never(path, "want fabric: {switch: {pfc: true}} of soft switches", "no switch pauses another")
 	}
@@ -277,7 +277,7 @@ func (l *prover) deadlock(path, want string) {
 
 func (l *prover) queueDepth(path string, k *spec.QueueDepthCheck) {
 	// Packets entering and leaving an emulated NIC are recorded only with events: all.
-	at := l.which(func(p *port) bool { return p.matches(k.At) && (!p.nic || l.capture.Events == "all") })
+	at := l.which(func(p *port) bool { return p.matches(k.At) && (!p.NIC || l.capture.Events == "all") })
 	if len(at) == 0 {
 		// The record of an overrun drop has the length of the NIC's queue.
 		tell := l.never

@@ -19,17 +19,14 @@ import (
 
 // port is a port of the plan, with its link.
 type port struct {
-	node, name string
-	nic        bool
-	captured   bool
-	filters    []filtering // of the captures at the port
-	at         *plan.Interface
-	sw         *plan.Switch // nil for a NIC
+	spec.Port
+	captured bool
+	filters  []filtering // of the captures at the port
+	at       *plan.Interface
+	sw       *plan.Switch // nil for a NIC
 }
 
-func (p *port) String() string { return p.node + ":" + p.name }
-
-func (p *port) end() plan.End { return plan.End{Node: p.node, Port: p.name} }
+func (p *port) end() plan.End { return plan.End{Node: p.Node, Port: p.Name} }
 
 // prover examines one file.
 type prover struct {
@@ -96,9 +93,10 @@ func together(file *spec.Testbed) *spec.Capture {
 func (l *prover) addPorts() {
 	add := func(node string, interfaces []plan.Interface, sw *plan.Switch) {
 		for at := range interfaces {
-			p := &port{node: node, name: interfaces[at].Name, nic: sw == nil, at: &interfaces[at], sw: sw}
+			p := &port{spec.Port{Node: node, Name: interfaces[at].Name, NIC: sw == nil}, false, nil,
+				&interfaces[at], sw}
 			for i, step := range l.file.Steps {
-				if c := step.Capture; c != nil && slices.ContainsFunc(c.At, p.matches) {
+				if c := step.Capture; c != nil && slices.ContainsFunc(c.At, p.Selected) {
 					p.captured = true
 					p.filters = append(p.filters, filtering{i, c.Filter})
 				}
@@ -114,20 +112,8 @@ func (l *prover) addPorts() {
 	}
 }
 
-// matches reports whether the name, pattern or word of a tap matches the port.
-func (p *port) matches(tap string) bool {
-	switch {
-	case tap == "", tap == "all":
-		return true
-	case tap == "nics":
-		return p.nic
-	case tap == "switches":
-		return !p.nic
-	case strings.Contains(tap, ":"):
-		return spec.Match(tap, p.String())
-	}
-	return spec.Match(tap, p.node)
-}
+// matches reports whether the selector of a check selects the port. An empty one selects every port.
+func (p *port) matches(selector string) bool { return p.Selected(cmp.Or(selector, "all")) }
 
 // which returns the ports that match a condition.
 func (l *prover) which(is func(*port) bool) (found []*port) {
@@ -280,8 +266,8 @@ func (l *prover) crossed(from, to string) []*port {
 	return l.which(func(p *port) bool {
 		peer, _, _ := strings.Cut(p.at.Peer, ":")
 		switch {
-		case p.nic:
-			return spec.Match(from, p.node) && others(to, p.node)
+		case p.NIC:
+			return spec.Match(from, p.Node) && others(to, p.Node)
 		case l.plan.Switch(peer) == nil:
 			return spec.Match(to, peer) && others(from, peer)
 		}

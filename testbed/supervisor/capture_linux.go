@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path"
 	"strings"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"railbed/internal/frame"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // serveCapture records for one connection until the client ends the recording.
@@ -133,8 +133,7 @@ func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (clo
 	}, nil
 }
 
-// taps resolves tap names: all, nics, switches, a node's or switch's name, a NODE:PORT, or globs of
-// these. The result has each tap once.
+// taps returns the taps that selectors of ports select, each once.
 func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	var all []capture.Tap
 	for _, n := range s.plan.Nodes {
@@ -147,13 +146,13 @@ func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	for _, pattern := range at {
 		matched := false
 		for i, tap := range all {
-			if tapMatches(pattern, tap) {
+			if (spec.Port{Node: tap.Node, Name: tap.Port, NIC: tap.NIC}).Selected(pattern) {
 				chosen[i], matched = true, true
 			}
 		}
 		if !matched {
-			return nil, fmt.Errorf("capture at %q: %w; want all, nics, switches, a node or switch, "+
-				"NODE:PORT, or a glob of these", pattern, ErrNoSuchObject)
+			return nil, fmt.Errorf("capture at %q: %w; want %s, or a glob of these", pattern, ErrNoSuchObject,
+				spec.PortForm)
 		}
 	}
 	var taps []capture.Tap
@@ -189,21 +188,4 @@ func (s *supervisor) ranksOf(node, port string) (ranks []int) {
 		}
 	}
 	return ranks
-}
-
-func tapMatches(pattern string, tap capture.Tap) bool {
-	switch pattern {
-	case "all":
-		return true
-	case "nics":
-		return tap.NIC
-	case "switches":
-		return !tap.NIC
-	}
-	name := tap.Node
-	if strings.Contains(pattern, ":") {
-		name += ":" + tap.Port
-	}
-	matched, err := path.Match(pattern, name)
-	return err == nil && matched
 }

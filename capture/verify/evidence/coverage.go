@@ -373,7 +373,7 @@ func (c *Capture) softAt(tap *Tap) *plan.Switch {
 	}
 	node := tap.Node
 	if port, nic := c.Interface(tap.Node, tap.Port); nic {
-		node, _ = SplitPort(port.Peer)
+		node, _ = spec.SplitPort(port.Peer)
 	}
 	if sw := c.Plan.Switch(node); sw != nil && sw.Soft != nil {
 		return sw

@@ -24,6 +24,7 @@ import (
 	"railbed/capture/pcapng"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 )
 
@@ -466,7 +467,7 @@ func (c *Capture) Tap(node, port string) *Tap {
 
 // TapNamed returns the tap with a name, which is "node:port" for the tap of a port, or nil.
 func (c *Capture) TapNamed(name string) *Tap {
-	node, port := SplitPort(name)
+	node, port := spec.SplitPort(name)
 	for _, tap := range c.Taps {
 		if tap.Node == node && tap.Port == port && (node != "" || tap.Name == name) {
 			return tap

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"railbed/capture/pcapng"
 	"railbed/plan"
@@ -27,7 +26,7 @@ func (c *Capture) addTaps(interfaces []pcapng.Interface) {
 			tap.Name = name
 		}
 		// Links may have names with colons, but ports may not.
-		tap.Node, tap.Port = SplitPort(tap.Name)
+		tap.Node, tap.Port = spec.SplitPort(tap.Name)
 		tap.described = *described
 		tap.described.Name = tap.Name
 		if port, nic := c.Interface(tap.Node, tap.Port); port != nil {
@@ -77,31 +76,9 @@ func (c *Capture) PauseLength(asked *Tap, asks bool, quanta uint16) int64 {
 	return int64(float64(quanta)*512*1e9/float64(rate)) * int64(c.Dilation)
 }
 
-// SplitPort splits "node:port" in two.
-func SplitPort(name string) (node, port string) {
-	at := strings.LastIndexByte(name, ':')
-	if at < 0 {
-		return "", ""
-	}
-	return name[:at], name[at+1:]
-}
-
-// Selected reports whether a pattern for ports selects the tap: all, nics, switches, a node, a switch,
-// node:port or a glob of these. Empty selects every port.
+// Selected reports whether a selector (spec.Port) selects the tap. An empty one selects every port.
 func (t *Tap) Selected(at string) bool {
-	switch {
-	case t.Node == "":
-		return false
-	case at == "" || at == "all":
-		return true
-	case at == "nics":
-		return t.NIC
-	case at == "switches":
-		return !t.NIC
-	case strings.Contains(at, ":"):
-		return spec.Match(at, t.Name)
-	}
-	return spec.Match(at, t.Node)
+	return t.Node != "" && spec.Port{Node: t.Node, Name: t.Port, NIC: t.NIC}.Selected(cmp.Or(at, "all"))
 }
 
 // Described returns the tap in the words of the capture, with the name of reports.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"railbed/internal/plural"
+	"railbed/plan/spec"
 )
 
 // LostBefore returns the number of packets that left a program and were lost before the tap of their NIC, and
@@ -31,7 +32,7 @@ func (c *Capture) NeverSeen(nic string) (lines []string) {
 	if n, why := c.WithoutCarrier(nic); n > 0 {
 		lines = append(lines, why)
 	}
-	node, port := SplitPort(nic)
+	node, port := spec.SplitPort(nic)
 	end, is := c.Interface(node, port)
 	if !is || c.Plan.Soft() || c.QueueDrops[nic] == 0 {
 		return lines

@@ -203,7 +203,7 @@ func (k *drops) whole() (names []string) {
 		return nil
 	}
 	for _, port := range k.ports() {
-		node, _ := evidence.SplitPort(port)
+		node, _ := spec.SplitPort(port)
 		if k.capture.Plan.Switch(node) != nil && !slices.Contains(names, node) {
 			names = append(names, node)
 		}
@@ -224,7 +224,7 @@ func (k *drops) lost() (total uint64) {
 func (k *drops) losses() (lines []string) {
 	for _, at := range slices.Concat(k.ports(), k.whole()) {
 		lost := k.capture.Lost[at]
-		if _, port := evidence.SplitPort(at); lost == 0 {
+		if _, port := spec.SplitPort(at); lost == 0 {
 			continue
 		} else if port == "" {
 			lines = append(lines, plural.Text("the stack of "+at+" dropped %d packets, for their TTL, "+

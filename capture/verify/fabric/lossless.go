@@ -65,7 +65,7 @@ func (k *lossless) priorities(nic *evidence.Tap) *plan.PriorityMap {
 	if k.maps[nic.Index] == nil {
 		k.maps[nic.Index] = noPriorities
 		if port, _ := k.capture.Interface(nic.Node, nic.Port); port != nil {
-			peer, _ := evidence.SplitPort(port.Peer)
+			peer, _ := spec.SplitPort(port.Peer)
 			if sw := k.capture.Plan.Switch(peer); sw != nil && sw.Soft != nil {
 				k.maps[nic.Index] = &sw.Soft.Priorities
 			}

@@ -268,7 +268,7 @@ func (k *deadlock) pause(p *evidence.Packet) {
 	if s == nil {
 		s = &stalled{tap: p.Tap}
 		if port, _ := k.capture.Interface(p.Tap.Node, p.Tap.Port); port != nil {
-			s.far, _ = evidence.SplitPort(port.Peer)
+			s.far, _ = spec.SplitPort(port.Peer)
 		}
 		k.ports[p.Tap.Index] = s
 	}

@@ -5,6 +5,7 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
+	"railbed/plan/spec"
 )
 
 // railLocal checks that a workload stays on its rails. No packet of the workload enters or leaves a
@@ -53,7 +54,7 @@ func (l *railLocal) between(tap *evidence.Tap) bool {
 		return false
 	}
 	if port, _ := c.Interface(tap.Node, tap.Port); port != nil {
-		_, nic := c.Interface(evidence.SplitPort(port.Peer))
+		_, nic := c.Interface(spec.SplitPort(port.Peer))
 		return !nic
 	}
 	return tap.Link != "" && slices.ContainsFunc(c.Taps, func(o *evidence.Tap) bool {

@@ -7,6 +7,7 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // rankNIC checks that each rank used its NIC. All packets of the workload that a rank sent left
@@ -120,7 +121,7 @@ func (k *rankNIC) port(tap *evidence.Tap) *portInfo {
 	if k.ports[tap.Index] == nil {
 		info := &portInfo{}
 		if port, _ := k.capture.Interface(tap.Node, tap.Port); port != nil {
-			if _, nic := k.capture.Interface(evidence.SplitPort(port.Peer)); nic {
+			if _, nic := k.capture.Interface(spec.SplitPort(port.Peer)); nic {
 				info.peerNIC = port.Peer
 			}
 			if link := k.capture.Plan.Link(port.Link); link != nil {

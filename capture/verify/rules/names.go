@@ -31,7 +31,7 @@ func Names(p *plan.Plan, faults []string) display.Domain {
 func ofPorts(ports []string) display.Domain {
 	d := display.Domain{"frame.interface_name": ports}
 	for _, name := range ports {
-		node, port := evidence.SplitPort(name)
+		node, port := spec.SplitPort(name)
 		d["railbed.node"] = append(d["railbed.node"], node)
 		d["railbed.port"] = append(d["railbed.port"], port)
 	}

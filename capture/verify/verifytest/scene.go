@@ -239,7 +239,7 @@ func (s *Scene) Send(node, nic string, k TCP) {
 func (s *Scene) Hops(node string, at *plan.Interface, k TCP, now int64) {
 	c := &evidence.Capture{Plan: s.Plan}
 	for ttl := k.TTL; ; ttl-- {
-		peer, nic := c.Interface(evidence.SplitPort(at.Peer))
+		peer, nic := c.Interface(spec.SplitPort(at.Peer))
 		frame := s.Frame(k, ttl, at.MAC, peer.MAC)
 		s.Sightings = append(s.Sightings,
 			Sighting{Tap: node + ":" + at.Name, Out: true, Time: now, ID: s.IDs, Frame: frame,
@@ -248,7 +248,7 @@ func (s *Scene) Hops(node string, at *plan.Interface, k TCP, now int64) {
 		if nic || ttl <= 1 {
 			return
 		}
-		node, _ = evidence.SplitPort(at.Peer)
+		node, _ = spec.SplitPort(at.Peer)
 		sw := s.Plan.Switch(node)
 		for _, own := range sw.Loopbacks {
 			if own.Addr() == k.Dst.Addr() {

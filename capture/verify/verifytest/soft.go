@@ -65,7 +65,7 @@ func Loopback(n *plan.Node) netip.Addr { return n.Loopbacks[0].Addr() }
 // Uplinks returns the taps of a switch's ports to other switches.
 func (s *Scene) Uplinks(sw string) (taps []string) {
 	for _, port := range s.Plan.Switch(sw).Ports {
-		if peer, _ := evidence.SplitPort(port.Peer); s.Plan.Switch(peer) != nil {
+		if peer, _ := spec.SplitPort(port.Peer); s.Plan.Switch(peer) != nil {
 			taps = append(taps, sw+":"+port.Name)
 		}
 	}
@@ -150,7 +150,7 @@ func LostBy(of func(*Scene), taps ...string) func(*Scene) {
 
 // Pause sends a PFC frame from a port to the far end of its link.
 func (s *Scene) Pause(tap string, at int64, quanta uint16) {
-	port, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(tap))
+	port, _ := (&evidence.Capture{Plan: s.Plan}).Interface(spec.SplitPort(tap))
 	frame := make([]byte, wire.EthernetMinLen)
 	wire.EncodePFCFrame(frame, wire.MAC(port.MAC),
 		&wire.PFCFields{Enable: 1 << 3, Quanta: [8]uint16{3: quanta}})
@@ -167,7 +167,7 @@ func (s *Scene) Pause(tap string, at int64, quanta uint16) {
 func (s *Scene) Chain() {
 	end := s.Now - 900_000_000
 	up := s.Uplinks("leaf1")[0]
-	port, _ := (&evidence.Capture{Plan: s.Plan}).Interface(evidence.SplitPort(up))
+	port, _ := (&evidence.Capture{Plan: s.Plan}).Interface(spec.SplitPort(up))
 	s.Pause(port.Peer, end, 1000)
 	s.Pause("leaf1:p0", end+10_000, 1000)
 }
@@ -180,7 +180,7 @@ func (s *Scene) Circle() {
 		for i := range 3 {
 			sw, far := fmt.Sprintf("sw%d", i), fmt.Sprintf("sw%d", (i+1)%3)
 			for _, port := range s.Plan.Switch(sw).Ports {
-				if peer, _ := evidence.SplitPort(port.Peer); peer == far {
+				if peer, _ := spec.SplitPort(port.Peer); peer == far {
 					s.Pause(port.Peer, at+int64(n)*10_000_000, wire.MaxQuanta)
 				}
 			}
