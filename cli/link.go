@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -146,8 +145,7 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 var directions = []string{"a-to-b", "b-to-a"}
 
 func newLinkSetCommand(a *app) *cobra.Command {
-	var name, rate, queue, loss, duplicate, corrupt, words string
-	var delay, jitter time.Duration
+	var name, words string
 	cmd := &cobra.Command{
 		Use:   "set LINK [a-to-b|b-to-a]",
 		Short: "Change links' rate, queue or impairments while they run",
@@ -178,15 +176,15 @@ changes.`,
 				}
 				sets = append(sets, set)
 			}
-			for _, flag := range []struct{ name, value string }{
-				{"rate", rate}, {"queue", queue}, {"delay", units.Duration(delay).String()},
-				{"jitter", units.Duration(jitter).String()},
-				{"loss", loss}, {"duplicate", duplicate}, {"corrupt", corrupt},
-			} {
-				if !cmd.Flags().Changed(flag.name) {
+			for _, s := range spec.LinkSettings {
+				if s.Flag == "" || !cmd.Flags().Changed(s.Key) {
 					continue
 				}
-				set, err := parseSetting(flag.name, flag.value)
+				value := cmd.Flag(s.Key).Value.String()
+				if value == "0" { // also a duration without a unit
+					value = cmp.Or(s.Off, value)
+				}
+				set, err := s.Parse("--"+s.Key, value)
 				if err != nil {
 					return usage("%w", err)
 				}
@@ -201,16 +199,12 @@ changes.`,
 			})
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&rate, "rate", "", "`RATE` of the link, as in 1gbit")
-	flags.StringVar(&queue, "queue", "", "`SIZE` of the drop-tail queue in front of the link, as in 256KiB")
-	flags.DurationVar(&delay, "delay", 0, "propagation `DELAY`, as in 10us")
-	flags.DurationVar(&jitter, "jitter", 0, "`TIME` by which the delay varies either way, as in 2us")
-	flags.StringVar(&loss, "loss", "", "`SHARE` of the packets that is lost, as in 0.1%")
-	flags.StringVar(&duplicate, "duplicate", "", "`SHARE` of the packets that is sent twice, as in 0.1%")
-	flags.StringVar(&words, "set", "",
-		"`SETTINGS` as in files, such as {flap: {every: 1s, for: 10ms}}")
-	flags.StringVar(&corrupt, "corrupt", "", "`SHARE` of the packets in which a bit is flipped, as in 0.1%")
+	for _, s := range spec.LinkSettings {
+		if s.Flag != "" {
+			cmd.Flags().String(s.Key, "", s.Flag)
+		}
+	}
+	cmd.Flags().StringVar(&words, "set", "", "`SETTINGS` as in files, such as {flap: {every: 1s, for: 10ms}}")
 	testbedFlag(cmd, &name)
 	return cmd
 }
@@ -225,18 +219,6 @@ func noSetting(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return nil
-}
-
-// parseSetting parses and checks the value of a flag like the value of that key in a file.
-func parseSetting(flag, value string) (spec.Direction, error) {
-	set, err := spec.ParseDirection("--"+flag, fmt.Sprintf("{%s: %q}", flag, value))
-	var problems spec.Problems
-	if errors.As(err, &problems) {
-		for i := range problems { // the position is the flag
-			problems[i].Line, problems[i].Path = 0, ""
-		}
-	}
-	return set, err
 }
 
 // setLink applies settings to a link, or to one of its directions. Settings that contradict each other are

@@ -67,7 +67,7 @@ func statesOf(s *supervisor.State, places []plan.LinkPlace) (states []fabric.Lin
 // changesOf returns the changes of one direction of a link.
 func changesOf(link fabric.LinkState, direction string, from, to fabric.EndState,
 	was, now fabric.DirectionState) (changes []linkChange) {
-	settings := was.ChangesTo(now.Direction, link.MTU)
+	settings := plan.DirectionChanges(was.Direction, now.Direction, link.MTU)
 	if was.Up != now.Up {
 		settings = append(settings, plan.SettingChange{Setting: "state", Was: stateWord(was.Up),
 			Now: stateWord(now.Up)})

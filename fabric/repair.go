@@ -321,7 +321,7 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 			if !both {
 				err = f.changeDirection(ctx, l, atA, now)
 			}
-			what := fmt.Sprintf("change %s %s: it had %s", l.Name, word(atA), was.Changes(now))
+			what := fmt.Sprintf("change %s %s: it had %s", l.Name, word(atA), plan.WantedOf(was, now))
 			tell(Repair{Where: l.Name + " " + word(atA), What: what}, err)
 		}
 		for _, atA := range Both.sides() {

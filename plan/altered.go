@@ -3,26 +3,8 @@ package plan
 import (
 	"slices"
 
-	"railbed/internal/units"
 	"railbed/plan/spec"
 )
-
-// AltersArrivals reports whether packets can arrive at other times, in other numbers or of another size than
-// they left, apart from a constant delay. A setting that is not named here does.
-func (d Direction) AltersArrivals() bool {
-	d.Rate, d.Delay, d.Queue, d.Overhead = 0, 0, 0, 0
-	d.JitterKind, d.ReorderBy = "", 0 // mean nothing without jitter and reorder
-	return !d.Equal(Direction{})
-}
-
-// HastensArrivals reports whether more can arrive in a time than the port sends in such a time. A setting
-// that is not named here can do that.
-func (d Direction) HastensArrivals() bool {
-	d.Loss, d.Corrupt, d.GilbertElliott, d.DropEvery, d.DropList = units.Ratio{}, units.Ratio{},
-		GilbertElliott{}, 0, nil
-	d.Flap = Flap{}
-	return d.AltersArrivals()
-}
 
 // Alterations has the links and ports at which steps of a file alter arrivals.
 type Alterations struct {

@@ -49,8 +49,8 @@ func Changes(before, now *Plan) []string {
 		if was == nil {
 			continue
 		}
-		aToB := changesOf(was.AToB.given(was.MTU), l.AToB.given(l.MTU), later)
-		bToA := changesOf(was.BToA.given(was.MTU), l.BToA.given(l.MTU), later)
+		aToB := changesOf(given(was.AToB, was.MTU), given(l.AToB, l.MTU), later)
+		bToA := changesOf(given(was.BToA, was.MTU), given(l.BToA, l.MTU), later)
 		switch {
 		case aToB == bToA:
 			links.add(l.Name, aToB)
@@ -64,8 +64,8 @@ func Changes(before, now *Plan) []string {
 
 // given returns the settings of a direction of a link with the given MTU, without a ReorderBy that follows
 // from others.
-func (d Direction) given(mtu int) map[string]string {
-	if d.ReorderBy == d.defaultReorderBy(mtu) {
+func given(d Direction, mtu int) map[string]string {
+	if d.ReorderBy == d.DefaultReorderBy(mtu) {
 		d.ReorderBy = 0
 	}
 	return settingsOf(d)
@@ -351,10 +351,10 @@ type SettingChange struct {
 	Now     string `json:"now"`
 }
 
-// ChangesTo returns the settings in which a later state of a direction differs, in the words of files. It
-// leaves out a reorder-by that follows from other settings. mtu is the MTU of the link.
-func (d Direction) ChangesTo(now Direction, mtu int) []SettingChange {
-	return changedSettings(d.given(mtu), now.given(mtu))
+// DirectionChanges returns the settings in which a later state of a direction differs, in the words of files.
+// It leaves out a reorder-by that follows from other settings. mtu is the MTU of the link.
+func DirectionChanges(was, now Direction, mtu int) []SettingChange {
+	return changedSettings(given(was, mtu), given(now, mtu))
 }
 
 func changedSettings(have, want map[string]string) (changed []SettingChange) {
@@ -404,14 +404,14 @@ func encode(v any) []byte {
 	return text
 }
 
-// Changes describes how a direction differs from another, as "rate 1gbit, want 100mbit". It returns
+// WantedOf describes how a direction differs from the wanted one, as "rate 1gbit, want 100mbit". It returns
 // "" if they are the same.
-func (d Direction) Changes(want Direction) string {
+func WantedOf(d, want Direction) string {
 	return changesOf(settingsOf(d), settingsOf(want), wanted)
 }
 
-// Settings lists all settings of a direction, as "delay 3us, queue 100KB, rate 500mbit".
-func (d Direction) Settings() string {
+// SettingsOf lists all settings of a direction, as "delay 3us, queue 100KB, rate 500mbit".
+func SettingsOf(d Direction) string {
 	settings := settingsOf(d)
 	words := make([]string, 0, len(settings))
 	for _, name := range slices.Sorted(maps.Keys(settings)) {

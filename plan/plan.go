@@ -235,6 +235,15 @@ type End struct {
 	Port string `json:"port"`
 }
 
+// Direction is the behaviour of one direction of a link.
+type Direction = spec.PlannedDirection
+
+// GilbertElliott and Flap are values of settings of a Direction.
+type (
+	GilbertElliott = spec.PlannedBursts
+	Flap           = spec.Flap
+)
+
 // Link joins two ports. Its two directions have settings of their own.
 type Link struct {
 	// Name is "a--b", or "a:port--b:port" if two devices share several links.

@@ -37,11 +37,8 @@ func (c *compiler) addRequirements() {
 			name string
 			d    Direction
 		}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
-			if !side.d.NeedsNetem() {
-				continue
-			}
-			for _, f := range netemFields(side.d) {
-				path := c.linkSetting(l, side.name, f.name, f.has)
+			for _, s := range side.d.By(spec.Netem) {
+				path := c.linkSetting(l, side.name, s)
 				if known := byPath[path]; known != nil {
 					if known.link != l.Name {
 						known.more++
@@ -49,7 +46,8 @@ func (c *compiler) addRequirements() {
 					}
 					continue
 				}
-				u := &use{path: path, text: fmt.Sprintf("%s %s on %s", f.name, f.value, l.Name), link: l.Name}
+				u := &use{path: path, link: l.Name,
+					text: fmt.Sprintf("%s %s on %s", s.Key, s.Text(&side.d), l.Name)}
 				byPath[path] = u
 				uses = append(uses, u)
 			}
@@ -59,11 +57,10 @@ func (c *compiler) addRequirements() {
 		if step.Link == nil || step.Link.Set == nil {
 			continue
 		}
-		set := Direction{Delay: step.Link.Set.Delay, Jitter: step.Link.Set.Jitter, Loss: step.Link.Set.Loss,
-			Duplicate: step.Link.Set.Duplicate, Corrupt: step.Link.Set.Corrupt}
-		for _, f := range netemFields(set) {
-			uses = append(uses, &use{path: fmt.Sprintf("steps[%d].link.set.%s", i, f.name),
-				text: fmt.Sprintf("%s %s on %s", f.name, f.value, step.Link.Where)})
+		set := Direction{}.With(*step.Link.Set)
+		for _, s := range set.By(spec.Netem) {
+			uses = append(uses, &use{path: fmt.Sprintf("steps[%d].link.set.%s", i, s.Key),
+				text: fmt.Sprintf("%s %s on %s", s.Key, s.Text(&set), step.Link.Where)})
 		}
 	}
 	for _, u := range uses {
@@ -107,38 +104,4 @@ func (c *compiler) inside(program string) bool {
 func (c *compiler) require(feature, reason, path string) {
 	c.plan.Requires = append(c.plan.Requires,
 		Requirement{Feature: feature, Reason: reason, Where: c.t.Source.Pos(path).String()})
-}
-
-// netemField is a field of a direction that only netem can implement.
-type netemField struct {
-	name  string
-	value fmt.Stringer
-	has   func(spec.Direction) bool
-}
-
-// netemFields returns the fields that the direction sets.
-func netemFields(d Direction) []netemField {
-	all := []struct {
-		netemField
-		set bool
-	}{
-		{netemField{"delay", d.Delay, func(s spec.Direction) bool { return s.Delay != 0 }}, d.Delay != 0},
-		{netemField{"jitter", d.Jitter, func(s spec.Direction) bool { return s.Jitter != 0 }}, d.Jitter != 0},
-		{netemField{"loss", d.Loss, func(s spec.Direction) bool {
-			return !s.Loss.IsZero()
-		}}, !d.Loss.IsZero()},
-		{netemField{"duplicate", d.Duplicate, func(s spec.Direction) bool {
-			return !s.Duplicate.IsZero()
-		}}, !d.Duplicate.IsZero()},
-		{netemField{"corrupt", d.Corrupt, func(s spec.Direction) bool {
-			return !s.Corrupt.IsZero()
-		}}, !d.Corrupt.IsZero()},
-	}
-	var fields []netemField
-	for _, f := range all {
-		if f.set {
-			fields = append(fields, f.netemField)
-		}
-	}
-	return fields
 }

@@ -42,7 +42,7 @@ func (c *compiler) direction(d spec.Direction, mtu int, from, to endpoint) Direc
 	}
 	if soft {
 		made.JitterKind = cmp.Or(made.JitterKind, spec.Uniform)
-		made.ReorderBy = cmp.Or(made.ReorderBy, made.defaultReorderBy(mtu))
+		made.ReorderBy = cmp.Or(made.ReorderBy, made.DefaultReorderBy(mtu))
 	}
 	return made
 }
@@ -61,25 +61,25 @@ func (c *compiler) checkDirections(l Link) {
 		name string
 		d    Direction
 	}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
-		for _, found := range side.d.conflicts(l.MTU) {
-			c.wrong(c.linkSetting(l, side.name, found.key, found.has), found.want, "%s", found.what)
+		for _, found := range side.d.Conflicts(l.MTU) {
+			c.wrong(c.linkSetting(l, side.name, found.LinkSetting), found.Want, "%s", found.What)
 		}
 	}
 }
 
-// linkSetting returns the path of the value that decides a field of one direction of a link. It is
-// the value in the last entry, in order of precedence, that has the field.
-func (c *compiler) linkSetting(l Link, side, field string, has func(spec.Direction) bool) string {
+// linkSetting returns the path of the value that decides a setting of one direction of a link. It is
+// the value in the last entry, in order of precedence, that has the setting.
+func (c *compiler) linkSetting(l Link, side string, s *spec.LinkSetting) string {
 	return c.linkEntry(l, func(path string, entry spec.Link) string {
 		own := entry.AToB
 		if side == "b-to-a" {
 			own = entry.BToA
 		}
 		switch {
-		case own != nil && has(*own):
-			return path + "." + side + "." + field
-		case has(entry.Direction):
-			return path + "." + field
+		case own != nil && s.Given(*own):
+			return path + "." + side + "." + s.Key
+		case s.Given(entry.Direction):
+			return path + "." + s.Key
 		}
 		return ""
 	})

@@ -228,18 +228,3 @@ type GFCGiven struct {
 	Period bool `json:"period,omitempty"`
 	Stages int  `json:"stages,omitempty"`
 }
-
-// GilbertElliott is the loss model of spec.GilbertElliott, with all values set.
-type GilbertElliott struct {
-	Enter    units.Ratio `json:"enter"`
-	Leave    units.Ratio `json:"leave"`
-	Loss     units.Ratio `json:"loss"`
-	LossGood units.Ratio `json:"loss_good,omitzero"`
-}
-
-// Flap takes a direction down for the time For. The first outage starts Every after the setting was
-// made. Each further outage starts Every after the start of the previous outage.
-type Flap struct {
-	Every units.Duration `json:"every"`
-	For   units.Duration `json:"for"`
-}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"railbed/plan/spec"
 )
@@ -26,18 +27,6 @@ var softSwitchOnly = []setting[spec.Switch]{
 	{"gfc", func(s spec.Switch) bool { return s.GFC != nil }},
 	{"int", func(s spec.Switch) bool { return s.INT != nil }},
 	{"aggregation", func(s spec.Switch) bool { return s.Aggregation != nil }},
-}
-
-// softLinkOnly lists the settings of a direction that only links of soft switches have.
-var softLinkOnly = []setting[spec.Direction]{
-	{"jitter-kind", func(d spec.Direction) bool { return d.JitterKind != "" }},
-	{"gilbert-elliott", func(d spec.Direction) bool { return d.GilbertElliott != nil }},
-	{"drop-every", func(d spec.Direction) bool { return d.DropEvery != 0 }},
-	{"drop-list", func(d spec.Direction) bool { return len(d.DropList) > 0 }},
-	{"reorder", func(d spec.Direction) bool { return !d.Reorder.IsZero() }},
-	{"reorder-by", func(d spec.Direction) bool { return d.ReorderBy != 0 }},
-	{"overhead", func(d spec.Direction) bool { return d.Overhead != 0 }},
-	{"flap", func(d spec.Direction) bool { return d.Flap != nil }},
 }
 
 // checkSoftOnly reports settings that the kernel's switches do not support, and weights in fabrics
@@ -65,9 +54,9 @@ func (c *compiler) checkSoftOnly() {
 		if step.Link == nil || step.Link.Set == nil {
 			continue
 		}
-		for _, f := range softLinkOnly {
-			if f.has(*step.Link.Set) {
-				c.softOnly(fmt.Sprintf("steps[%d].link.set.%s", i, f.key), f.key, "links")
+		for _, s := range spec.LinkSettings {
+			if s.By == spec.SoftSwitch && s.Given(*step.Link.Set) {
+				c.softOnly(fmt.Sprintf("steps[%d].link.set.%s", i, s.Key), s.Key, "links")
 			}
 		}
 	}
@@ -104,14 +93,15 @@ func (c *compiler) once(path, want, what string, args ...any) {
 
 // checkSoftLinks reports settings that links of the kernel's switches do not support.
 func (c *compiler) checkSoftLinks() {
-	var used []setting[spec.Direction]
-	for _, f := range softLinkOnly {
-		for _, entry := range c.t.Fabric.Links {
-			l := entry.Value
-			if f.has(l.Direction) || l.AToB != nil && f.has(*l.AToB) || l.BToA != nil && f.has(*l.BToA) {
-				used = append(used, f)
-				break
-			}
+	var used []*spec.LinkSetting
+	for _, s := range spec.LinkSettings {
+		given := func(e spec.Entry[spec.Link]) bool {
+			l := e.Value
+			return s.Given(l.Direction) || l.AToB != nil && s.Given(*l.AToB) ||
+				l.BToA != nil && s.Given(*l.BToA)
+		}
+		if s.By == spec.SoftSwitch && slices.ContainsFunc(c.t.Fabric.Links, given) {
+			used = append(used, s)
 		}
 	}
 	if len(used) == 0 {
@@ -120,12 +110,12 @@ func (c *compiler) checkSoftLinks() {
 	for i := range c.plan.Links {
 		l := &c.plan.Links[i]
 		settings := c.t.Fabric.LinkFor(l.Name, l.Class)
-		for _, f := range used {
-			if f.has(*settings.AToB) {
-				c.softOnly(c.linkSetting(*l, "a-to-b", f.key, f.has), f.key, "links")
+		for _, s := range used {
+			if s.Given(*settings.AToB) {
+				c.softOnly(c.linkSetting(*l, "a-to-b", s), s.Key, "links")
 			}
-			if f.has(*settings.BToA) {
-				c.softOnly(c.linkSetting(*l, "b-to-a", f.key, f.has), f.key, "links")
+			if s.Given(*settings.BToA) {
+				c.softOnly(c.linkSetting(*l, "b-to-a", s), s.Key, "links")
 			}
 		}
 	}

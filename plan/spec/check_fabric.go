@@ -1,9 +1,7 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,63 +118,11 @@ func (c *checker) atMost(path string, value, limit uint64, shown fmt.Stringer, w
 	}
 }
 
-// Bounds of link settings. 1.6 Tbit/s is the fastest port on the market. A minute is far above the
-// delay of any path on earth.
-const (
-	minRate  = units.Rate(1e3)
-	maxRate  = units.Rate(1.6e12)
-	maxDelay = units.Duration(60e9)
-	maxFlap  = units.Duration(24 * 3600e9)
-	// maxOverhead is far above the overhead of any tunnel.
-	maxOverhead = units.Bytes(256)
-	// maxDropList keeps the search in the list short.
-	maxDropList = 4096
-)
-
 func (c *checker) direction(at string, d Direction) {
-	if given := d.Rate != 0 || c.t.Source.Has(at+".rate"); given && (d.Rate < minRate || d.Rate > maxRate) {
-		c.report(at+".rate", fmt.Sprintf("%s.rate is %s", at, d.Rate),
-			fmt.Sprintf("want %s to %s", minRate, maxRate))
-	}
-	c.atMost(at+".delay", uint64(d.Delay), uint64(maxDelay), d.Delay, "want at most 1m0s")
-	c.atMost(at+".jitter", uint64(d.Jitter), uint64(maxDelay), d.Jitter, "want at most 1m0s")
-	c.positive(at+".queue", uint64(d.Queue), "queue is 0B, which drops every packet",
-		"want the bytes that can wait for the link, such as 256KiB")
-	c.atMost(at+".queue", uint64(d.Queue), 1<<32, d.Queue, "want at most 4GiB")
-	if len(d.DropList) > maxDropList {
-		c.report(at+".drop-list", fmt.Sprintf("a drop-list of %d packets", len(d.DropList)),
-			fmt.Sprintf("want at most %d", maxDropList))
-	} else {
-		c.distinct(at+".drop-list", d.DropList, 1, math.MaxInt32, "packet number")
-	}
-	c.positive(at+".reorder-by", uint64(d.ReorderBy), "reorder-by is 0, which reorders nothing",
-		"want a duration such as 50us, or reorder: 0%")
-	c.atMost(at+".reorder-by", uint64(d.ReorderBy), uint64(maxDelay), d.ReorderBy, "want at most 1m0s")
-	c.atMost(at+".overhead", uint64(d.Overhead), uint64(maxOverhead), d.Overhead,
-		"want at most "+maxOverhead.String()+"; Ethernet's is 24B")
-	if g := d.GilbertElliott; g != nil && !g.Off {
-		c.gilbertElliott(at+".gilbert-elliott", g)
-	}
-	if f := d.Flap; f != nil && !f.Off {
-		c.atMost(at+".flap.every", uint64(f.Every), uint64(maxFlap), f.Every,
-			"want at most "+maxFlap.String())
-		if f.Every != 0 && f.For >= f.Every {
-			c.report(at+".flap.for", fmt.Sprintf("flap.for is %s and flap.every %s", f.For, f.Every),
-				"want a shorter flap.for, or a link step with state: down")
+	for _, s := range LinkSettings {
+		if s.check != nil {
+			s.check(c, joined(at, s.Key), &d)
 		}
-	}
-}
-
-func (c *checker) gilbertElliott(at string, g *GilbertElliott) {
-	c.positive(at+".enter", g.Enter.Num, "enter is 0, so no burst begins",
-		"want a share such as 1%, or gilbert-elliott: false")
-	c.positive(at+".leave", g.Leave.Num, "leave is 0, so the first burst never ends",
-		"want a share such as 20%")
-	c.positive(at+".loss", g.Loss.Num, "loss is 0, so bursts lose nothing",
-		"want a share such as 50%, or remove the key for 100%")
-	if loss := cmp.Or(g.Loss, units.Ratio{Num: 1, Den: 1}); g.LossGood.Float() > loss.Float() {
-		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss),
-			"want the good state to lose less than the bad one")
 	}
 }
 

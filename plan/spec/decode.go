@@ -294,7 +294,7 @@ func isZero(v reflect.Value) bool {
 	if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
 		return z.IsZero()
 	}
-	return v.IsZero()
+	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
 }
 
 func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {

@@ -2,7 +2,10 @@ package spec
 
 import (
 	"cmp"
-	"reflect"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 
 	"railbed/internal/units"
 )
@@ -102,46 +105,232 @@ type Flap struct {
 	Off bool `yaml:"-" json:"off,omitempty"`
 }
 
-// Over returns d with each field that d does not set taken from base.
-func (d Direction) Over(base Direction) Direction {
-	z := d.Zero
-	return Direction{
-		Rate:           cmp.Or(d.Rate, base.Rate),
-		Delay:          over(d.Delay, base.Delay, z&ZeroDelay != 0),
-		Jitter:         over(d.Jitter, base.Jitter, z&ZeroJitter != 0),
-		Loss:           over(d.Loss, base.Loss, z&ZeroLoss != 0),
-		Duplicate:      over(d.Duplicate, base.Duplicate, z&ZeroDuplicate != 0),
-		Corrupt:        over(d.Corrupt, base.Corrupt, z&ZeroCorrupt != 0),
-		Queue:          cmp.Or(d.Queue, base.Queue),
-		JitterKind:     cmp.Or(d.JitterKind, base.JitterKind),
-		GilbertElliott: cmp.Or(d.GilbertElliott, base.GilbertElliott),
-		DropEvery:      over(d.DropEvery, base.DropEvery, z&ZeroDropEvery != 0),
-		DropList:       overList(d.DropList, base.DropList, z&ZeroDropList != 0),
-		Reorder:        over(d.Reorder, base.Reorder, z&ZeroReorder != 0),
-		ReorderBy:      cmp.Or(d.ReorderBy, base.ReorderBy),
-		Overhead:       over(d.Overhead, base.Overhead, z&ZeroOverhead != 0),
-		Flap:           cmp.Or(d.Flap, base.Flap),
-		Zero:           z,
-	}
+// PlannedDirection is a Direction in a plan, which has all values. Only links of soft switches have
+// the fields from JitterKind on.
+type PlannedDirection struct {
+	// Rate is in bit/s. It counts frames from their Ethernet header on, without the check sequence,
+	// and Overhead.
+	Rate      units.Rate     `json:"rate"`
+	Delay     units.Duration `json:"delay,omitzero"`
+	Jitter    units.Duration `json:"jitter,omitzero"`
+	Loss      units.Ratio    `json:"loss,omitzero"`
+	Duplicate units.Ratio    `json:"duplicate,omitzero"`
+	Corrupt   units.Ratio    `json:"corrupt,omitzero"`
+	// Queue is the drop-tail queue in front of the link in this direction. At the egress of a soft
+	// switch it bounds all priorities together, within the shared buffer. At a node it is the queue
+	// of the shaper, before the emulated NIC.
+	Queue units.Bytes `json:"queue"`
+
+	// Uniform, Normal, Exponential
+	JitterKind     string        `json:"jitter_kind,omitempty"`
+	GilbertElliott PlannedBursts `json:"gilbert_elliott,omitzero"`
+	// DropEvery drops nothing if it is 0.
+	DropEvery uint64 `json:"drop_every,omitempty"`
+	// DropList is in ascending order, without repetition.
+	DropList []uint64    `json:"drop_list,omitempty"`
+	Reorder  units.Ratio `json:"reorder,omitzero"`
+	// ReorderBy is set for soft switches even if nothing is reordered, so that a later change of
+	// Reorder alone can use it.
+	ReorderBy units.Duration `json:"reorder_by,omitzero"`
+	Overhead  units.Bytes    `json:"overhead,omitempty"`
+	Flap      Flap           `json:"flap,omitzero"`
 }
 
-// ParseDirection parses settings as they are written in files, such as "{loss: 1%, drop-list: [5,
-// 6]}". Errors are Problems and call the text by the given name. ParseDirection fills in no
-// defaults.
-func ParseDirection(name, text string) (Direction, error) {
-	return parse(name, text, "set", func(c *checker, set *Direction) { c.direction("set", *set) })
+// PlannedBursts is a GilbertElliott in a plan, which has all values.
+type PlannedBursts struct {
+	Enter    units.Ratio `json:"enter"`
+	Leave    units.Ratio `json:"leave"`
+	Loss     units.Ratio `json:"loss"`
+	LossGood units.Ratio `json:"loss_good,omitzero"`
 }
 
-// parse parses a value as it is written in files, at the place of a path, and checks it.
-func parse[T any](name, text, at string, check func(c *checker, value *T)) (value T, err error) {
-	root, err := ParseTree(name, []byte(text))
-	if err != nil {
-		return value, err
+// Settings of a direction that can be zero on purpose. The next free bit is 1 << 14: see Zeros.
+const (
+	ZeroDelay     Zeros = 1 << 0
+	ZeroJitter    Zeros = 1 << 1
+	ZeroLoss      Zeros = 1 << 2
+	ZeroDuplicate Zeros = 1 << 3
+	ZeroCorrupt   Zeros = 1 << 4
+	ZeroDropEvery Zeros = 1 << 9
+	ZeroDropList  Zeros = 1 << 10
+	ZeroReorder   Zeros = 1 << 11
+	ZeroOverhead  Zeros = 1 << 12
+)
+
+// Bounds of link settings. 1.6 Tbit/s is the fastest port on the market. A minute is far above the
+// delay of any path on earth.
+const (
+	minRate  = units.Rate(1e3)
+	maxRate  = units.Rate(1.6e12)
+	maxDelay = units.Duration(60e9)
+	maxFlap  = units.Duration(24 * 3600e9)
+	// maxOverhead is far above the overhead of any tunnel.
+	maxOverhead = units.Bytes(256)
+	// maxDropList keeps the search in the list short.
+	maxDropList = 4096
+)
+
+// LinkSettings are all settings of a direction, in the order in which texts have them. A setting is a
+// field of Direction, a field of PlannedDirection with the same name, and an element here.
+var LinkSettings = indexed([]*LinkSetting{
+	{Key: "rate", Hint: "1gbit", Flag: "`RATE` of the link, as in 1gbit", By: Shaper, arrivals: same,
+		check: func(c *checker, at string, d *Direction) {
+			given := d.Rate != 0 || c.t.Source.Has(at)
+			if given && (d.Rate < minRate || d.Rate > maxRate) {
+				c.report(at, fmt.Sprintf("%s is %s", at, d.Rate),
+					fmt.Sprintf("want %s to %s", minRate, maxRate))
+			}
+		}},
+	{Key: "queue", Hint: "256KiB", By: Shaper, arrivals: same,
+		Flag: "`SIZE` of the drop-tail queue in front of the link, as in 256KiB",
+		check: func(c *checker, at string, d *Direction) {
+			c.positive(at, uint64(d.Queue), "queue is 0B, which drops every packet",
+				"want the bytes that can wait for the link, such as 256KiB")
+			c.atMost(at, uint64(d.Queue), 1<<32, d.Queue, "want at most 4GiB")
+		}},
+	{Key: "delay", Hint: "10us", Off: "0s", Flag: "propagation `DELAY`, as in 10us", By: Netem,
+		zero: ZeroDelay, arrivals: same,
+		check: func(c *checker, at string, d *Direction) {
+			c.atMost(at, uint64(d.Delay), uint64(maxDelay), d.Delay, "want at most 1m0s")
+		}},
+	{Key: "jitter", Hint: "2us", Off: "0s", By: Netem, zero: ZeroJitter,
+		Flag: "`TIME` by which the delay varies either way, as in 2us",
+		check: func(c *checker, at string, d *Direction) {
+			c.atMost(at, uint64(d.Jitter), uint64(maxDelay), d.Jitter, "want at most 1m0s")
+		}},
+	{Key: "jitter-kind", Hint: "uniform, normal or exponential", arrivals: same,
+		effects: func(d *PlannedDirection) []string {
+			if d.Jitter == 0 || d.JitterKind == Uniform {
+				return nil
+			}
+			return []string{"jitter-kind " + d.JitterKind}
+		}},
+	{Key: "loss", Hint: "0.1%", Off: "0", Flag: "`SHARE` of the packets that is lost, as in 0.1%",
+		By: Netem, zero: ZeroLoss, arrivals: fewer},
+	{Key: "gilbert-elliott", Hint: "{enter: 1%, leave: 20%}", Off: "false", yaml: true, arrivals: fewer,
+		check: func(c *checker, at string, d *Direction) {
+			if g := d.GilbertElliott; g != nil && !g.Off {
+				c.gilbertElliott(at, g)
+			}
+		},
+		planned: func(d *Direction) any { return d.GilbertElliott.planned() },
+		text:    func(d *PlannedDirection) string { return d.GilbertElliott.text() },
+		effects: func(d *PlannedDirection) []string {
+			g := d.GilbertElliott
+			words := []string{
+				fmt.Sprintf("gilbert-elliott enter %s leave %s loss %s", g.Enter, g.Leave, g.Loss)}
+			if !g.LossGood.IsZero() {
+				words = append(words, "loss-good "+g.LossGood.String())
+			}
+			return words
+		}},
+	{Key: "drop-every", Hint: "1000", Off: "0", yaml: true, zero: ZeroDropEvery, arrivals: fewer},
+	{Key: "drop-list", Hint: "[5, 6]", Off: "[]", yaml: true, zero: ZeroDropList, arrivals: fewer,
+		check: func(c *checker, at string, d *Direction) {
+			if len(d.DropList) > maxDropList {
+				c.report(at, fmt.Sprintf("a drop-list of %d packets", len(d.DropList)),
+					fmt.Sprintf("want at most %d", maxDropList))
+			} else {
+				c.distinct(at, d.DropList, 1, math.MaxInt32, "packet number")
+			}
+		},
+		planned: func(d *Direction) any {
+			var list []uint64
+			for _, index := range d.DropList {
+				list = append(list, uint64(index))
+			}
+			slices.Sort(list)
+			return slices.Compact(list)
+		},
+		text: func(d *PlannedDirection) string {
+			return strings.ReplaceAll(fmt.Sprint(d.DropList), " ", ", ")
+		},
+		effects: func(d *PlannedDirection) []string {
+			const most = 8
+			if more := len(d.DropList) - most; more > 0 {
+				return []string{fmt.Sprintf("drop-list %d and %d more", d.DropList[:most], more)}
+			}
+			return []string{fmt.Sprintf("drop-list %d", d.DropList)}
+		}},
+	{Key: "duplicate", Hint: "0.1%", Off: "0", By: Netem, zero: ZeroDuplicate,
+		Flag: "`SHARE` of the packets that is sent twice, as in 0.1%"},
+	{Key: "corrupt", Hint: "0.1%", Off: "0", By: Netem, zero: ZeroCorrupt, arrivals: fewer,
+		Flag: "`SHARE` of the packets in which a bit is flipped, as in 0.1%"},
+	{Key: "reorder", Hint: "1%", Off: "0", zero: ZeroReorder,
+		effects: func(d *PlannedDirection) []string {
+			if d.ReorderBy == 0 { // Such settings leave the value to the rate.
+				return []string{"reorder " + d.Reorder.String()}
+			}
+			return []string{fmt.Sprintf("reorder %s by %s", d.Reorder, d.ReorderBy)}
+		}},
+	{Key: "reorder-by", Hint: "50us", arrivals: same,
+		check: func(c *checker, at string, d *Direction) {
+			c.positive(at, uint64(d.ReorderBy), "reorder-by is 0, which reorders nothing",
+				"want a duration such as 50us, or reorder: 0%")
+			c.atMost(at, uint64(d.ReorderBy), uint64(maxDelay), d.ReorderBy, "want at most 1m0s")
+		},
+		effects: func(*PlannedDirection) []string { return nil }}, // reorder's has it
+	{Key: "overhead", Hint: "24B", zero: ZeroOverhead, arrivals: same,
+		check: func(c *checker, at string, d *Direction) {
+			c.atMost(at, uint64(d.Overhead), uint64(maxOverhead), d.Overhead,
+				"want at most "+maxOverhead.String()+"; Ethernet's is 24B")
+		}},
+	{Key: "flap", Hint: "{every: 1s, for: 10ms}", Off: "false", yaml: true, arrivals: fewer,
+		check: func(c *checker, at string, d *Direction) {
+			f := d.Flap
+			if f == nil || f.Off {
+				return
+			}
+			c.atMost(at+".every", uint64(f.Every), uint64(maxFlap), f.Every,
+				"want at most "+maxFlap.String())
+			if f.Every != 0 && f.For >= f.Every {
+				c.report(at+".for", fmt.Sprintf("flap.for is %s and flap.every %s", f.For, f.Every),
+					"want a shorter flap.for, or a link step with state: down")
+			}
+		},
+		planned: func(d *Direction) any {
+			if d.Flap.Off {
+				return Flap{}
+			}
+			return *d.Flap
+		},
+		text: func(d *PlannedDirection) string {
+			return fmt.Sprintf("{every: %s, for: %s}", d.Flap.Every, d.Flap.For)
+		},
+		effects: func(d *PlannedDirection) []string {
+			return []string{fmt.Sprintf("flap every %s for %s", d.Flap.Every, d.Flap.For)}
+		}},
+})
+
+// planned returns the model with all values.
+func (g *GilbertElliott) planned() PlannedBursts {
+	if g.Off {
+		return PlannedBursts{}
 	}
-	d := newDecoder(&Source{File: name, values: map[string]mark{at: markOf(root, root)}})
-	d.decode(root, reflect.ValueOf(&value).Elem(), target{path: at})
-	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
-	c.constraints(reflect.ValueOf(&value).Elem(), at)
-	check(c, &value)
-	return value, append(d.problems, c.problems...).Err()
+	made := PlannedBursts{g.Enter, g.Leave, g.Loss, g.LossGood}
+	if g.Loss.IsZero() {
+		made.Loss = units.Ratio{Num: 1, Den: 1}
+	}
+	return made
+}
+
+func (b PlannedBursts) text() string {
+	text := fmt.Sprintf("{enter: %s, leave: %s, loss: %s", b.Enter, b.Leave, b.Loss)
+	if !b.LossGood.IsZero() {
+		text += fmt.Sprintf(", loss-good: %s", b.LossGood)
+	}
+	return text + "}"
+}
+
+func (c *checker) gilbertElliott(at string, g *GilbertElliott) {
+	c.positive(at+".enter", g.Enter.Num, "enter is 0, so no burst begins",
+		"want a share such as 1%, or gilbert-elliott: false")
+	c.positive(at+".leave", g.Leave.Num, "leave is 0, so the first burst never ends",
+		"want a share such as 20%")
+	c.positive(at+".loss", g.Loss.Num, "loss is 0, so bursts lose nothing",
+		"want a share such as 50%, or remove the key for 100%")
+	if loss := cmp.Or(g.Loss, units.Ratio{Num: 1, Den: 1}); g.LossGood.Float() > loss.Float() {
+		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss),
+			"want the good state to lose less than the bad one")
+	}
 }

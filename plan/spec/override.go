@@ -42,30 +42,25 @@ const (
 // itself where it needs to.
 type Zeros uint32
 
-// Fields that can be zero on purpose.
+// Fields that can be zero on purpose, besides the settings of links.
 const (
-	ZeroDelay Zeros = 1 << iota
-	ZeroJitter
-	ZeroLoss
-	ZeroDuplicate
-	ZeroCorrupt
-	ZeroRanks
-	ZeroCPU
-	ZeroMemory
-	ZeroWarmup
-	ZeroDropEvery
-	ZeroDropList
-	ZeroReorder
-	ZeroOverhead
-	ZeroStrict
+	ZeroRanks  Zeros = 1 << 5
+	ZeroCPU    Zeros = 1 << 6
+	ZeroMemory Zeros = 1 << 7
+	ZeroWarmup Zeros = 1 << 8
+	ZeroStrict Zeros = 1 << 13
 )
 
-var zeroOf = map[string]Zeros{
-	"delay": ZeroDelay, "jitter": ZeroJitter, "loss": ZeroLoss, "duplicate": ZeroDuplicate,
-	"corrupt": ZeroCorrupt,
-	"ranks":   ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory, "warmup": ZeroWarmup,
-	"drop-every": ZeroDropEvery, "drop-list": ZeroDropList, "reorder": ZeroReorder, "overhead": ZeroOverhead,
-	"strict": ZeroStrict,
+var zeroOf = marks()
+
+// marks returns the marks of keys.
+func marks() map[string]Zeros {
+	of := map[string]Zeros{"ranks": ZeroRanks, "cpu": ZeroCPU, "memory": ZeroMemory, "warmup": ZeroWarmup,
+		"strict": ZeroStrict}
+	for _, s := range LinkSettings {
+		of[s.Key] = s.zero
+	}
+	return of
 }
 
 // over returns specific if it is set or zero on purpose, otherwise base.

@@ -342,10 +342,10 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 			return err
 		}
 		if side != fabric.BToA {
-			s.events.add("link.set", name+" a-to-b", request.Set.Settings())
+			s.events.add("link.set", name+" a-to-b", plan.SettingsOf(*request.Set))
 		}
 		if side != fabric.AToB {
-			s.events.add("link.set", name+" b-to-a", back.Settings())
+			s.events.add("link.set", name+" b-to-a", plan.SettingsOf(*back))
 		}
 	case request.Set == nil && (request.State == "up" || request.State == "down"):
 		set := s.fabric.SetLinkState

@@ -6,87 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"railbed/fabric"
-	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
 )
-
-// field is a setting of a link in the form of the page. Its text is written as in files.
-type field struct {
-	key, hint string
-	// off is the text that an empty field stands for, or "" if the setting cannot be without a value.
-	off string
-	// soft reports whether only links of soft switches have the setting.
-	soft bool
-	// bare reports whether the text is YAML and no string.
-	bare bool
-	of   func(plan.Direction) string
-}
-
-var fields = []field{
-	{key: "rate", hint: "1gbit", of: func(d plan.Direction) string { return d.Rate.String() }},
-	{key: "queue", hint: "256KiB", of: func(d plan.Direction) string { return set(d.Queue) }},
-	{key: "delay", hint: "10us", off: "0s", of: func(d plan.Direction) string { return set(d.Delay) }},
-	{key: "jitter", hint: "2us", off: "0s", of: func(d plan.Direction) string { return set(d.Jitter) }},
-	{key: "loss", hint: "0.1%", off: "0", of: func(d plan.Direction) string { return set(d.Loss) }},
-	{key: "duplicate", hint: "0.1%", off: "0", of: func(d plan.Direction) string { return set(d.Duplicate) }},
-	{key: "corrupt", hint: "0.1%", off: "0", of: func(d plan.Direction) string { return set(d.Corrupt) }},
-	{key: "jitter-kind", hint: "uniform, normal or exponential", soft: true,
-		of: func(d plan.Direction) string { return cmp.Or(d.JitterKind, spec.Uniform) }},
-	{key: "reorder", hint: "1%", off: "0", soft: true,
-		of: func(d plan.Direction) string { return set(d.Reorder) }},
-	{key: "reorder-by", hint: "50us", soft: true,
-		of: func(d plan.Direction) string { return set(d.ReorderBy) }},
-	{key: "drop-every", hint: "1000", off: "0", soft: true, bare: true, of: func(d plan.Direction) string {
-		if d.DropEvery == 0 {
-			return ""
-		}
-		return strconv.FormatUint(d.DropEvery, 10)
-	}},
-	{key: "drop-list", hint: "[5, 6]", off: "[]", soft: true, bare: true, of: func(d plan.Direction) string {
-		if len(d.DropList) == 0 {
-			return ""
-		}
-		return strings.ReplaceAll(fmt.Sprint(d.DropList), " ", ", ")
-	}},
-	{key: "gilbert-elliott", hint: "{enter: 1%, leave: 20%}", off: "false", soft: true, bare: true,
-		of: func(d plan.Direction) string {
-			g := d.GilbertElliott
-			if g.Enter.IsZero() {
-				return ""
-			}
-			text := fmt.Sprintf("{enter: %s, leave: %s, loss: %s", g.Enter, g.Leave, g.Loss)
-			if !g.LossGood.IsZero() {
-				text += fmt.Sprintf(", loss-good: %s", g.LossGood)
-			}
-			return text + "}"
-		}},
-	{key: "flap", hint: "{every: 1s, for: 10ms}", off: "false", soft: true, bare: true,
-		of: func(d plan.Direction) string {
-			if d.Flap.For == 0 {
-				return ""
-			}
-			return fmt.Sprintf("{every: %s, for: %s}", d.Flap.Every, d.Flap.For)
-		}},
-	{key: "overhead", hint: "24B", soft: true, of: func(d plan.Direction) string { return set(d.Overhead) }},
-}
-
-// set formats a value, and a value that is not set as "".
-func set[T interface {
-	comparable
-	fmt.Stringer
-}](value T) string {
-	var zero T
-	if value == zero {
-		return ""
-	}
-	return value.String()
-}
 
 // form is the settings of a link, for the form of the page.
 type form struct {
@@ -122,14 +48,15 @@ func (s *Server) answerForm(w http.ResponseWriter, r *http.Request, name string)
 	}
 	l, soft := &state.Links[i], s.testbed.Plan().Soft()
 	made := form{Link: name}
-	for _, f := range fields {
-		if f.soft && !soft {
-			made.Without = append(made.Without, f.key)
+	for _, s := range spec.LinkSettings {
+		more := s.By == spec.SoftSwitch
+		if more && !soft {
+			made.Without = append(made.Without, s.Key)
 			made.Why = "only links of soft switches have them (kind: soft)"
 			continue
 		}
-		made.Fields = append(made.Fields, formField{f.key, f.hint, f.soft,
-			[2]string{f.of(l.AToB.Direction), f.of(l.BToA.Direction)}})
+		made.Fields = append(made.Fields, formField{s.Key, s.Hint, more,
+			[2]string{s.Text(&l.AToB.Direction), s.Text(&l.BToA.Direction)}})
 	}
 	answer(w, http.StatusOK, made)
 }
@@ -163,15 +90,15 @@ func (s *Server) serveSet(w http.ResponseWriter, r *http.Request) {
 // parse returns the settings, and what is wrong with each.
 func (r *setRequest) parse() (sets []spec.Direction, problems []problem) {
 	known := 0
-	for _, f := range fields {
-		text, given := r.Set[f.key]
+	for _, s := range spec.LinkSettings {
+		text, given := r.Set[s.Key]
 		if !given {
 			continue
 		}
 		known++
-		set, err := f.parse(text)
+		set, err := parseSetting(s, text)
 		if err != nil {
-			problems = append(problems, problem{f.key, err.Error()})
+			problems = append(problems, problem{s.Key, err.Error()})
 		}
 		sets = append(sets, set)
 	}
@@ -184,26 +111,13 @@ func (r *setRequest) parse() (sets []spec.Direction, problems []problem) {
 	return sets, problems
 }
 
-// parse reads the text of a field as the value of its key in a file.
-func (f *field) parse(text string) (spec.Direction, error) {
-	text = strings.TrimSpace(text)
-	if text == "" {
-		text = f.off
+// parseSetting reads the text of a field as the value of its key in a file. An empty field turns the setting
+// off.
+func parseSetting(s *spec.LinkSetting, text string) (spec.Direction, error) {
+	if text = cmp.Or(strings.TrimSpace(text), s.Off); text == "" {
+		return spec.Direction{}, fmt.Errorf("%s: want a value, as in %s", s.Key, s.Hint)
 	}
-	switch {
-	case text == "":
-		return spec.Direction{}, fmt.Errorf("%s: want a value, as in %s", f.key, f.hint)
-	case !f.bare:
-		text = strconv.Quote(text)
-	}
-	set, err := spec.ParseDirection(f.key, fmt.Sprintf("{%s: %s}", f.key, text))
-	var found spec.Problems
-	if errors.As(err, &found) {
-		for i := range found { // the position is the field
-			found[i].Line, found[i].Path = 0, ""
-		}
-	}
-	return set, err
+	return s.Parse(s.Key, text)
 }
 
 // serveState takes a link or a direction of it down, or brings it up.
