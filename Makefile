@@ -11,7 +11,7 @@ LDFLAGS := -s -w -X railbed/cli.version=$(VERSION)
 RACE := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # test-root vets once for all packages.
 TESTFLAGS ?= -count=1 -shuffle=on -timeout=25m -vet=off
-# With the detector each program sleeps for a second before it exits. hosttest.Main finds what is still running.
+# Programs with the detector sleep for a second before they exit. hosttest.Main finds goroutines that stay.
 export GORACE ?= atexit_sleep_ms=0
 # make check takes what passed before from Go's cache, unless this says otherwise.
 CHECKFLAGS ?=
@@ -27,7 +27,7 @@ PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./cap
 	./capture/verify/... ./transports ./workloads/collective
 
 .DEFAULT_GOAL := build
-.PHONY: build quickstart check flakes test test-root test-user interop setup-test bench \
+.PHONY: build quickstart check flakes test test-root test-user test-long interop setup-test bench \
 	bench-once checks lint prose docs generate package package-check package-same sbom vuln ci clean help
 
 build: ## bin/railbed, one static binary
@@ -68,13 +68,18 @@ test-user: # root tries what nobody has
 	@export RAILBED_REQUIRE=$${RAILBED_REQUIRE:+userns,testbed} RAILBED_SAMPLE=12; \
 	$(call run-pass,user,-exec "$(CURDIR)/scripts/as-nobody")
 
+# A package may take longer than in make test, of which CI tries a part of the long tests.
+test-long: setup-test ## whole, the tests that RAILBED_SAMPLE, RAILBED_LONG and RAILBED_MOMENTS shorten in CI
+	@unset RAILBED_SAMPLE RAILBED_LONG RAILBED_MOMENTS; \
+	$(call run-pass,long $(RACE),-timeout=2h)
+
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
 	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./scenarios/interop -all -update
 
-bench: setup-test build ## benchmarks, with Mininet beside us
+bench: setup-test build ## benchmarks beside the same work of other programs, which root installs first
 	$(GO) test -run '^$$' -bench . -benchmem -p=1 -timeout=2h ./...
 
-bench-once: # so that benchmarks cannot rot
+bench-once: setup-test # so that benchmarks cannot rot
 	$(GO) test -run '^$$' -bench . -benchtime=1x -p=1 -timeout=30m ./...
 
 # Tools have a module of their own, so that go.mod requires nothing for them. Vale's parsers are C.

@@ -44,7 +44,7 @@ func newNamespace(t testing.TB) *kernel.Namespace {
 
 func newLine(t testing.TB) line {
 	t.Helper()
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Netns, hosttest.IP, hosttest.Ethtool)
 	l := line{newNamespace(t), newNamespace(t), newNamespace(t)}
 	for _, ns := range []*kernel.Namespace{l.a, l.r, l.b} {
 		// A forwarded packet waits until the router's link-local address is

@@ -171,7 +171,7 @@ func (a alteration) made(t *testing.T, p *plan.Plan, ns map[string]*kernel.Names
 }
 
 func TestVerifySeesEveryAlteration(t *testing.T) {
-	hosttest.Need(t, hosttest.Netns)
+	hosttest.Need(t, hosttest.Netns, hosttest.IP, hosttest.Ethtool)
 	for _, c := range damages {
 		p := plantest.Compile(t, "name: t\nfabric: {"+c.fabric+", links: {default: {rate: 100mbit}}}\n")
 		f, ns := build(t, p)

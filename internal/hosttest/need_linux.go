@@ -35,14 +35,19 @@ const (
 	Tshark  Feature = "tshark"
 	// Traceroute is Debian's traceroute, whose options the tests use.
 	Traceroute Feature = "traceroute"
-	Tcpdump    Feature = "tcpdump"
-	Python     Feature = "python3"
+	// IP is iproute2's ip.
+	IP      Feature = "ip"
+	Ethtool Feature = "ethtool"
+	Tcpdump Feature = "tcpdump"
+	Python  Feature = "python3"
 	// PythonAES is AES-GCM for the distribution's Python, /usr/bin/python3, which has no AES-GCM of
 	// its own.
 	PythonAES Feature = "python3-cryptography"
 	Mininet   Feature = "mininet"
 	OpenMPI   Feature = "openmpi"
-	UCX       Feature = "ucx"
+	// MPICC compiles programs for OpenMPI.
+	MPICC Feature = "mpicc"
+	UCX   Feature = "ucx"
 	// MPICH, Libfabric, Redis and IPerf3 are stacks that scenarios run.
 	MPICH     Feature = "mpich"
 	Redis     Feature = "redis"
@@ -98,11 +103,14 @@ var probes = map[Feature]func() error{
 	Ping:       program("ping", "-V"),
 	Tshark:     program("tshark", "--version"),
 	Traceroute: program("traceroute", "--version"),
+	IP:         program("ip", "-V"),
+	Ethtool:    program("ethtool", "--version"),
 	Tcpdump:    program("tcpdump", "--version"),
 	Python:     program("python3", "--version"),
 	PythonAES:  program("/usr/bin/python3", "-c", "import cryptography.hazmat.primitives.ciphers.aead"),
 	Mininet:    program("mn", "--version"),
 	OpenMPI:    program("mpirun", "--version"),
+	MPICC:      program("mpicc", "--version"),
 	UCX:        program("ucx_info", "-v"),
 	MPICH:      program("mpiexec.mpich", "--version"),
 	Libfabric:  program("fi_info", "--version"),

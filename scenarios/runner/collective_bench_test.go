@@ -89,7 +89,8 @@ type times map[units.Bytes]float64
 // repository's tcp, OpenMPI and PyTorch's Gloo, on the same nodes and links. Each iteration
 // is a turn; the table has medians and ranges of bus bandwidth.
 func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
-	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI)
+	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI, hosttest.MPICC,
+		hosttest.IP, hosttest.Ethtool)
 	for _, kind := range []string{worker.AllReduce, worker.AllToAll} {
 		for _, links := range []besideLinks{{mtu: 1500}, {mtu: 9000}, {mtu: 1500, offloads: true}} {
 			for _, ranks := range []int{2, 4, 8, 16} {
@@ -136,7 +137,8 @@ func (l besideLinks) elements() int {
 // BenchmarkInNetworkBesideOpenMPI does as BenchmarkCollectivesBesideOpenMPI with all-reduces of
 // four nodes on a soft switch that adds up, whose links keep their rate.
 func BenchmarkInNetworkBesideOpenMPI(b *testing.B) {
-	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI)
+	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI, hosttest.MPICC,
+		hosttest.IP, hosttest.Ethtool)
 	for _, links := range []besideLinks{{mtu: 1500, rate: "100mbit"}, {mtu: 9000, rate: "200mbit"}} {
 		b.Run(links.String(), func(b *testing.B) { besideOpenMPI(b, worker.AllReduce, 4, links) })
 	}

@@ -198,7 +198,7 @@ type pair struct {
 // inPair runs the calling benchmark again in a namespace of its own, with a
 // peer's, and reports there whether this is that run.
 func inPair(b *testing.B) *pair {
-	hosttest.Need(b, hosttest.Netns)
+	hosttest.Need(b, hosttest.Netns, hosttest.IP, hosttest.Ethtool)
 	if os.Getenv(insideEnv) != b.Name() {
 		self, err := os.Executable()
 		if err != nil {

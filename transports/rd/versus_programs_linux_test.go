@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"railbed/internal/hosttest"
 )
 
 // program returns a contestant that is an external program: a server at the far end and a client at
@@ -50,6 +52,7 @@ func (f *field) program(name string, server, client []string,
 // iperf3 is the kernel's TCP by so many connections, as its receiver counts. It
 // writes 1 MiB at once at most.
 func (f *field) iperf3(name string, size, connections int) contestant {
+	hosttest.Need(f.b, hosttest.IPerf3)
 	server := []string{"iperf3", "-s", "-1"}
 	client := []string{"iperf3", "-c", f.far, "-t", strconv.Itoa(int(versusFor.Seconds())), "-J", "-l",
 		strconv.Itoa(min(size, 1<<20)), "-P", strconv.Itoa(connections)}
@@ -73,6 +76,7 @@ func (f *field) iperf3(name string, size, connections int) contestant {
 // libfabric is a provider's ping-pong of messages, of which one is under way, as
 // its client counts: both directions.
 func (f *field) libfabric(provider string, size int) contestant {
+	hosttest.Need(f.b, hosttest.Libfabric)
 	rounds := min(max(256<<20/2/size, 8), 4000)
 	words := []string{"fi_pingpong", "-p", provider, "-e", "rdm", "-I", strconv.Itoa(rounds), "-S",
 		strconv.Itoa(size)}
