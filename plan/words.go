@@ -70,62 +70,23 @@ func (w *words) wrong(path, want, what string, args ...any) {
 	w.problems = append(w.problems, w.source.Problem(path, fmt.Sprintf(what, args...), want))
 }
 
-// check checks every name of a port, a node or a switch in a check of packets.
+// check checks every name of a port, a node, a switch or a link in a check of packets.
 func (w *words) check(path string, p *spec.PacketsCheck) {
-	at := func(key, name string) {
-		if name != "" {
-			w.tap(path+"."+key, name)
+	for _, n := range p.Names() {
+		at := path + "." + n.Path
+		switch n.Kind {
+		case spec.NamesPort:
+			if n.Text != "" {
+				w.tap(at, n.Text)
+			}
+		case spec.NamesNode:
+			w.name(at, n.Text, "node", w.nodes)
+		case spec.NamesSwitch:
+			w.name(at, n.Text, "switch", w.switches)
+		case spec.NamesLink:
+			link, _ := spec.LinkTarget(n.Text)
+			w.name(at, link, "link", w.links)
 		}
-	}
-	ends := func(key, from, to string) {
-		w.name(path+"."+key+".from", from, "node", w.nodes)
-		w.name(path+"."+key+".to", to, "node", w.nodes)
-	}
-	w.name(path+".conservation", p.Conservation, "switch", w.switches)
-	if k := p.PathSpread; k != nil {
-		w.name(path+".path-spread.switch", k.Switch, "switch", w.switches)
-	}
-	if k := p.Marks; k != nil {
-		at("marks.at", k.At)
-		ends("marks", k.From, k.To)
-	}
-	if k := p.Drops; k != nil {
-		at("drops.at", k.At)
-		ends("drops", k.From, k.To)
-	}
-	if k := p.Lossless; k != nil {
-		ends("lossless", k.From, k.To)
-	}
-	if k := p.Trims; k != nil {
-		at("trims.at", k.At)
-	}
-	if k := p.Pauses; k != nil {
-		at("pauses.at", k.At)
-		for i, port := range k.Order {
-			at(fmt.Sprintf("pauses.order[%d]", i), port)
-		}
-	}
-	if k := p.Reordering; k != nil {
-		ends("reordering", k.From, k.To)
-	}
-	if k := p.Outage; k != nil {
-		ends("outage", k.From, k.To)
-	}
-	if k := p.Throughput; k != nil {
-		ends("throughput", k.From, k.To)
-	}
-	if k := p.QueueDepth; k != nil {
-		at("queue-depth.at", k.At)
-	}
-	if k := p.Latency; k != nil {
-		ends("latency", k.From, k.To)
-	}
-	if k := p.LinkBytes; k != nil {
-		link, _ := k.Target()
-		w.name(path+".link-bytes.link", link, "link", w.links)
-	}
-	if k := p.Rule; k != nil {
-		at("rule.at", k.At)
 	}
 }
 

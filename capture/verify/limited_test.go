@@ -200,20 +200,20 @@ func TestLimitable(t *testing.T) {
 	}
 	limitable := 0
 	for _, k := range kinds {
-		asked, _, err := spec.ParsePacketsCheck("x", "{"+k.key+": "+k.example+", during: f}")
+		asked, _, err := spec.ParsePacketsCheck("x", "{"+k.Key+": "+k.Example+", during: f}")
 		if err != nil {
 			if !strings.Contains(err.Error(), "which is about the whole capture") {
-				t.Errorf("%s: %v", k.key, err)
+				t.Errorf("%s: %v", k.Key, err)
 			}
 			continue
 		}
 		limitable++
-		check, err := k.make(asked, sources)
+		check, err := k.Make(asked, sources)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, is := check.(evidence.Limiter); is == slices.Contains(alone, k.key) {
-			t.Errorf("%s can be limited in time: Limiter %v", k.key, is)
+		if _, is := check.(evidence.Limiter); is == slices.Contains(alone, k.Key) {
+			t.Errorf("%s can be limited in time: Limiter %v", k.Key, is)
 		}
 	}
 	if limitable != 8 {

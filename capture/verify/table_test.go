@@ -8,7 +8,6 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/ranks"
 	"railbed/capture/verify/verifytest"
 	"railbed/plan/spec"
 )
@@ -18,14 +17,14 @@ import (
 func TestTableHasEveryCheckOfFiles(t *testing.T) {
 	var keys []string
 	for _, k := range kinds {
-		keys = append(keys, k.key)
+		keys = append(keys, k.Key)
 	}
 	if want := spec.PacketChecks(); !slices.Equal(keys, want) || len(keys) < 12 {
 		t.Errorf("the table has %q, files have %q", keys, want)
 	}
 	sources := Sources{Traffic: func(string) (evidence.Workload, error) {
 		return evidence.Workload{Name: "ar"}, nil
-	}, Crossing: func(string) (ranks.Crossing, error) { return ranks.Crossing{Name: "mpi"}, nil }}
+	}, Crossing: func(string) (evidence.Crossing, error) { return evidence.Crossing{Name: "mpi"}, nil }}
 	for i, example := range Examples() {
 		asked, _, err := spec.ParsePacketsCheck("example", example)
 		if err != nil {

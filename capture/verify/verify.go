@@ -1,10 +1,10 @@
 // Package verify judges the behaviour of a fabric from its packets.
 //
-// It has the table of checks that files, "railbed run" and "railbed verify" share: a row for each
-// check, which names the check, gives an example, and makes the check. The checks are in packages by
-// subject: fabric, ranks, rd and roce. Package evidence has what all checks share, and knows no check.
+// It has the checks that files, "railbed run" and "railbed verify" share. The checks are in packages by
+// subject: fabric, ranks, rd, roce and rules. The file of each check registers its kind, which gives an
+// example and makes the check. Package evidence has what all checks share, and knows no check.
 //
-// Fidelity is beside the table. It judges whether the emulation kept its promises, so that the verdicts
+// Fidelity is beside these checks. It judges whether the emulation kept its promises, so that the verdicts
 // of other checks count.
 package verify
 
@@ -13,7 +13,6 @@ import (
 	"io"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/ranks"
 )
 
 // Names of other packages for callers: what they describe to checks, and what checks return.
@@ -34,9 +33,10 @@ type (
 	Pair       = evidence.Pair
 	Active     = evidence.Active
 	Send       = evidence.Send
+	Sources    = evidence.Sources
 
-	Crossing     = ranks.Crossing
-	CrossingRank = ranks.CrossingRank
+	Crossing     = evidence.Crossing
+	CrossingRank = evidence.CrossingRank
 )
 
 // Patterns of a Workload besides the ring.

@@ -131,13 +131,6 @@ func (c *checker) workloadNamed(path, name string) {
 	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
 }
 
-// workloadChosen checks the name of a workload that a check may omit.
-func (c *checker) workloadChosen(path, name string) {
-	if name != "" {
-		c.workloadNamed(path, name)
-	}
-}
-
 // workloadOf checks the workload of a check, which may omit it if the file has only one.
 func (c *checker) workloadOf(at, name string) {
 	if name != "" {
@@ -145,47 +138,5 @@ func (c *checker) workloadOf(at, name string) {
 	} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
 		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)),
 			"add workload: NAME")
-	}
-}
-
-func (c *checker) packets(at string, p *PacketsCheck) {
-	c.exactlyOne(at, *p, packetChecks...)
-	c.packetLimit(at, p)
-	c.fabricChecks(at, p)
-	if b := p.BytesPerRank; b != nil {
-		c.workloadOf(at+".bytes-per-rank", b.Workload)
-		c.formula(at+".bytes-per-rank", b)
-	}
-	if k := p.Pacing; k != nil {
-		c.workloadOf(at+".pacing", k.Workload)
-	}
-	c.roceCheck(at+".roce", p.RoCE)
-	c.linkChecks(at, p)
-	if p.Rule != nil {
-		c.rule(at+".rule", p.Rule)
-	}
-	if p.RankNIC != "" {
-		c.workloadNamed(at+".rank-nic", p.RankNIC)
-	}
-	if p.Crossed != "" {
-		c.stackNamed(at+".crossed", p.Crossed)
-	}
-	if p.RailLocal != "" {
-		c.workloadNamed(at+".rail-local", p.RailLocal)
-	}
-	if p.PartialSums != "" {
-		c.workloadNamed(at+".partial-sums", p.PartialSums)
-		for _, step := range c.t.Steps {
-			if w := step.Workload; w != nil && w.Name == p.PartialSums && w.Algorithm != InNetwork {
-				c.report(at+".partial-sums", fmt.Sprintf("no switch adds up the partial sums of %s",
-					clipped(w.Name)), "want the name of a workload with algorithm: "+InNetwork)
-			}
-		}
-	}
-	if p.Conservation != "" {
-		c.pattern(c.report, at+".conservation", p.Conservation, "switch", nodeName, nodeNameForm)
-	}
-	if s := p.PathSpread; s != nil && s.Switch != "" {
-		c.pattern(c.report, at+".path-spread.switch", s.Switch, "switch", nodeName, nodeNameForm)
 	}
 }

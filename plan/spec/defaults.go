@@ -28,15 +28,8 @@ func (t *Testbed) SetDefaults() {
 	t.faultNames()
 	names := t.workloads()
 	for i := range t.Checks {
-		p := t.Checks[i].Packets
-		if p == nil || len(names) != 1 {
-			continue
-		}
-		if p.BytesPerRank != nil {
-			p.BytesPerRank.Workload = cmp.Or(p.BytesPerRank.Workload, names[0])
-		}
-		if p.Pacing != nil {
-			p.Pacing.Workload = cmp.Or(p.Pacing.Workload, names[0])
+		if p := t.Checks[i].Packets; p != nil && len(names) == 1 {
+			p.setDefaults(names[0])
 		}
 	}
 }

@@ -19,14 +19,6 @@ var packetChecks = slices.DeleteFunc(keysOf(fieldsOf(reflect.TypeFor[PacketsChec
 // PacketChecks returns the keys of all checks of packets, in the order of PacketsCheck.
 func PacketChecks() []string { return slices.Clone(packetChecks) }
 
-// Kind returns the key of the check that is set, or "" if none is.
-func (p *PacketsCheck) Kind() string {
-	if found := set(*p, packetChecks); len(found) > 0 {
-		return found[0]
-	}
-	return ""
-}
-
 // Statements that PacketsCheck.That can require.
 const (
 	// ThatRDPlaced requires that each byte of each message arrives and is placed once.
@@ -39,11 +31,11 @@ const (
 // nodes it judges the packets that arrived.
 type MarksCheck struct {
 	// At names ports as taps do: a switch, a node, node:port or a glob of these. Default "*".
-	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
 	// From names the nodes from which the flows come. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To names the nodes to which the flows go. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Share bounds the share of packets that carry Congestion Experienced, such as ">= 10%". Default:
 	// not judged.
 	Share string `yaml:"share,omitempty" json:"share,omitempty" unit:"share"`
@@ -55,11 +47,11 @@ type MarksCheck struct {
 // DropsCheck judges the drops that were recorded at ports.
 type DropsCheck struct {
 	// At names ports as taps do. Default "*".
-	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
 	// From names the nodes from which the flows come. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To names the nodes to which the flows go. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Reason is the only reason that counts, as captures record it. Default: any.
 	//
 	//   - tail: the queue was longer than the limit of its link, or than its share of the shared buffer.
@@ -84,7 +76,7 @@ type DropsCheck struct {
 	//   - flood-limit: a port had more packets to flood than the bridge lets it.
 	//   - aggregation: the switch could not add the packet to a sum.
 	//   - refused: the packet arrived, and a queue in the node's own kernel was full.
-	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused"`
+	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused" names:"word"`
 	// Count bounds the number of drops, such as ">= 1" or "== 0".
 	Count string `yaml:"count" json:"count" unit:"packets"`
 }
@@ -93,9 +85,9 @@ type DropsCheck struct {
 // emulated NIC had room for it.
 type LosslessCheck struct {
 	// From names the nodes from which the flows come. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To names the nodes to which the flows go. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Priority is the only priority that is judged. Default: all.
 	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
 }
@@ -104,18 +96,18 @@ type LosslessCheck struct {
 // arrives.
 type TrimsCheck struct {
 	// At names ports as taps do. Default "*".
-	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
 	// Count bounds the number of trimmed packets. Default ">= 1".
 	Count string `yaml:"count,omitempty" json:"count,omitempty" unit:"packets"`
 	// Workload is the workload whose packets count. Default: all.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
 }
 
 // PausesCheck judges PFC frames by the port that requests the pause. It requires that a paused port
 // sends nothing.
 type PausesCheck struct {
 	// At names the ports that request pauses. Default "*".
-	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
 	// Priority is the only priority that counts. Default: all.
 	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
 	// Count bounds the number of pauses, such as ">= 1". Renewals do not count. Default: not judged.
@@ -124,7 +116,7 @@ type PausesCheck struct {
 	// with the longest time counts. Default: not judged.
 	Paused string `yaml:"paused,omitempty" json:"paused,omitempty" unit:"duration"`
 	// Order lists ports in the order in which they must request their first pause. Default: any order.
-	Order []string `yaml:"order,omitempty" json:"order,omitempty"`
+	Order []string `yaml:"order,omitempty" json:"order,omitempty" names:"port"`
 }
 
 // ReorderingCheck judges the packets that arrived after a packet of their flow that had left later
@@ -132,9 +124,9 @@ type PausesCheck struct {
 // paths they take.
 type ReorderingCheck struct {
 	// From names the nodes from which the flows come. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To names the nodes to which the flows go. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Share bounds the share of all packets that arrived out of order, such as "<= 1%" or "== 0%".
 	Share string `yaml:"share" json:"share" unit:"share"`
 }
@@ -143,9 +135,9 @@ type ReorderingCheck struct {
 // of a flow were sent and none arrived: the time that routers need to find another path.
 type OutageCheck struct {
 	// From names the nodes from which the flows come. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To names the nodes to which the flows go. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Longest bounds the longest outage of all flows, such as "<= 1s".
 	Longest string `yaml:"longest" json:"longest" unit:"duration"`
 }
@@ -156,11 +148,11 @@ type OutageCheck struct {
 // arrived has a throughput of 0.
 type ThroughputCheck struct {
 	// From are the nodes that send. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To are the nodes that receive. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Workload is the workload whose packets count. Default: all packets.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
 	// Rate bounds the throughput of each pair, such as ">= 10mbit". Default: not judged.
 	Rate string `yaml:"rate,omitempty" json:"rate,omitempty" unit:"rate"`
 	// Fairness bounds Jain's index of the pairs' throughputs, such as ">= 90%". The index is 100% if
@@ -172,7 +164,7 @@ type ThroughputCheck struct {
 // dropped.
 type QueueDepthCheck struct {
 	// At names ports as taps do. Default "*".
-	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
 	// Priority is the only queue that counts. Default: all.
 	Priority *int `yaml:"priority,omitempty" json:"priority,omitempty" jsonschema:"minimum=0,maximum=7" unit:"none"`
 	// Max bounds the longest queue, such as "<= 100KB". Default: not judged.
@@ -180,7 +172,7 @@ type QueueDepthCheck struct {
 	// P99 bounds the 99th percentile of the queue lengths that packets found. Default: not judged.
 	P99 string `yaml:"p99,omitempty" json:"p99,omitempty" unit:"size"`
 	// Workload is the workload whose packets count. Default: all.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
 }
 
 // Bound is a comparison with a number of packets, a share, bytes or nanoseconds.
@@ -297,80 +289,19 @@ func (c *checker) bound(path, text string, kind BoundKind) {
 	}
 }
 
-// fabricChecks checks the form of the checks that judge the fabric.
-func (c *checker) fabricChecks(at string, p *PacketsCheck) {
-	if k := p.Marks; k != nil {
-		c.ports(at+".marks.at", k.At)
-		c.ends(at+".marks", k.From, k.To)
-		c.bound(at+".marks.share", k.Share, ShareBound)
-		c.bound(at+".marks.count", k.Count, CountBound)
-		c.needs(at+".marks", `share: ">= 10%"`, k.Share, k.Count)
-	}
-	if k := p.Drops; k != nil {
-		c.ports(at+".drops.at", k.At)
-		c.ends(at+".drops", k.From, k.To)
-		c.bound(at+".drops.count", k.Count, CountBound)
-	}
-	if k := p.Lossless; k != nil {
-		c.ends(at+".lossless", k.From, k.To)
-	}
-	if k := p.Trims; k != nil {
-		c.ports(at+".trims.at", k.At)
-		c.workloadChosen(at+".trims.workload", k.Workload)
-		c.bound(at+".trims.count", k.Count, CountBound)
-	}
-	if k := p.Pauses; k != nil {
-		c.ports(at+".pauses.at", k.At)
-		c.bound(at+".pauses.count", k.Count, CountBound)
-		c.bound(at+".pauses.paused", k.Paused, DurationBound)
-		for i, port := range k.Order {
-			c.ports(fmt.Sprintf("%s.pauses.order[%d]", at, i), port)
-		}
-		if len(k.Order) == 0 {
-			c.needs(at+".pauses", `count: ">= 1"`, k.Count, k.Paused)
-		}
-	}
-	if k := p.Reordering; k != nil {
-		c.ends(at+".reordering", k.From, k.To)
-		c.bound(at+".reordering.share", k.Share, ShareBound)
-	}
-	if k := p.Outage; k != nil {
-		c.ends(at+".outage", k.From, k.To)
-		c.bound(at+".outage.longest", k.Longest, DurationBound)
-	}
-	c.rateChecks(at, p)
-	if s := p.PathSpread; s != nil && s.Polarised && s.MinShare.Num != 0 {
-		c.report(at+".path-spread.min-share", "min-share and polarised are both set",
-			"remove one of them")
+func (k *MarksCheck) form(c *checker, at string) { c.needs(at, `share: ">= 10%"`, k.Share, k.Count) }
+
+func (k *PausesCheck) form(c *checker, at string) {
+	if len(k.Order) == 0 {
+		c.needs(at, `count: ">= 1"`, k.Count, k.Paused)
 	}
 }
 
-// rateChecks checks the form of the checks that judge rates and queues.
-func (c *checker) rateChecks(at string, p *PacketsCheck) {
-	if k := p.Throughput; k != nil {
-		c.ends(at+".throughput", k.From, k.To)
-		c.workloadChosen(at+".throughput.workload", k.Workload)
-		c.bound(at+".throughput.rate", k.Rate, RateBound)
-		c.bound(at+".throughput.fairness", k.Fairness, ShareBound)
-		c.needs(at+".throughput", `rate: ">= 10mbit"`, k.Rate, k.Fairness)
-	}
-	if k := p.QueueDepth; k != nil {
-		c.ports(at+".queue-depth.at", k.At)
-		c.workloadChosen(at+".queue-depth.workload", k.Workload)
-		c.bound(at+".queue-depth.max", k.Max, BytesBound)
-		c.bound(at+".queue-depth.p99", k.P99, BytesBound)
-		c.needs(at+".queue-depth", `max: "<= 100KB"`, k.Max, k.P99)
-	}
+func (k *ThroughputCheck) form(c *checker, at string) {
+	c.needs(at, `rate: ">= 10mbit"`, k.Rate, k.Fairness)
 }
 
-// ends checks the nodes that flows come from and go to.
-func (c *checker) ends(at, from, to string) {
-	for _, end := range [][2]string{{".from", from}, {".to", to}} {
-		if end[1] != "" {
-			c.pattern(c.report, at+end[0], end[1], "node", nodeName, nodeNameForm)
-		}
-	}
-}
+func (k *QueueDepthCheck) form(c *checker, at string) { c.needs(at, `max: "<= 100KB"`, k.Max, k.P99) }
 
 // needs reports a check that has none of its bounds.
 func (c *checker) needs(at, example string, given ...string) {

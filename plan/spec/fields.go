@@ -26,6 +26,9 @@ type field struct {
 	empty string
 	// why explains the reason for an unexpected bound and what to do instead.
 	why string
+	// unit is the quantity of a number or of a bound, limited that a check can be limited in time, and names
+	// the kind of a Name.
+	unit, limited, names string
 }
 
 // fieldsKnown caches the results of fieldsOf, because files can have a hundred thousand values of a
@@ -57,7 +60,8 @@ func readFields(t reflect.Type) []field {
 		default:
 			made := field{key: key, index: f.Index, required: !strings.Contains(options, "omitempty"),
 				anyScalar: f.Tag.Get("scalar") == "any", empty: f.Tag.Get("empty"),
-				why: f.Tag.Get("why")}
+				why: f.Tag.Get("why"), unit: f.Tag.Get("unit"), limited: f.Tag.Get("limited"),
+				names: f.Tag.Get("names")}
 			made.constrain(f.Tag.Get("jsonschema"))
 			fields = append(fields, made)
 		}

@@ -28,7 +28,7 @@ checks:
 		"{during: lost}":                                   "want exactly one of bytes-per-rank, ",
 		"{rule: {never: ip}, during: lost, outside: bulk}": "during and outside are both set; remove one",
 		"{deadlock: none, during: lost}": "f:9:31: during in a check of deadlock, which is about the whole " +
-			"capture; remove it; it can be in checks of rule, ",
+			"capture; remove it; it can be in checks of marks, ",
 	} {
 		switch err := file(check); {
 		case err == nil && want != "", err != nil && want == "":

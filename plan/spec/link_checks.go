@@ -1,17 +1,20 @@
 package spec
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // LatencyCheck judges the time from a packet's departure at the NIC of its source until its arrival at
 // the NIC of its destination. A percentile is by nearest rank: p99 of n packets is the time of the
 // packet with rank 0.99 n, rounded up. A packet that did not arrive took longer than any bound.
 type LatencyCheck struct {
 	// From are the nodes that send. Default "*".
-	From string `yaml:"from,omitempty" json:"from,omitempty"`
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
 	// To are the nodes that receive. Default "*".
-	To string `yaml:"to,omitempty" json:"to,omitempty"`
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Workload is the workload whose packets count. Default: all packets.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
 	// Per judges the packets of each flow or each pair of nodes by itself. Default: all together.
 	Per string `yaml:"per,omitempty" json:"per,omitempty" jsonschema:"enum=flow,enum=pair"`
 	// P50 bounds the median, such as "<= 100us". Default: not judged.
@@ -29,42 +32,23 @@ type LatencyCheck struct {
 type LinkBytesCheck struct {
 	// Link is the name of a link or a glob, such as "leaf1--spine*", and "a-to-b" or "b-to-a" after it
 	// for one direction. Default: all links.
-	Link string `yaml:"link,omitempty" json:"link,omitempty"`
+	Link string `yaml:"link,omitempty" json:"link,omitempty" names:"link"`
 	// Workload is the workload whose packets count. Default: all packets.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
 	// Is bounds the bytes of each direction, such as "<= 40MB".
 	Is string `yaml:"is" json:"is" unit:"size"`
 }
 
-// Target splits Link into the link's name or glob and the direction: "a-to-b", "b-to-a", or empty for
-// both.
-func (k *LinkBytesCheck) Target() (link, direction string) {
-	if k.Link == "" {
-		return "*", ""
-	}
-	return (&LinkChange{Where: k.Link}).Target()
-}
+// LinkTarget splits the text of LinkBytesCheck.Link into the link's name or glob and the direction: "a-to-b",
+// "b-to-a", or empty for both.
+func LinkTarget(text string) (link, direction string) { return splitWhere(cmp.Or(text, "*")) }
 
-// linkChecks checks the form of the checks of latencies and links.
-func (c *checker) linkChecks(at string, p *PacketsCheck) {
-	if k := p.Latency; k != nil {
-		at := at + ".latency"
-		c.ends(at, k.From, k.To)
-		c.workloadChosen(at+".workload", k.Workload)
-		for key, text := range map[string]string{"p50": k.P50, "p99": k.P99, "p999": k.P999, "max": k.Max} {
-			c.bound(at+"."+key, text, DurationBound)
-			if b, err := ParseBound(text, DurationBound); err == nil && b.Op == "==" {
-				c.report(at+"."+key, fmt.Sprintf("a latency of exactly %s", clipped(text[2:])),
-					`want >=, >, <= or <, as in "<= 200us"`)
-			}
+func (k *LatencyCheck) form(c *checker, at string) {
+	for key, text := range map[string]string{"p50": k.P50, "p99": k.P99, "p999": k.P999, "max": k.Max} {
+		if b, err := ParseBound(text, DurationBound); err == nil && b.Op == "==" {
+			c.report(at+"."+key, fmt.Sprintf("a latency of exactly %s", clipped(text[2:])),
+				`want >=, >, <= or <, as in "<= 200us"`)
 		}
-		c.needs(at, `p99: "<= 200us"`, k.P50, k.P99, k.P999, k.Max)
 	}
-	if k := p.LinkBytes; k != nil {
-		at := at + ".link-bytes"
-		link, _ := k.Target()
-		c.pattern(c.report, at+".link", link, "link", linkName, linkNameForm)
-		c.workloadChosen(at+".workload", k.Workload)
-		c.bound(at+".is", k.Is, BytesBound)
-	}
+	c.needs(at, `p99: "<= 200us"`, k.P50, k.P99, k.P999, k.Max)
 }

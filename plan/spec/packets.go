@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -13,57 +14,57 @@ type PacketsCheck struct {
 	// BytesPerRank compares the bytes that each rank sent with the bytes that its algorithm sends.
 	BytesPerRank *BytesPerRank `yaml:"bytes-per-rank,omitempty" json:"bytes-per-rank,omitempty"`
 	// RankNIC names a workload, all of whose traffic must leave by the NICs of its ranks.
-	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty"`
+	RankNIC string `yaml:"rank-nic,omitempty" json:"rank-nic,omitempty" names:"workload"`
 	// Crossed names a run of a stack. Everything that a rank had to send to other nodes must leave
 	// by the rank's own NIC within the time of the run. None of it may leave by another NIC of the
 	// node.
-	Crossed string `yaml:"crossed,omitempty" json:"crossed,omitempty"`
+	Crossed string `yaml:"crossed,omitempty" json:"crossed,omitempty" names:"stack"`
 	// RailLocal names a workload. None of its packets may pass a link between switches. Traffic
 	// that stays on rails passes none.
-	RailLocal string `yaml:"rail-local,omitempty" json:"rail-local,omitempty"`
+	RailLocal string `yaml:"rail-local,omitempty" json:"rail-local,omitempty" names:"workload"`
 	// PartialSums names a workload with algorithm: in-network. Each switch that adds up below the
 	// root must send one sum of everything below it per round of a slot. It may send it again only
 	// if one of the nodes below asked again.
-	PartialSums string `yaml:"partial-sums,omitempty" json:"partial-sums,omitempty"`
+	PartialSums string `yaml:"partial-sums,omitempty" json:"partial-sums,omitempty" names:"sums"`
 	// Conservation names a switch or a glob. Everything that enters a switch must leave it.
-	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty"`
+	Conservation string `yaml:"conservation,omitempty" json:"conservation,omitempty" names:"switch"`
 	// PathSpread judges how traffic is spread over equal-cost uplinks.
 	PathSpread *PathSpread `yaml:"path-spread,omitempty" json:"path-spread,omitempty"`
 	// Marks judges how many packets of ECN-capable transports carry Congestion Experienced.
-	Marks *MarksCheck `yaml:"marks,omitempty" json:"marks,omitempty"`
+	Marks *MarksCheck `yaml:"marks,omitempty" json:"marks,omitempty" limited:"time"`
 	// Drops judges the packets that soft switches and emulated NICs dropped, by reason.
-	Drops *DropsCheck `yaml:"drops,omitempty" json:"drops,omitempty"`
+	Drops *DropsCheck `yaml:"drops,omitempty" json:"drops,omitempty" limited:"time"`
 	// Lossless requires that every packet that an emulated NIC accepted reaches the far NIC.
 	Lossless *LosslessCheck `yaml:"lossless,omitempty" json:"lossless,omitempty" empty:"all packets"`
 	// Trims judges packets that switches cut to their headers.
-	Trims *TrimsCheck `yaml:"trims,omitempty" json:"trims,omitempty" empty:"all trimmed packets"`
+	Trims *TrimsCheck `yaml:"trims,omitempty" json:"trims,omitempty" empty:"all trimmed packets" limited:"time"`
 	// Pauses judges the PFC frames, and requires that paused ports send nothing.
 	Pauses *PausesCheck `yaml:"pauses,omitempty" json:"pauses,omitempty"`
 	// Deadlock is none or some: whether a cycle of switches that pause each other and send nothing
 	// must be absent or present.
-	Deadlock string `yaml:"deadlock,omitempty" json:"deadlock,omitempty" jsonschema:"enum=none,enum=some"`
+	Deadlock string `yaml:"deadlock,omitempty" json:"deadlock,omitempty" jsonschema:"enum=none,enum=some" names:"word"`
 	// Reordering judges the share of packets that arrived out of order (RFC 4737, section 4.2).
 	Reordering *ReorderingCheck `yaml:"reordering,omitempty" json:"reordering,omitempty"`
 	// Outage judges for how long flows of datagrams were interrupted.
 	Outage *OutageCheck `yaml:"outage,omitempty" json:"outage,omitempty"`
 	// Throughput judges how fast packets arrived, for each pair of nodes.
-	Throughput *ThroughputCheck `yaml:"throughput,omitempty" json:"throughput,omitempty"`
+	Throughput *ThroughputCheck `yaml:"throughput,omitempty" json:"throughput,omitempty" limited:"time"`
 	// QueueDepth judges the lengths of soft switches' queues, whenever a packet was sent, marked or dropped.
-	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty"`
+	QueueDepth *QueueDepthCheck `yaml:"queue-depth,omitempty" json:"queue-depth,omitempty" limited:"time"`
 	// Pacing requires that rd sends nothing ahead of the schedule of its rate.
 	Pacing *PacingCheck `yaml:"pacing,omitempty" json:"pacing,omitempty"`
 	// RoCE checks a rule of RoCEv2 on every connection.
 	RoCE *RoCECheck `yaml:"roce,omitempty" json:"roce,omitempty"`
 	// That is a statement about the packets of rd, which must hold. The packets are followed from
 	// NIC to NIC.
-	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need"`
+	That string `yaml:"that,omitempty" json:"that,omitempty" jsonschema:"enum=every rd message is placed exactly once,enum=no rd packet is sent again without need" names:"word"`
 	// Latency judges how long packets took from NIC to NIC.
-	Latency *LatencyCheck `yaml:"latency,omitempty" json:"latency,omitempty"`
+	Latency *LatencyCheck `yaml:"latency,omitempty" json:"latency,omitempty" limited:"time"`
 	// LinkBytes judges the bytes of frames that each direction of links carried, from the Ethernet header
 	// on.
-	LinkBytes *LinkBytesCheck `yaml:"link-bytes,omitempty" json:"link-bytes,omitempty"`
+	LinkBytes *LinkBytesCheck `yaml:"link-bytes,omitempty" json:"link-bytes,omitempty" limited:"time"`
 	// Rule is a condition over packets that filters select.
-	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty"`
+	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty" limited:"time"`
 	// During limits the check to the time in which a fault, or a step with a name, was active. Of the
 	// checks, rule, throughput, latency, drops, marks, trims, queue-depth and link-bytes can be limited.
 	// A packet counts if it was recorded in the time. For latency, and for the first packet of a rule with
@@ -96,8 +97,8 @@ func (p *PacketsCheck) TimeWords() string {
 }
 
 // limitable are the checks that can be limited in time.
-var limitable = []string{"rule", "throughput", "latency", "drops", "marks", "trims", "queue-depth",
-	"link-bytes"}
+var limitable = keysOf(slices.DeleteFunc(slices.Clone(fieldsOf(reflect.TypeFor[PacketsCheck]())),
+	func(f field) bool { return f.limited == "" }))
 
 // packetLimit checks the limit in time of a check.
 func (c *checker) packetLimit(at string, p *PacketsCheck) {
@@ -132,7 +133,7 @@ func (c *checker) packetLimit(at string, p *PacketsCheck) {
 // for the size, type and number of ranks. A text instead of a mapping is the name of the workload.
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"only"`
 	// Formula is the formula of the workload's algorithm and kind. The expected bytes are counted from
 	// the algorithm's steps, to the byte, even if ranks cannot share the size evenly. Headers and
 	// replies of a transport do not count. Nor does traffic between ranks of one node, which passes no
@@ -173,11 +174,13 @@ type BytesPerRank struct {
 
 func (b *BytesPerRank) name() *string { return &b.Workload }
 
+func (b *BytesPerRank) form(c *checker, at string) { c.formula(at, b) }
+
 // PathSpread judges how traffic is spread over a switch's equal-cost uplinks. By default every
 // uplink must carry some traffic.
 type PathSpread struct {
 	// Switch is a name or glob.
-	Switch string `yaml:"switch" json:"switch"`
+	Switch string `yaml:"switch" json:"switch" names:"switch"`
 	// MinShare is the least traffic of an uplink, as a share of the mean over all uplinks. Default
 	// 0%: any traffic is enough.
 	MinShare units.Ratio `yaml:"min-share,omitempty" json:"min-share,omitzero"`
@@ -187,4 +190,10 @@ type PathSpread struct {
 	// Flows adds a requirement: one-path, each flow uses one uplink; every-path, each flow with enough
 	// packets uses all uplinks. Default: not judged.
 	Flows string `yaml:"flows,omitempty" json:"flows,omitempty" jsonschema:"enum=one-path,enum=every-path"`
+}
+
+func (k *PathSpread) form(c *checker, at string) {
+	if k.Polarised && k.MinShare.Num != 0 {
+		c.report(at+".min-share", "min-share and polarised are both set", "remove one of them")
+	}
 }

@@ -72,7 +72,7 @@ func (r *RD) MayDrop() bool { return r != nil && !r.Droppable.IsZero() }
 // that a limiter makes up for, with the tolerance.
 type PacingCheck struct {
 	// Workload is the workload's name. Default: the only one of the file.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"only"`
 	// Rate is the rate from each rank to each other rank. Default: the rate of each NIC's link, for
 	// all packets that the NIC sends.
 	Rate units.Rate `yaml:"rate,omitempty" json:"rate,omitempty"`

@@ -75,7 +75,7 @@ type RoCECheck struct {
 	//   - go-back-n: losses are repaired by go-back-n.
 	//   - cnp: receivers notify the sender of marks.
 	//   - rate-decrease: senders slow down when they receive a CNP.
-	Rule string `yaml:"rule" json:"rule" jsonschema:"enum=icrc,enum=psn,enum=acks,enum=writes,enum=go-back-n,enum=cnp,enum=rate-decrease"`
+	Rule string `yaml:"rule" json:"rule" jsonschema:"enum=icrc,enum=psn,enum=acks,enum=writes,enum=go-back-n,enum=cnp,enum=rate-decrease" names:"word"`
 	// Within is for cnp the time around a mark in which a CNP must leave. For rate-decrease it is the
 	// time before and after a CNP in which the bytes are compared. Other rules have none. Default: 50us
 	// for cnp, 1ms for rate-decrease.
@@ -85,12 +85,11 @@ type RoCECheck struct {
 	Again string `yaml:"again,omitempty" json:"again,omitempty" unit:"requests"`
 }
 
-// roceCheck checks conditions on a RoCECheck that struct tags cannot express.
-func (c *checker) roceCheck(at string, k *RoCECheck) {
-	if k == nil || c.broken(at) {
+func (k *RoCECheck) form(c *checker, at string) {
+	if c.broken(at) {
 		return
 	}
-	if c.bound(at+".again", k.Again, CountBound); k.Again != "" && k.Rule != RoCERulePSN {
+	if k.Again != "" && k.Rule != RoCERulePSN {
 		c.report(at+".again", "rule "+clipped(k.Rule)+" does not count repeated requests",
 			"remove it, or judge rule psn")
 	}

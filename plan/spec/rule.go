@@ -37,7 +37,7 @@ type Rule struct {
 	Where string `yaml:"where,omitempty" json:"where,omitempty"`
 	// At names the ports as taps do: all, nics, switches, a switch, a node, node:port or a glob of
 	// these. Default: all.
-	At string `yaml:"at,omitempty" json:"at,omitempty"`
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
 	// Per judges the packets of each flow, message, port or pair of nodes by itself, or the packets
 	// that each rank of the workload sent. A message is one of rd or of RoCEv2. A group of which no packet
 	// came to the ports counts with 0. Default: all together.
@@ -63,7 +63,7 @@ type Rule struct {
 	Same []string `yaml:"same,omitempty" json:"same,omitempty"`
 	// Workload names the workload whose packets count, and whose numbers the formula has. Default: all
 	// packets.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
 }
 
 // Kinds of rules, by their keys.
@@ -147,8 +147,8 @@ func (r *Rule) Pair(i int) (first, following string) {
 	return strings.TrimSpace(first), strings.TrimSpace(following)
 }
 
-// rule checks the form of a rule. The filters and fields are checked where they are compiled.
-func (c *checker) rule(at string, r *Rule) {
+// form checks the form of a rule. The filters and fields are checked where they are compiled.
+func (r *Rule) form(c *checker, at string) {
 	c.exactlyOne(at, *r, RuleKinds()...)
 	kind, _ := r.Kind()
 	i := slices.Index(RuleKinds(), kind)
@@ -168,8 +168,6 @@ func (c *checker) rule(at string, r *Rule) {
 			c.report(at, fmt.Sprintf("a rule of %s lacks the key %q", kind, key), "add "+ruleExamples[key])
 		}
 	}
-	c.ports(at+".at", r.At)
-	c.workloadChosen(at+".workload", r.Workload)
 	if r.Per == PerRank && r.Workload == "" {
 		c.report(at+".per", "per: rank without a workload", "add workload: NAME")
 	}

@@ -11,12 +11,12 @@ import (
 
 // rails warns of rings that leave the rails of their ranks.
 func (l *prover) rails() {
-	for i, step := range l.file.Steps {
+	for i, step := range l.File.Steps {
 		w := step.Workload
 		if w == nil {
 			continue
 		}
-		ranks := l.plan.RanksOf(w.Ranks)
+		ranks := l.Plan.RanksOf(w.Ranks)
 		if _, largest := plan.Algorithms(w, ranks); largest != spec.Ring {
 			continue
 		}
@@ -30,7 +30,7 @@ func (l *prover) rails() {
 				want = "want algorithm: hierarchical, which stays on rails, or auto"
 			}
 		}
-		l.hardly(fmt.Sprintf("steps[%d].workload.algorithm", i), want,
+		l.Hardly(fmt.Sprintf("steps[%d].workload.algorithm", i), want,
 			"the ring of %s crosses rails in %d of %d hops: %s", w.Name, crossings, len(ranks), example)
 	}
 }
@@ -40,7 +40,7 @@ func (l *prover) rails() {
 // another rank of that node is on the sender's own switch.
 func (l *prover) crossings(ranks []plan.Rank, algorithm string) (count int, example string) {
 	at := map[string]string{} // the switch of each NIC
-	for _, n := range l.plan.Nodes {
+	for _, n := range l.Plan.Nodes {
 		for _, nic := range n.NICs {
 			at[n.Name+":"+nic.Name], _, _ = strings.Cut(nic.Peer, ":")
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/verify/conditions"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -16,16 +17,16 @@ func (l *prover) silent() {
 	said := map[string]bool{}
 	used, known := l.dscpsSent()
 	marked := map[int]bool{} // DSCPs of data: CNPs and acknowledgements are not ECN-capable
-	for _, c := range l.carriers() {
+	for _, c := range l.Carriers() {
 		marked[dscpsOf(c)[0]] = true
 	}
-	for _, step := range l.file.Steps {
+	for _, step := range l.File.Steps {
 		if step.Traffic != nil {
 			marked[step.Traffic.DSCP] = true
 		}
 	}
-	for i := range l.plan.Switches {
-		sw := &l.plan.Switches[i]
+	for i := range l.Plan.Switches {
+		sw := &l.Plan.Switches[i]
 		if sw.Soft == nil {
 			continue
 		}
@@ -54,10 +55,10 @@ type noEffect struct {
 
 // note warns at the value of block.key that decides for the switch, or else at the block.
 func (m *noEffect) note(block, key string, has func(spec.Switch) bool, want, what string, args ...any) {
-	path := plan.SwitchSetting(m.file, m.sw.Name, block, key, has)
+	path := plan.SwitchSetting(m.File, m.sw.Name, block, key, has)
 	if !m.said[path] {
 		m.said[path] = true
-		m.hardly(path, want, what, args...)
+		m.Hardly(path, want, what, args...)
 	}
 }
 
@@ -82,7 +83,7 @@ func (m *noEffect) holdsBack(port *plan.Interface, priority int) (lossless, bool
 
 // out returns the settings of the direction in which a port sends.
 func (m *noEffect) out(port *plan.Interface) plan.Direction {
-	link := m.plan.Link(port.Link)
+	link := m.Plan.Link(port.Link)
 	switch {
 	case link == nil:
 		return plan.Direction{}
@@ -158,7 +159,7 @@ func (m *noEffect) holdKey(by string) (key string, has func(spec.Switch) bool) {
 
 // gives reports whether the file gives a setting for the switch.
 func (m *noEffect) gives(has func(spec.Switch) bool) bool {
-	return has(m.file.Fabric.SwitchSettings(m.sw.Name))
+	return has(m.File.Fabric.SwitchSettings(m.sw.Name))
 }
 
 // shortQueues warns of ECN that begins at lengths that no queue of a lossy priority reaches.
@@ -244,7 +245,7 @@ func (m *noEffect) unusedPriorities(sent map[int]string) {
 			m.sw.Soft.Priorities[dscp]))
 	}
 	for _, b := range m.blocks() {
-		if b.name == "ecn" && slices.ContainsFunc(m.over("roce"), reactsToMarks) {
+		if b.name == "ecn" && slices.ContainsFunc(m.Over("roce"), conditions.Carried.ReactsToMarks) {
 			continue // congestion reports it
 		}
 		if !slices.ContainsFunc(sortedKeys(sent), func(dscp int) bool {
@@ -260,8 +261,8 @@ func (m *noEffect) unusedPriorities(sent map[int]string) {
 
 // unusedFeatures warns of telemetry and aggregation that no step uses.
 func (m *noEffect) unusedFeatures() {
-	steps := m.file.Steps
-	if m.sw.Soft.INT && len(m.over("rd")) == 0 &&
+	steps := m.File.Steps
+	if m.sw.Soft.INT && len(m.Over("rd")) == 0 &&
 		!slices.ContainsFunc(steps, func(s spec.Step) bool { return s.Probe != nil }) {
 		m.note("int", "", func(spec.Switch) bool { return false }, "want transport: rd or a step of "+
 			"probes, or remove it", "int of %s writes nothing: no step sends packets with room for "+
@@ -287,10 +288,10 @@ func (l *prover) dscpsSent() (sent map[int]string, known bool) {
 			}
 		}
 	}
-	for _, c := range l.carriers() {
-		add(c.name, dscpsOf(c)...)
+	for _, c := range l.Carriers() {
+		add(c.Name, dscpsOf(c)...)
 	}
-	for _, step := range l.file.Steps {
+	for _, step := range l.File.Steps {
 		switch {
 		case step.Traffic != nil && step.Traffic.Pause == nil:
 			add(step.Traffic.Name, step.Traffic.DSCP)
@@ -298,16 +299,16 @@ func (l *prover) dscpsSent() (sent map[int]string, known bool) {
 			add(step.Probe.Name, step.Probe.DSCP)
 		}
 	}
-	return sent, !l.programs && len(sent) > 0
+	return sent, !l.Programs && len(sent) > 0
 }
 
 // dscpsOf returns the DSCPs of the packets of a step: of its data, and of its packets without data.
-func dscpsOf(c carried) []int {
-	own := map[string]int{"rd": spec.DSCPRd, "roce": dscpRoCE}[c.transport]
+func dscpsOf(c conditions.Carried) []int {
+	own := map[string]int{"rd": spec.DSCPRd, "roce": dscpRoCE}[c.Transport]
 	if c.DSCP != 0 {
 		own = c.DSCP
 	}
-	switch c.transport {
+	switch c.Transport {
 	case "rd":
 		return []int{own, spec.DSCPRdControl}
 	case "roce":
@@ -315,9 +316,6 @@ func dscpsOf(c carried) []int {
 	}
 	return []int{own}
 }
-
-// reactsToMarks reports whether a step of roce slows down for marks.
-func reactsToMarks(c carried) bool { return c.RoCE != nil && c.RoCE.Congestion == spec.RoCEDCQCN }
 
 func sortedKeys(of map[int]string) (keys []int) {
 	for key := range of {

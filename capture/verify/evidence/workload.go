@@ -183,3 +183,31 @@ func (r *Rank) Measured(what string) string {
 	}
 	return fmt.Sprintf("rank%d.%s", r.Rank, what)
 }
+
+// Crossing describes the traffic that programs which choose their transports themselves had to send
+// over links. The process that ran them writes it down before the packets are judged.
+type Crossing struct {
+	Name string
+	// From and To are the start and the end of the programs' run, in nanoseconds since 1970.
+	From, To int64
+	Ranks    []CrossingRank
+	// Others are workloads that ran in that time, whose packets are not the programs'. Datagrams
+	// are the UDP ports to which other senders sent.
+	Others    []Workload
+	Datagrams []uint16
+	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be
+	// distinguished from these programs' packets.
+	Beside []string
+	// Encrypted means that the packets do not show which of their bytes are payload, so that what
+	// left may be less than all bytes of datagrams.
+	Encrypted bool
+}
+
+// CrossingRank is a program that takes part, and the NIC that it was configured to use.
+type CrossingRank struct {
+	Rank      int
+	Node, NIC string
+	// Sends is the least number of bytes of payload that the program had to send to other nodes,
+	// whatever its algorithm. With 0 the number is unknown, but some payload must still have left.
+	Sends units.Bytes
+}

@@ -103,6 +103,9 @@ const (
 // packets that may be under way for so long.
 func generationOf(linger int64) int64 { return max(int64(time.Second), 2*linger) }
 
+var _ = evidence.Register(evidence.Kind{Key: "conservation", Example: `"*"`, Timed: evidence.Never,
+	Make: evidence.Of(NewConservation)})
+
 // NewConservation makes the check for the switches whose name matches a glob.
 func NewConservation(pattern string) evidence.Check { return &conservation{pattern: pattern} }
 

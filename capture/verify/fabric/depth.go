@@ -3,6 +3,7 @@ package fabric
 import (
 	"fmt"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/units"
 	"railbed/plan/spec"
@@ -33,6 +34,28 @@ type queueDepth struct {
 	undropped uint64
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "queue-depth", Example: `{at: leaf1, max: "<= 100KB"}`,
+	Conditions: conditions.Conditions{Soft: true, Examine: queueDepthConditions},
+	Make:       evidence.OfSelected(NewQueueDepth)})
+
+func queueDepthConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.QueueDepth
+	// Packets entering and leaving an emulated NIC are recorded only with events: all.
+	at := l.Which(func(p *conditions.Port) bool {
+		return p.Matches(k.At) && (!p.NIC || l.Capture.Events == "all")
+	})
+	if len(at) == 0 {
+		// The record of an overrun drop has the length of the NIC's queue.
+		tell := l.Never
+		if conditions.Demands(k.Max, spec.BytesBound) || conditions.Demands(k.P99, spec.BytesBound) {
+			tell = l.Hardly
+		}
+		tell(path+".at", "want ports of switches, or events: all in the capture at "+l.Where("at"),
+			"NICs do not record their send queues")
+	}
+	l.Seen(path, at, true)
+}
+
 // NewQueueDepth makes the check for the packets of a workload, or for all packets if it is nil.
 func NewQueueDepth(k *spec.QueueDepthCheck, w *evidence.Workload) evidence.Check {
 	return &queueDepth{
@@ -42,9 +65,6 @@ func NewQueueDepth(k *spec.QueueDepthCheck, w *evidence.Workload) evidence.Check
 		p99:      evidence.Bound(k.P99, spec.BytesBound),
 	}
 }
-
-// Begin implements Check.
-func (k *queueDepth) Begin(c *evidence.Capture) { k.begin(c) }
 
 // ofNICs reports whether only NICs are selected.
 func (k *queueDepth) ofNICs() bool {

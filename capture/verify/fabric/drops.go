@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
@@ -31,6 +32,43 @@ type dropPlace struct {
 	reason string
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "drops",
+	Example:    `{at: "leaf1:p*", reason: tail, count: ">= 1"}`,
+	Conditions: conditions.Conditions{Examine: dropsConditions}, Make: evidence.Of(NewDrops)})
+
+func dropsConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.Drops
+	at := l.Which(func(p *conditions.Port) bool { return p.Matches(k.At) })
+	l.Seen(path, at, conditions.Limits(k.Count, spec.CountBound))
+	if l.Plan.Soft() && conditions.None(k.Count, spec.CountBound) {
+		crossed := l.Crossed(k.From, k.To)
+		elsewhere := func(p *conditions.Port) bool { return !slices.Contains(crossed, p) }
+		l.Lossless(path+".count", slices.DeleteFunc(at, elsewhere), k.Reason)
+	}
+	if !conditions.Demands(k.Count, spec.CountBound) {
+		return
+	}
+	if !l.Plan.Soft() {
+		told := k.Reason == "" || l.Faults && k.Reason == byFault
+		if !told || k.From != "" || k.To != "" {
+			l.Never(path, "want soft switches, or remove reason, from and to",
+				"kernel queues count drops without reasons and flows")
+		}
+		return
+	}
+	if k.Reason == "" || k.Reason == refused || k.Reason == byFault && l.Faults ||
+		l.Can(at, func(f conditions.Foreseen) bool { return f.Drops[k.Reason] }) {
+		return
+	}
+	if k.Reason == linkDown { // commands can take links down too
+		l.Hardly(path+".reason", "want a step with link: {state: down}, or flap of a link",
+			"no step takes down a link of the selected ports")
+	} else {
+		l.Never(path+".reason", "want another reason, or switch and link settings that cause such drops",
+			"no selected port can drop a packet for reason %s", k.Reason)
+	}
+}
+
 // NewDrops makes the check.
 func NewDrops(k *spec.DropsCheck) evidence.Check {
 	return &drops{
@@ -46,7 +84,7 @@ func (k *drops) Limit(t *evidence.Times) { k.times = t }
 
 // Begin implements Check.
 func (k *drops) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	if c.Plan != nil && !c.Plan.Soft() {
 		k.unseen = newUnseen(c)
 	}

@@ -58,6 +58,9 @@ type latencies struct {
 // streamsMost bounds the streams that are followed.
 const streamsMost = 1 << 16
 
+var _ = evidence.Register(evidence.Kind{Key: "latency", Example: `{p99: "<= 200us", per: flow}`,
+	Make: evidence.OfSelected(NewLatency)})
+
 // NewLatency makes the check for the packets of a workload, or for all packets if it is nil.
 func NewLatency(k *spec.LatencyCheck, w *evidence.Workload) evidence.Check {
 	l := &latency{selector: selector{selection: selection{From: k.From, To: k.To, Workload: w}}, per: k.Per,
@@ -79,7 +82,7 @@ func (k *latency) Limit(t *evidence.Times) { k.times = t }
 
 // Begin implements Check.
 func (k *latency) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	k.travel, k.offenders = newJourneys(c, true, k.missed), c.NewOffenders()
 }
 

@@ -1,6 +1,9 @@
 package fabric
 
 import (
+	"slices"
+
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/internal/units"
@@ -29,17 +32,37 @@ type linkDirection struct {
 	bytes, frames uint64
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "link-bytes",
+	Example: `{link: "leaf*--spine*", is: "<= 40MB"}`, Timed: evidence.Never,
+	Conditions: conditions.Conditions{Examine: linkBytesConditions},
+	Make:       evidence.OfSelected(NewLinkBytes)})
+
+// linkBytesConditions checks that an end of each link is captured.
+func linkBytesConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.LinkBytes
+	pattern, _ := spec.LinkTarget(k.Link)
+	for i := range l.Plan.Links {
+		if link := &l.Plan.Links[i]; spec.Match(pattern, link.Name) {
+			ends := l.Which(func(p *conditions.Port) bool { return p.End() == link.A || p.End() == link.B })
+			if !slices.ContainsFunc(ends, func(p *conditions.Port) bool { return p.Captured }) {
+				l.Seen(path, ends, false)
+				return
+			}
+		}
+	}
+}
+
 // NewLinkBytes makes the check for the packets of a workload, or for all packets if it is nil.
 func NewLinkBytes(k *spec.LinkBytesCheck, w *evidence.Workload) evidence.Check {
 	l := &linkBytes{selector: selector{selection: selection{Workload: w}},
 		bound: evidence.Bound(k.Is, spec.BytesBound), at: map[int]int{}}
-	l.link, l.way = k.Target()
+	l.link, l.way = spec.LinkTarget(k.Link)
 	return l
 }
 
 // Begin implements Check.
 func (k *linkBytes) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	k.offenders = c.NewOffenders()
 	if c.Plan == nil {
 		return

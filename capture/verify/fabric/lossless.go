@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan"
@@ -37,6 +38,15 @@ type lossless struct {
 	examples                 []string
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "lossless", Example: "{to: h0, priority: 3}",
+	Timed: evidence.Never, Conditions: conditions.Conditions{Examine: losslessConditions},
+	Make: evidence.Of(NewLossless)})
+
+func losslessConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	l.Named(path, p)
+	l.Lossless(path, l.Crossed(p.Lossless.From, p.Lossless.To), "")
+}
+
 // NewLossless makes the check. A priority needs a plan of soft switches, each of which may map DSCPs
 // to priorities differently. The switch to which the sender is attached determines a packet's
 // priority.
@@ -49,7 +59,7 @@ func NewLossless(k *spec.LosslessCheck) evidence.Check {
 
 // Begin implements Check.
 func (k *lossless) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	k.travel = newJourneys(c, true, k.exemplify)
 }
 

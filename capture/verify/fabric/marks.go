@@ -2,7 +2,9 @@ package fabric
 
 import (
 	"fmt"
+	"slices"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/internal/wire"
@@ -20,6 +22,26 @@ type marks struct {
 	byTap                         map[int]uint64 // marks that taps recorded
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "marks", Example: `{at: leaf1, share: ">= 10%"}`,
+	Conditions: conditions.Conditions{Examine: marksConditions}, Make: evidence.Of(NewMarks)})
+
+func marksConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.Marks
+	at := l.Which(func(p *conditions.Port) bool { return p.Matches(k.At) })
+	l.Seen(path, at, k.Share != "" || conditions.Limits(k.Count, spec.CountBound))
+	if conditions.Demands(k.Count, spec.CountBound) {
+		l.Seen(path+".count", slices.DeleteFunc(slices.Clone(at), conditions.IsNIC), false)
+	}
+	if conditions.Demands(k.Count, spec.CountBound) && !l.Can(at, conditions.Marking) && !l.Faults {
+		l.Never(path+".count", "want fabric: {switch: {ecn: true}} of soft switches",
+			"no selected port can mark a packet")
+	}
+	if conditions.Demands(k.Share, spec.ShareBound) && !l.Can(l.Ports, conditions.Marking) {
+		l.NeverUnlessPrograms(path+".share", "want fabric: {switch: {ecn: true}} of soft switches",
+			"no switch can mark a packet")
+	}
+}
+
 // NewMarks makes the check.
 func NewMarks(k *spec.MarksCheck) evidence.Check {
 	return &marks{
@@ -29,9 +51,6 @@ func NewMarks(k *spec.MarksCheck) evidence.Check {
 		byTap:    map[int]uint64{},
 	}
 }
-
-// Begin implements Check.
-func (k *marks) Begin(c *evidence.Capture) { k.begin(c) }
 
 // Packet implements Check.
 func (k *marks) Packet(p *evidence.Packet) {

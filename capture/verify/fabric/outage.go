@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
 	"railbed/internal/plural"
@@ -51,6 +52,14 @@ type flowOutage struct {
 	sent, arrived  uint64
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "outage", Example: `{from: h0, longest: "<= 1s"}`,
+	Conditions: conditions.Conditions{Examine: outageConditions}, Make: evidence.Of(NewOutage)})
+
+func outageConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	l.Named(path, p)
+	l.Datagrams(path)
+}
+
 // NewOutage makes the check.
 func NewOutage(k *spec.OutageCheck) evidence.Check {
 	return &outage{
@@ -62,7 +71,7 @@ func NewOutage(k *spec.OutageCheck) evidence.Check {
 
 // Begin implements Check.
 func (k *outage) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	k.travel = newJourneys(c, true, nil)
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan"
@@ -80,6 +81,22 @@ const polarisedShare = 0.001
 // enoughPackets is the number of packets per path that a flow needs before everyPath judges it. A
 // random spray over two paths misses a given path 16 times with a probability of 1/65,536.
 const enoughPackets = 16
+
+var _ = evidence.Register(evidence.Kind{Key: "path-spread", Example: `{switch: "leaf*", min-share: 10%}`,
+	Timed: evidence.Never, Conditions: conditions.Conditions{Examine: pathSpreadConditions},
+	Make: evidence.Of(NewPathSpread)})
+
+func pathSpreadConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.PathSpread
+	choice := l.Which(func(p *conditions.Port) bool {
+		return p.Switch != nil && spec.Match(k.Switch, p.Node) && p.Switch.Routes.Choices()[p.Name]
+	})
+	if len(choice) == 0 {
+		l.Never(path+".switch", "want a switch with several paths of equal cost",
+			"no switch %q has equal-cost paths", k.Switch)
+	}
+	l.Seen(path, choice, true)
+}
 
 // NewPathSpread makes the check. A port's least share is a share of the mean, or of the port's weighted
 // share. Zero requires that every port carries some traffic.

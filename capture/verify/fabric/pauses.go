@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
@@ -46,6 +47,44 @@ type asking struct {
 // times of the model. The host's clock is adjusted slightly now and then.
 const clockSlack = 20_000
 
+var _ = evidence.Register(evidence.Kind{Key: "pauses", Example: `{at: leaf1, paused: ">= 10ms"}`,
+	Conditions: conditions.Conditions{Soft: true, Packets: conditions.PFC, Examine: pausesConditions},
+	Make:       evidence.Of(NewPauses)})
+
+// asks reports whether a port can send PFC frames.
+func asks(l *conditions.Prover, p *conditions.Port) bool {
+	if !p.NIC {
+		return p.Interface.PFC != nil
+	}
+	return slices.ContainsFunc(l.File.Steps, func(s spec.Step) bool {
+		return s.Traffic != nil && s.Traffic.Pause != nil &&
+			slices.ContainsFunc(s.Traffic.From, func(from string) bool { return spec.Match(from, p.Node) })
+	})
+}
+
+const wantPFC = "want fabric: {switch: {pfc: true}} of soft switches, or a step of traffic with pause"
+
+func pausesConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.Pauses
+	at := l.Which(func(p *conditions.Port) bool { return p.Matches(k.At) })
+	can := func(p *conditions.Port) bool { return asks(l, p) }
+	askers := l.Which(func(p *conditions.Port) bool { return p.Matches(k.At) && can(p) })
+	l.Seen(path, at, true) // to see that ports react to pauses
+	l.Seen(path, askers, false)
+	demands := conditions.Demands(k.Count, spec.CountBound) ||
+		conditions.Demands(k.Paused, spec.DurationBound)
+	if demands && len(askers) == 0 {
+		l.NeverUnlessPrograms(path, wantPFC, "no selected port can request a pause")
+	}
+	for i, name := range k.Order {
+		path := fmt.Sprintf("%s.order[%d]", path, i)
+		ports := l.Which(func(p *conditions.Port) bool { return p.Matches(name) })
+		if l.Seen(path, ports, false); !slices.ContainsFunc(ports, can) {
+			l.NeverUnlessPrograms(path, wantPFC, "%s cannot request a pause", name)
+		}
+	}
+}
+
 // NewPauses makes the check.
 func NewPauses(k *spec.PausesCheck) evidence.Check {
 	return &pauses{
@@ -56,9 +95,6 @@ func NewPauses(k *spec.PausesCheck) evidence.Check {
 		order:    k.Order,
 	}
 }
-
-// Begin implements Check.
-func (k *pauses) Begin(c *evidence.Capture) { k.begin(c) }
 
 // Packet implements Check.
 func (k *pauses) Packet(p *evidence.Packet) {
@@ -236,6 +272,18 @@ type stalled struct {
 
 // renewedOften is the number of renewals without a packet from which on a port counts as stalled.
 const renewedOften = 2
+
+var _ = evidence.Register(evidence.Kind{Key: "deadlock", Example: "none",
+	Conditions: conditions.Conditions{Soft: true, Packets: conditions.PFC, Examine: deadlockConditions},
+	Make:       evidence.Of(NewDeadlock)})
+
+func deadlockConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	l.Seen(path, l.Which(conditions.IsSwitch), p.Deadlock == "none")
+	if p.Deadlock == "some" &&
+		!slices.ContainsFunc(l.Ports, func(p *conditions.Port) bool { return p.Interface.PFC != nil }) {
+		l.Never(path, "want fabric: {switch: {pfc: true}} of soft switches", "no switch pauses another")
+	}
+}
 
 // NewDeadlock makes the check. want is "none" or "some".
 func NewDeadlock(want string) evidence.Check {

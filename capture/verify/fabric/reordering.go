@@ -1,9 +1,13 @@
 package fabric
 
 import (
+	"slices"
+
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/internal/wire"
+	"railbed/plan"
 	"railbed/plan/spec"
 )
 
@@ -34,6 +38,35 @@ type flowOrder struct {
 // maxOrders bounds the sequence spaces of reliable datagrams that are followed.
 const maxOrders = 1 << 13
 
+var _ = evidence.Register(evidence.Kind{Key: "reordering", Example: `{share: "<= 1%"}`,
+	Timed: evidence.Never, Conditions: conditions.Conditions{Examine: reorderingConditions},
+	Make: evidence.Of(NewReordering)})
+
+// reorderingConditions checks that packets can overtake others or, for a check that wants none, that no link
+// setting reorders packets.
+func reorderingConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.Reordering
+	l.Named(path, p)
+	reorders := func(_ *conditions.Port, now plan.Direction) bool { return !now.Reorder.IsZero() }
+	if conditions.None(k.Share, spec.ShareBound) {
+		l.Disturbed(path+".share", l.Crossed(k.From, k.To), reorders, "reorders",
+			"want a link without reorder, or a check of other packets")
+	}
+	changes := slices.ContainsFunc(l.File.Steps, func(s spec.Step) bool { return s.Link != nil })
+	if !conditions.Demands(k.Share, spec.ShareBound) || !l.Plan.Soft() || l.Programs || l.Faults || changes ||
+		len(l.Over("rd")) > 0 {
+		return
+	}
+	if !l.Can(l.Ports, conditions.Trimming) && !slices.ContainsFunc(l.Ports, func(p *conditions.Port) bool {
+		return p.Switch != nil &&
+			!slices.Contains([]string{spec.Flow, spec.Polarised}, p.Switch.Soft.LoadBalance) ||
+			slices.ContainsFunc(l.Settings(p), func(now plan.Direction) bool { return reorders(p, now) })
+	}) {
+		l.Hardly(path+".share", "want reorder of a link, or load-balance: spray",
+			"all packets of a flow take one path and keep their order")
+	}
+}
+
 // NewReordering makes the check.
 func NewReordering(k *spec.ReorderingCheck) evidence.Check {
 	return &reordering{
@@ -45,7 +78,7 @@ func NewReordering(k *spec.ReorderingCheck) evidence.Check {
 
 // Begin implements Check.
 func (k *reordering) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	k.travel = newJourneys(c, false, nil)
 }
 

@@ -7,7 +7,9 @@
 package fabric
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"railbed/capture/verify/evidence"
@@ -40,12 +42,7 @@ func (s selection) String() string {
 	return strings.Join(words, " ")
 }
 
-func either(pattern string) string {
-	if pattern == "" {
-		return "*"
-	}
-	return pattern
-}
+func either(pattern string) string { return cmp.Or(pattern, "*") }
 
 // titled returns the name of a check with its selection.
 func (s selection) titled(name string) string {
@@ -69,7 +66,8 @@ type selector struct {
 	times   *evidence.Times // nil for all times
 }
 
-func (s *selector) begin(c *evidence.Capture) {
+// Begin implements Check.
+func (s *selector) Begin(c *evidence.Capture) {
 	s.capture = c
 	s.nodes = evidence.OwnersOf(c.Plan)
 	if s.Workload != nil {
@@ -128,9 +126,14 @@ func (s *selector) chosen() (taps []*evidence.Tap) {
 func (s *selector) ports() []string { return s.capture.Ports(s.tap) }
 
 // nics returns the NICs of the nodes that packets of the selection leave and arrive at.
-func (s *selector) nics() []string {
+func (s *selector) nics() []string { return s.nicsOf(s.From, s.To) }
+
+// nicsOf returns the NICs of the nodes that a pattern matches, or an empty one.
+func (s *selector) nicsOf(patterns ...string) []string {
 	return s.capture.Ports(func(t *evidence.Tap) bool {
-		return t.NIC && (s.From == "" || s.To == "" || spec.Match(s.From, t.Node) || spec.Match(s.To, t.Node))
+		return t.NIC && slices.ContainsFunc(patterns, func(pattern string) bool {
+			return spec.Match(either(pattern), t.Node)
+		})
 	})
 }
 
@@ -156,7 +159,7 @@ func (s *selector) planned() (sends []evidence.Send) {
 	}
 	all = s.times.Sends(all)
 	for i := range all {
-		if (s.From == "" || spec.Match(s.From, all[i].From)) && (s.To == "" || spec.Match(s.To, all[i].To)) {
+		if spec.Match(either(s.From), all[i].From) && spec.Match(either(s.To), all[i].To) {
 			sends = append(sends, all[i])
 		}
 	}
@@ -169,9 +172,7 @@ func (s *selector) unknownSenders() []string {
 	if s.Workload != nil || len(s.times.Sends(s.capture.Sends)) > 0 {
 		return nil
 	}
-	return s.capture.UnknownSenders(s.capture.Ports(func(t *evidence.Tap) bool {
-		return t.NIC && (s.From == "" || spec.Match(s.From, t.Node))
-	}), s.times)
+	return s.capture.UnknownSenders(s.nicsOf(s.From), s.times)
 }
 
 // neverSeen names the packets of senders that are in no recording, because the senders' links were down or
@@ -180,9 +181,7 @@ func (s *selector) neverSeen() (lines []string) {
 	if s.capture.Plan == nil {
 		return nil
 	}
-	for _, nic := range s.capture.Ports(func(t *evidence.Tap) bool {
-		return t.NIC && (s.From == "" || spec.Match(s.From, t.Node))
-	}) {
+	for _, nic := range s.nicsOf(s.From) {
 		for _, what := range s.capture.NeverSeen(nic) {
 			lines = append(lines, what+"; their flows are not known")
 		}

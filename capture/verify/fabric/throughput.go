@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
 	"railbed/internal/plural"
@@ -52,6 +53,31 @@ func (s *span) add(at int64) {
 	s.last = max(s.last, at)
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "throughput",
+	Example:    `{to: h0, rate: ">= 10mbit", fairness: ">= 90%"}`,
+	Conditions: conditions.Conditions{Examine: throughputConditions},
+	Make:       evidence.OfSelected(NewThroughput)})
+
+// throughputConditions checks that the NICs are captured at which packets arrive. If no pair may get too
+// little, the check also needs the NICs of all senders, unless a traffic step sends.
+func throughputConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.Throughput
+	arrives := func(p *conditions.Port) bool { return p.NIC && spec.Match(either(k.To), p.Node) }
+	l.Seen(path, l.Which(arrives), true)
+	least := conditions.Demands(k.Rate, spec.RateBound) || conditions.Demands(k.Fairness, spec.ShareBound)
+	known := k.Workload != "" || slices.ContainsFunc(l.File.Steps, func(s spec.Step) bool {
+		return s.Traffic != nil
+	})
+	missing := l.Which(func(p *conditions.Port) bool {
+		return p.NIC && !p.Captured && spec.Match(either(k.From), p.Node)
+	})
+	if least && !known && len(missing) > 0 {
+		l.Never(path, "want at: [nics] there, or add "+conditions.Listed(missing), "throughput needs the "+
+			"NICs of all senders to know who sent in vain, and the capture at %s lacks %d of them",
+			l.Where("at"), len(missing))
+	}
+}
+
 // NewThroughput makes the check for the packets of a workload, or for all packets if it is nil.
 func NewThroughput(k *spec.ThroughputCheck, w *evidence.Workload) evidence.Check {
 	return &throughput{
@@ -64,9 +90,6 @@ func NewThroughput(k *spec.ThroughputCheck, w *evidence.Workload) evidence.Check
 
 // Limit implements evidence.Limiter.
 func (k *throughput) Limit(t *evidence.Times) { k.times = t }
-
-// Begin implements Check.
-func (k *throughput) Begin(c *evidence.Capture) { k.begin(c) }
 
 // pair returns the counts of a pair.
 func (k *throughput) pair(of nodePair) *pairThroughput {
@@ -196,20 +219,13 @@ func (k *throughput) Result() evidence.Result {
 	if k.least() {
 		f.Unclear = append(f.Unclear, k.unknownSenders()...)
 	}
-	k.capture.Conclude(&r, evidence.Need{Ports: k.arrivals()}, f)
+	k.capture.Conclude(&r, evidence.Need{Ports: k.nicsOf(k.To)}, f)
 	return r
 }
 
 // least reports whether the check requires that no pair gets too little.
 func (k *throughput) least() bool {
 	return k.rate != nil && !k.rate.Upper() || k.fairness != nil && !k.fairness.Upper()
-}
-
-// arrivals are the NICs at which packets of the selection arrive.
-func (k *throughput) arrivals() []string {
-	return k.capture.Ports(func(t *evidence.Tap) bool {
-		return t.NIC && (k.To == "" || spec.Match(k.To, t.Node))
-	})
 }
 
 func megabits(rate float64) string { return fmt.Sprintf("%.4g Mbit/s", rate/1e6) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
@@ -27,6 +28,22 @@ type trims struct {
 // datagram may have its telemetry in addition.
 const trimRoom = 128
 
+var _ = evidence.Register(evidence.Kind{Key: "trims", Example: `{at: leaf1, count: ">= 1"}`,
+	Conditions: conditions.Conditions{Soft: true, Examine: trimsConditions},
+	Make:       evidence.OfSelected(NewTrims)})
+
+func trimsConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	k := p.Trims
+	at := l.Which(func(p *conditions.Port) bool { return !p.NIC && p.Matches(k.At) })
+	count := cmp.Or(k.Count, ">= 1")
+	l.Seen(path, at, conditions.Limits(count, spec.CountBound))
+	l.Seen(path, l.Which(conditions.IsNIC), true)
+	if conditions.Demands(count, spec.CountBound) && !l.Can(at, conditions.Trimming) {
+		l.Never(path, "want fabric: {switch: {trim: true}} of soft switches",
+			"no selected port can trim a packet")
+	}
+}
+
 // NewTrims makes the check for the packets of a workload, or for all packets if it is nil.
 func NewTrims(k *spec.TrimsCheck, w *evidence.Workload) evidence.Check {
 	return &trims{
@@ -42,7 +59,7 @@ func (k *trims) Limit(t *evidence.Times) { k.times = t }
 
 // Begin implements Check.
 func (k *trims) Begin(c *evidence.Capture) {
-	k.begin(c)
+	k.selector.Begin(c)
 	k.travel = newJourneys(c, false, nil)
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/roce"
 	"railbed/internal/infiniband"
@@ -14,6 +15,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
 
 // The worker's count and the packets measure the same number. They may differ by this share, or by
@@ -82,6 +84,25 @@ type roceStream struct {
 	fresh, repeated uint64 // bytes of payload
 	empty           uint64 // requests without payload
 	unseen          int64  // PSNs of requests that were not seen
+}
+
+var _ = evidence.Register(evidence.Kind{Key: "bytes-per-rank",
+	Example: "{formula: ring-all-reduce, tolerance: 2%}", Timed: evidence.Never,
+	Conditions: conditions.Conditions{Examine: bytesConditions},
+	Make: func(p *spec.PacketsCheck, s evidence.Sources) (evidence.Check, error) {
+		w, err := s.Traffic(p.Work())
+		return NewBytesPerRank(w, p.BytesPerRank.Tolerance), err
+	}})
+
+// bytesConditions checks that the packets of a workload whose bytes are counted show their payload.
+func bytesConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	for _, step := range l.Over("quic") {
+		if step.Name == p.BytesPerRank.Workload {
+			l.Never(path, "want transport: tcp, rd or roce there, or the check rank-nic",
+				"packets of %s do not show which bytes are payload, because QUIC encrypts them", step.Name)
+		}
+	}
+	l.Named(path, p)
 }
 
 // NewBytesPerRank makes the check. The tolerance is a share of the expected bytes, by which a rank

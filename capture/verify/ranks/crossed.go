@@ -10,46 +10,18 @@ import (
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/roce"
 	"railbed/internal/plural"
-	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/plan/spec"
 )
-
-// Crossing describes the traffic that programs which choose their transports themselves had to send
-// over links. The process that ran them writes it down before the packets are judged.
-type Crossing struct {
-	Name string
-	// From and To are the start and the end of the programs' run, in nanoseconds since 1970.
-	From, To int64
-	Ranks    []CrossingRank
-	// Others are workloads that ran in that time, whose packets are not the programs'. Datagrams
-	// are the UDP ports to which other senders sent.
-	Others    []evidence.Workload
-	Datagrams []uint16
-	// Beside names other programs that ran then in the ranks' nodes, whose packets cannot be
-	// distinguished from these programs' packets.
-	Beside []string
-	// Encrypted means that the packets do not show which of their bytes are payload, so that what
-	// left may be less than all bytes of datagrams.
-	Encrypted bool
-}
-
-// CrossingRank is a program that takes part, and the NIC that it was configured to use.
-type CrossingRank struct {
-	Rank      int
-	Node, NIC string
-	// Sends is the least number of bytes of payload that the program had to send to other nodes,
-	// whatever its algorithm. With 0 the number is unknown, but some payload must still have left.
-	Sends units.Bytes
-}
 
 // CrossingOf returns the traffic that the ranks of a workload had to send, at any time. If some of it
 // stays within a node and is counted, the bytes that leave are unknown.
-func CrossingOf(w evidence.Workload) Crossing {
-	c := Crossing{Name: w.Name, To: math.MaxInt64, Encrypted: evidence.NewRoles(w).Encrypted()}
+func CrossingOf(w evidence.Workload) evidence.Crossing {
+	c := evidence.Crossing{Name: w.Name, To: math.MaxInt64, Encrypted: evidence.NewRoles(w).Encrypted()}
 	_, _, within := w.Within()
 	for _, r := range w.Ranks {
-		rank := CrossingRank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Sends: r.Expected}
+		rank := evidence.CrossingRank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Sends: r.Expected}
 		if within && !w.Across {
 			rank.Sends = 0
 		}
@@ -68,7 +40,7 @@ func CrossingOf(w evidence.Workload) Crossing {
 // shows that it is a repeat. No payload must leave by those NICs of the ranks' nodes that belong to
 // no rank.
 type crossed struct {
-	crossing  Crossing
+	crossing  evidence.Crossing
 	capture   *evidence.Capture
 	nodes     map[netip.Addr]evidence.Owner // of ranks
 	others    []*evidence.Roles
@@ -84,15 +56,21 @@ type crossedFlow struct{ nic, flow int }
 // crossedNIC is a NIC of a node that runs ranks.
 type crossedNIC struct {
 	tap   *evidence.Tap
-	ranks []*CrossingRank // that were configured to use it
-	late  bool            // a connection had begun before the capture
-	sent  uint64          // payload of datagrams
+	ranks []*evidence.CrossingRank // that were configured to use it
+	late  bool                     // a connection had begun before the capture
+	sent  uint64                   // payload of datagrams
 	// hidden are the IP packets that may carry payload in a form that the check does not read: ESP, tunnels.
 	hidden uint64
 }
 
+var _ = evidence.Register(evidence.Kind{Key: "crossed", Example: "ar", Timed: evidence.Never,
+	Make: func(p *spec.PacketsCheck, s evidence.Sources) (evidence.Check, error) {
+		c, err := s.Crossing(p.Crossed)
+		return NewCrossed(c), err
+	}})
+
 // NewCrossed makes the check.
-func NewCrossed(c Crossing) evidence.Check {
+func NewCrossed(c evidence.Crossing) evidence.Check {
 	k := &crossed{crossing: c, streams: map[crossedFlow]*stream{},
 		requests: roce.NewRequests(), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
@@ -105,7 +83,9 @@ func NewCrossed(c Crossing) evidence.Check {
 func (k *crossed) Begin(c *evidence.Capture) {
 	k.capture, k.nodes = c, evidence.OwnersOf(c.Plan)
 	for addr, of := range k.nodes {
-		if !slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool { return r.Node == of.Node }) {
+		if !slices.ContainsFunc(k.crossing.Ranks, func(r evidence.CrossingRank) bool {
+			return r.Node == of.Node
+		}) {
 			delete(k.nodes, addr)
 		}
 	}
@@ -287,7 +267,7 @@ func (k *crossed) Result() evidence.Result {
 			"at the same time", strings.Join(k.crossing.Beside, ", ")))
 	}
 	ports := k.capture.Ports(func(t *evidence.Tap) bool {
-		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r CrossingRank) bool {
+		return t.NIC && slices.ContainsFunc(k.crossing.Ranks, func(r evidence.CrossingRank) bool {
 			return r.Node == t.Node
 		})
 	})
@@ -306,7 +286,7 @@ func (k *crossed) until() int64 {
 	return k.crossing.To
 }
 
-func rankNames(ranks []*CrossingRank) string {
+func rankNames(ranks []*evidence.CrossingRank) string {
 	text := "rank"
 	for i, r := range ranks {
 		if i > 0 {

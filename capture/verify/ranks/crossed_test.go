@@ -20,19 +20,19 @@ func TestCrossed(t *testing.T) {
 	fromH1 := func(k verifytest.Sighting) bool { return k.Tap == "h1:eth0" && k.Out && verifytest.IsData(k) }
 	for _, test := range []struct {
 		name  string
-		spoil func(*verifytest.Scene, *Crossing)
+		spoil func(*verifytest.Scene, *evidence.Crossing)
 		want  verdict.Verdict
 		says  string
 	}{
-		{"nothing", func(*verifytest.Scene, *Crossing) {}, pass, ""},
-		{"a rank's bytes went another way", func(s *verifytest.Scene, _ *Crossing) {
+		{"nothing", func(*verifytest.Scene, *evidence.Crossing) {}, pass, ""},
+		{"a rank's bytes went another way", func(s *verifytest.Scene, _ *evidence.Crossing) {
 			s.Remove(fromH1)
 		}, fail, "rank 1 (h1:eth0): 0 bytes of payload left"},
-		{"one packet went another way", func(s *verifytest.Scene, _ *Crossing) {
+		{"one packet went another way", func(s *verifytest.Scene, _ *evidence.Crossing) {
 			id := s.Packet("h1:eth0", true)
 			s.Remove(func(k verifytest.Sighting) bool { return k.ID == id })
 		}, fail, "rank 1 (h1:eth0)"},
-		{"one packet was sent twice in another one's place", func(s *verifytest.Scene, _ *Crossing) {
+		{"one packet was sent twice in another one's place", func(s *verifytest.Scene, _ *evidence.Crossing) {
 			id := s.Packet("h1:eth0", true)
 			again := s.Of(id, "h1:eth0", true)
 			gone := 0
@@ -46,25 +46,25 @@ func TestCrossed(t *testing.T) {
 			again.Time++
 			s.Insert(again)
 		}, fail, "rank 1 (h1:eth0)"},
-		{"the rank's tap lost packets", func(s *verifytest.Scene, _ *Crossing) {
+		{"the rank's tap lost packets", func(s *verifytest.Scene, _ *evidence.Crossing) {
 			s.Remove(fromH1)
 			s.Drops["h1:eth0"] = 3
 		}, unclear, "rank 1 (h1:eth0): 0 bytes"},
-		{"the capture began within", func(s *verifytest.Scene, _ *Crossing) { s.Begin(2) }, unclear,
+		{"the capture began within", func(s *verifytest.Scene, _ *evidence.Crossing) { s.Begin(2) }, unclear,
 			"bytes of payload left, want at least"},
-		{"the rank was told to use another NIC", func(_ *verifytest.Scene, c *Crossing) {
+		{"the rank was told to use another NIC", func(_ *verifytest.Scene, c *evidence.Crossing) {
 			c.Ranks[1].NIC = "eth1"
 		}, fail, "h1:eth0: "},
-		{"the bytes left after the run", func(_ *verifytest.Scene, c *Crossing) {
+		{"the bytes left after the run", func(_ *verifytest.Scene, c *evidence.Crossing) {
 			c.To = verifytest.Start
 		}, fail, "0 bytes of payload left"},
-		{"the bytes left before the run", func(s *verifytest.Scene, c *Crossing) {
+		{"the bytes left before the run", func(s *verifytest.Scene, c *evidence.Crossing) {
 			c.From = s.Now + 1
 		}, fail, "0 bytes of payload left"},
-		{"a NIC that nobody captured", func(s *verifytest.Scene, _ *Crossing) {
+		{"a NIC that nobody captured", func(s *verifytest.Scene, _ *evidence.Crossing) {
 			s.Untapped["h2:eth0"] = true
 		}, unclear, "no NIC was captured of 1 of 4 ranks"},
-		{"nobody knows how much", func(_ *verifytest.Scene, c *Crossing) {
+		{"nobody knows how much", func(_ *verifytest.Scene, c *evidence.Crossing) {
 			for i := range c.Ranks {
 				c.Ranks[i].Sends = 0
 			}
@@ -90,27 +90,27 @@ func TestCrossedBesideOthers(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		to    func(p *plan.Plan) netip.Addr
-		spoil func(*Crossing)
+		spoil func(*evidence.Crossing)
 		want  verdict.Verdict
 		says  string
 	}{
-		{"of the run, for all that is known", nil, func(*Crossing) {}, pass, ""},
-		{"a step of traffic", nil, func(c *Crossing) {
+		{"of the run, for all that is known", nil, func(*evidence.Crossing) {}, pass, ""},
+		{"a step of traffic", nil, func(c *evidence.Crossing) {
 			c.Datagrams = []uint16{port}
 		}, fail, "rank 1 (h1:eth0): 0 bytes"},
 		{"to a switch", func(p *plan.Plan) netip.Addr {
 			return p.Switches[0].Loopbacks[0].Addr()
-		}, func(*Crossing) {}, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"to a node without ranks", nil, func(c *Crossing) {
+		}, func(*evidence.Crossing) {}, fail, "rank 1 (h1:eth0): 0 bytes"},
+		{"to a node without ranks", nil, func(c *evidence.Crossing) {
 			c.Ranks = c.Ranks[:2]
 		}, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"a program", nil, func(c *Crossing) {
+		{"a program", nil, func(c *evidence.Crossing) {
 			c.Beside = []string{"exec x"}
 		}, unclear, "may belong to exec x"},
-		{"a program, and the run too little", nil, func(c *Crossing) {
+		{"a program, and the run too little", nil, func(c *evidence.Crossing) {
 			c.Beside, c.Datagrams = []string{"exec x"}, []uint16{port}
 		}, fail, "rank 1 (h1:eth0): 0 bytes"},
-		{"a program, by a NIC of no rank", nil, func(c *Crossing) {
+		{"a program, by a NIC of no rank", nil, func(c *evidence.Crossing) {
 			c.Beside, c.Ranks[1].NIC = []string{"exec x"}, "eth1"
 		}, unclear, "which belongs to no rank"},
 	} {
@@ -147,7 +147,8 @@ func TestCrossedBesideOthers(t *testing.T) {
 func TestCrossedWithoutThePlan(t *testing.T) {
 	p := plantest.Compile(t, verifytest.ClusterFile)
 	tap := &evidence.Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
-	c := Crossing{To: verifytest.Start, Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 900}}}
+	c := evidence.Crossing{To: verifytest.Start,
+		Ranks: []evidence.CrossingRank{{Node: "h1", NIC: "eth0", Sends: 900}}}
 	sent := &evidence.Packet{Flow: &evidence.Flow{Proto: evidence.ProtoUDP,
 		Src: verifytest.AddrPort(evidence.Rank{Addr: p.Ranks[1].Addr4}, 1),
 		Dst: verifytest.AddrPort(evidence.Rank{Addr: p.Ranks[2].Addr4}, 2)}, Tap: tap,
@@ -167,8 +168,8 @@ func TestCrossedWithoutThePlan(t *testing.T) {
 func TestCrossedCountsOnce(t *testing.T) {
 	p := plantest.Compile(t, verifytest.ClusterFile)
 	tap := &evidence.Tap{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true}
-	k := NewCrossed(Crossing{To: verifytest.Start,
-		Ranks: []CrossingRank{{Node: "h1", NIC: "eth0", Sends: 1}, {Node: "h2"}}})
+	k := NewCrossed(evidence.Crossing{To: verifytest.Start,
+		Ranks: []evidence.CrossingRank{{Node: "h1", NIC: "eth0", Sends: 1}, {Node: "h2"}}})
 	k.Begin(&evidence.Capture{Plan: p, Taps: []*evidence.Tap{tap}})
 	packet := func(port uint16) *evidence.Packet {
 		return &evidence.Packet{Flow: &evidence.Flow{Proto: evidence.ProtoUDP,
@@ -268,9 +269,10 @@ func TestCrossedTakes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			taps := []*evidence.Tap{{Name: "h1:eth0", Node: "h1", Port: "eth0", NIC: true},
 				{Index: 1, Name: "h2:eth0", Node: "h2", Port: "eth0", NIC: true}}
-			k := NewCrossed(Crossing{Name: "x", From: verifytest.Start - 10, To: verifytest.Start + 10,
+			k := NewCrossed(evidence.Crossing{Name: "x",
+				From: verifytest.Start - 10, To: verifytest.Start + 10,
 				Datagrams: []uint16{17000},
-				Ranks: []CrossingRank{
+				Ranks: []evidence.CrossingRank{
 					{Rank: 0, Node: "h2", NIC: "eth0"}, {Rank: 1, Node: "h1", NIC: "eth0", Sends: 1},
 					{Rank: 2, Node: "h2", NIC: "eth0"}, {Rank: 3, Node: "h1", NIC: "eth0", Sends: 1},
 				}})

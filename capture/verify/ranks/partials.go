@@ -8,11 +8,13 @@ import (
 	"slices"
 
 	"railbed/capture/filter"
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan"
+	"railbed/plan/spec"
 )
 
 // partialSums checks that switches aggregate on the way to the root. Each switch but the root sends
@@ -51,6 +53,14 @@ type partialRound struct {
 	questions int    // updates that were received again
 	sent      int
 	lost      bool // some sent sums were lost
+}
+
+var _ = evidence.Register(evidence.Kind{Key: "partial-sums", Example: "ar", Timed: evidence.Never,
+	Conditions: conditions.Conditions{Examine: partialSumsConditions},
+	Make:       evidence.OfWorkload(NewPartialSums)})
+
+func partialSumsConditions(l *conditions.Prover, path string, _ *spec.PacketsCheck) {
+	l.Seen(path, l.Which(conditions.IsSwitch), true)
 }
 
 // NewPartialSums makes the check.

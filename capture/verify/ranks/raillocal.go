@@ -3,6 +3,7 @@ package ranks
 import (
 	"slices"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
@@ -16,6 +17,22 @@ type railLocal struct {
 	capture *evidence.Capture
 	sent    []uint64   // through the rank's NIC, by rank
 	passed  [][]uint64 // at switches' ports, by tap index and rank
+}
+
+var _ = evidence.Register(evidence.Kind{Key: "rail-local", Example: "ar", Timed: evidence.Never,
+	Conditions: conditions.Conditions{Examine: railLocalConditions},
+	Make:       evidence.OfWorkload(NewRailLocal)})
+
+func railLocalConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	between := l.Which(func(p *conditions.Port) bool {
+		link := l.Plan.Link(p.Interface.Link)
+		return link != nil && link.Class == spec.FabricLink
+	})
+	if len(between) == 0 {
+		l.Never(path, "remove the check", "rail-local needs a link between switches, and there is none")
+	}
+	l.Seen(path, between, true)
+	l.Named(path, p)
 }
 
 // NewRailLocal makes the check.

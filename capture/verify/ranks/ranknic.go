@@ -45,6 +45,9 @@ type portInfo struct {
 // maxStrangers bounds the number of source addresses that are listed.
 const maxStrangers = 1000
 
+var _ = evidence.Register(evidence.Kind{Key: "rank-nic", Example: "ar", Timed: evidence.Never,
+	Make: evidence.OfWorkload(NewRankNIC)})
+
 // NewRankNIC makes the check.
 func NewRankNIC(w evidence.Workload) evidence.Check {
 	n := len(w.Ranks)

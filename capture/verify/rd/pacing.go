@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/clock"
 	"railbed/internal/plural"
@@ -170,6 +171,14 @@ type earlyPacket struct {
 	life         uint64
 	text         string
 }
+
+var _ = evidence.Register(evidence.Kind{Key: "pacing",
+	Example:    "{workload: ar, rate: 100mbit, tolerance: 1ms}",
+	Conditions: conditions.Conditions{Packets: conditions.RD},
+	Make: func(p *spec.PacketsCheck, s evidence.Sources) (evidence.Check, error) {
+		w, err := s.Traffic(p.Work())
+		return NewPacing(w, p.Pacing), err
+	}})
 
 // NewPacing makes the check for a workload. Without a rate, all packets that a NIC sends are limited by
 // the rate of the NIC's link.

@@ -58,8 +58,8 @@ func (k *rule) impossible() (lines []string) {
 	return lines
 }
 
-// ReadsSealed reports whether a rule reads fields of reliable datagrams that privacy encrypts.
-func ReadsSealed(r *spec.Rule) bool {
+// readsSealed reports whether a rule reads fields of reliable datagrams that privacy encrypts.
+func readsSealed(r *spec.Rule) bool {
 	parts, _ := compile(nil, "rule", r, nil)
 	fields := []*display.Field{parts.field}
 	for _, f := range parts.filters() {

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"railbed/capture/display"
+	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
@@ -71,6 +72,29 @@ type rule struct {
 func Check(source *spec.Source, path string, r *spec.Rule, names display.Domain) error {
 	_, problems := compile(source, path, r, names)
 	return problems.Err()
+}
+
+var _ = evidence.Register(evidence.Kind{Key: "rule", Example: `{never: 'railbed.verdict == "drop"'}`,
+	Timed:      func(p *spec.PacketsCheck) bool { return p.Rule.Window > 0 || p.Rule.Within > 0 },
+	Conditions: conditions.Conditions{Examine: ruleConditions},
+	Make: func(p *spec.PacketsCheck, s evidence.Sources) (evidence.Check, error) {
+		w, err := s.Selected(p)
+		if err != nil {
+			return nil, err
+		}
+		return New(p.Rule, w, s.Numbers)
+	}})
+
+func ruleConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
+	if readsRecordsOf(p.Rule) && !l.Plan.Soft() && !l.Faults {
+		l.Never(path, "want fabric: {switch: {kind: soft}}, whose ports write them, or faults, which "+
+			"record the packets that they hit",
+			"the rule reads records of switches, and the testbed has neither soft switches nor faults")
+	}
+	if readsSealed(p.Rule) { // other packets may still decide
+		l.Encrypted(path, l.Hardly)
+	}
+	l.Named(path, p)
 }
 
 // New makes a check of a rule that Check accepts. The workload is the workload of the rule, or nil.
@@ -394,8 +418,8 @@ func (k *rule) ports() []string {
 	return k.capture.Ports(k.selects)
 }
 
-// ReadsRecords reports whether a filter of a rule reads records of switches.
-func ReadsRecords(r *spec.Rule) bool {
+// readsRecordsOf reports whether a filter of a rule reads records of switches.
+func readsRecordsOf(r *spec.Rule) bool {
 	parts, _ := compile(nil, "rule", r, nil)
 	return readsRecords(parts.filters())
 }

@@ -1,4 +1,4 @@
-package proof
+package conditions
 
 import (
 	"encoding/binary"
@@ -28,6 +28,23 @@ var pfcFrames = func() []filter.Pattern {
 	return []filter.Pattern{{Bytes: frame, Known: known}}
 }()
 
+// Packets are packets that a check needs.
+type Packets struct {
+	what     string
+	patterns []filter.Pattern
+	// transport is the transport that some step must use, or "".
+	transport string
+	// beside is set if the check needs all packets to judge them.
+	beside bool
+}
+
+// Packets that checks need.
+var (
+	PFC  = Packets{what: "PFC frames", patterns: pfcFrames, beside: true} // and how ports react to them
+	RD   = Packets{what: "reliable datagrams", patterns: filter.Transport(protoUDP, 0, 0), transport: "rd"}
+	RoCE = Packets{what: "packets of RoCEv2", patterns: filter.Transport(protoUDP, 0, 0), transport: "roce"}
+)
+
 // filtering is the filter of a step's capture, or "".
 type filtering struct {
 	step   int
@@ -43,46 +60,46 @@ type need struct {
 }
 
 // needOf returns the packets that a check needs.
-func (l *prover) needOf(path string, c *spec.PacketsCheck) *need {
-	n := &need{path: path, what: "packets"}
+func (l *Prover) needOf(path string, p *spec.PacketsCheck, packets Packets) *need {
+	if packets.what == "" {
+		packets = l.carrying(p.Work())
+	}
+	n := &need{path: path, what: packets.what, some: packets.patterns}
+	if !packets.beside {
+		n.all = n.some
+	}
+	return n
+}
+
+// carrying returns the packets of the transport of a workload.
+func (l *Prover) carrying(workload string) Packets {
 	transport := ""
-	if name := workloadOf(c); name != "" {
-		for _, step := range l.carriers() {
-			if step.name == name {
-				transport = step.transport
-			}
+	for _, step := range l.Carriers() {
+		if workload != "" && step.Name == workload {
+			transport = step.Transport
 		}
 	}
-	switch {
-	case c.Pauses != nil || c.Deadlock != "":
-		// To see whether ports react to pauses, a check needs all packets.
-		n.some, n.what = pfcFrames, "PFC frames"
-		return n
-	case c.That != "" || c.Pacing != nil:
-		n.some, n.what = filter.Transport(protoUDP, 0, 0), "reliable datagrams"
-	case c.RoCE != nil:
-		n.some, n.what = filter.Transport(protoUDP, 0, 0), "packets of RoCEv2"
-	case transport == "tcp":
-		n.some, n.what = filter.Transport(protoTCP, 0, 0), "packets of TCP"
-	case transport != "":
-		n.some, n.what = filter.Transport(protoUDP, 0, 0), "datagrams"
+	switch transport {
+	case "":
+		return Packets{what: "packets"}
+	case "tcp":
+		return Packets{what: "packets of TCP", patterns: filter.Transport(protoTCP, 0, 0)}
 	}
-	n.all = n.some
-	return n
+	return Packets{what: "datagrams", patterns: filter.Transport(protoUDP, 0, 0)}
 }
 
 // filtered checks that the filters at captured ports accept the packets that a check needs there. It reports
 // a check once.
-func (l *prover) filtered(ports []*port) {
+func (l *Prover) filtered(ports []*Port) {
 	n := l.need
 	if n == nil || n.told {
 		return
 	}
 	some := false                 // a port records some of the packets
-	var none, partly *port        // the first that records none of them, or only some
+	var none, partly *Port        // the first that records none of them, or only some
 	known := map[string][2]bool{} // by filter: whether it accepts none, and all
 	for _, p := range ports {
-		if !p.captured {
+		if !p.Captured {
 			continue
 		}
 		n.judged = true
@@ -104,10 +121,10 @@ func (l *prover) filtered(ports []*port) {
 	}
 	switch {
 	case none != nil && !some:
-		l.never(n.path, "remove the filter, or let it accept them",
+		l.Never(n.path, "remove the filter, or let it accept them",
 			"%s needs %s, and the filter at %s accepts none", key(n.path), n.what, l.filters(none))
 	case partly != nil:
-		l.hardly(n.path, "remove the filter", "%s needs more packets than the filter at %s accepts",
+		l.Hardly(n.path, "remove the filter", "%s needs more packets than the filter at %s accepts",
 			key(n.path), l.filters(partly))
 	default:
 		return
@@ -116,15 +133,15 @@ func (l *prover) filtered(ports []*port) {
 }
 
 // filteredAnywhere judges the filters of all ports, unless those of some ports are judged.
-func (l *prover) filteredAnywhere() {
+func (l *Prover) filteredAnywhere() {
 	if !l.need.judged {
-		l.filtered(l.ports)
+		l.filtered(l.Ports)
 	}
 }
 
 // filter returns an expression for the packets that the captures at a port record, or "" if these are all
 // packets.
-func (p *port) filter() string {
+func (p *Port) filter() string {
 	var all []string
 	for _, f := range p.filters {
 		if f.filter == "" {
@@ -136,7 +153,7 @@ func (p *port) filter() string {
 }
 
 // filters returns the positions of the filters at a port.
-func (l *prover) filters(p *port) string {
+func (l *Prover) filters(p *Port) string {
 	var all []string
 	for _, f := range p.filters {
 		all = append(all, l.whereOf(f.step, "filter"))

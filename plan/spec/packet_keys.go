@@ -1,0 +1,168 @@
+package spec
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// The keys of a check of packets have tags. The tag "names" says that a text names something, "unit" that it
+// is a bound, and "limited" that the check can be limited in time.
+
+// Kinds of names, which are the values of the tag "names".
+const (
+	NamesPort     = "port"
+	NamesNode     = "node"
+	NamesSwitch   = "switch"
+	NamesLink     = "link" // perhaps with a direction
+	NamesWorkload = "workload"
+	NamesOnly     = "only" // a workload, which is the only one of the file by default
+	NamesSums     = "sums" // a workload that switches add up
+	NamesStack    = "stack"
+	NamesWord     = "word" // of an enumeration
+)
+
+// Name is a name, or a pattern of names, in a check of packets. Text is empty if the key is not set.
+type Name struct {
+	Path, Kind, Text string // Path is relative to the check, as in "marks.at"
+	// Listed is set for an element of a list.
+	Listed bool
+	value  reflect.Value
+}
+
+// packetKey is a key of a check of packets that is set, or of the value of such a key.
+type packetKey struct {
+	field
+	path  string
+	value reflect.Value
+}
+
+// keys returns the keys of the checks that are set, and the keys of their mappings.
+func (p *PacketsCheck) keys() (found []packetKey) {
+	var add func(path string, v reflect.Value)
+	add = func(path string, v reflect.Value) {
+		for _, f := range fieldsOf(v.Type()) {
+			key := packetKey{f, joined(path, f.key), v.FieldByIndex(f.index)}
+			switch {
+			case path == "" && key.value.IsZero():
+			case key.value.Kind() == reflect.Pointer && path == "":
+				found = append(found, key)
+				add(key.path, key.value.Elem())
+			default:
+				found = append(found, key)
+			}
+		}
+	}
+	add("", reflect.ValueOf(p).Elem())
+	return found
+}
+
+// Kind returns the key of the check that is set, or "" if none is.
+func (p *PacketsCheck) Kind() string {
+	for _, k := range p.keys() {
+		if slices.Contains(packetChecks, k.path) {
+			return k.path
+		}
+	}
+	return ""
+}
+
+// Keys returns the value of that key: a pointer to the keys of the check, or a text.
+func (p *PacketsCheck) Keys() any {
+	for _, k := range p.keys() {
+		if k.path == p.Kind() {
+			return k.value.Interface()
+		}
+	}
+	return nil
+}
+
+// Names returns the names in the check, in the order of its keys.
+func (p *PacketsCheck) Names() (found []Name) {
+	for _, k := range p.keys() {
+		switch {
+		case k.names == "":
+		case k.value.Kind() == reflect.Slice:
+			for i := range k.value.Len() {
+				found = append(found, Name{Path: fmt.Sprintf("%s[%d]", k.path, i), Kind: k.names,
+					Text: k.value.Index(i).String(), Listed: true, value: k.value.Index(i)})
+			}
+		default:
+			found = append(found, Name{Path: k.path, Kind: k.names, Text: k.value.String(), value: k.value})
+		}
+	}
+	return found
+}
+
+// Work returns the workload that the check names. Empty means no workload, or the only one.
+func (p *PacketsCheck) Work() string {
+	for _, n := range p.Names() {
+		if slices.Contains([]string{NamesWorkload, NamesOnly, NamesSums}, n.Kind) {
+			return n.Text
+		}
+	}
+	return ""
+}
+
+// setDefaults fills in the only workload of the file.
+func (p *PacketsCheck) setDefaults(workload string) {
+	for _, n := range p.Names() {
+		if n.Kind == NamesOnly && n.Text == "" {
+			n.value.SetString(workload)
+		}
+	}
+}
+
+// formed is a check with conditions that tags cannot express.
+type formed interface{ form(c *checker, at string) }
+
+// boundOf maps the units of bounds to their kinds.
+var boundOf = map[string]BoundKind{"packets": CountBound, "pauses": CountBound, "requests": CountBound,
+	"share": ShareBound, "duration": DurationBound, "rate": RateBound, "size": BytesBound}
+
+// packets checks the form of a check of packets.
+func (c *checker) packets(at string, p *PacketsCheck) {
+	c.exactlyOne(at, *p, packetChecks...)
+	c.packetLimit(at, p)
+	for _, n := range p.Names() {
+		c.nameForm(at+"."+n.Path, n)
+	}
+	for _, k := range p.keys() {
+		if kind, is := boundOf[k.unit]; is && k.value.Kind() == reflect.String {
+			c.bound(at+"."+k.path, k.value.String(), kind)
+		}
+		if check, is := k.value.Interface().(formed); is {
+			check.form(c, at+"."+k.path)
+		}
+	}
+}
+
+// nameForm checks the form of a name in a check of packets, and that a workload or a stack exists. The plan
+// knows the nodes, switches, ports and links.
+func (c *checker) nameForm(path string, n Name) {
+	switch n.Kind {
+	case NamesPort:
+		c.ports(path, n.Text)
+	case NamesNode, NamesSwitch:
+		if n.Text != "" {
+			c.pattern(c.report, path, n.Text, n.Kind, nodeName, nodeNameForm)
+		}
+	case NamesLink:
+		link, _ := LinkTarget(n.Text)
+		c.pattern(c.report, path, link, "link", linkName, linkNameForm)
+	case NamesWorkload:
+		c.workloadNamed(path, n.Text)
+	case NamesOnly:
+		c.workloadOf(parent(path), n.Text)
+	case NamesStack:
+		c.stackNamed(path, n.Text)
+	case NamesSums:
+		c.workloadNamed(path, n.Text)
+		for _, step := range c.t.Steps {
+			if w := step.Workload; w != nil && w.Name == n.Text && w.Algorithm != InNetwork {
+				c.report(path, fmt.Sprintf("no switch adds up the partial sums of %s", clipped(n.Text)),
+					"want the name of a workload with algorithm: "+InNetwork)
+			}
+		}
+	}
+}
