@@ -69,17 +69,6 @@ func foldedShare(s Share, rank, extra int) Share {
 	return Share{s.Num + s.Den, s.Den}
 }
 
-// sentAlong returns the share that each rank of a Hierarchical collective sends to other nodes.
-// rails gives the number N of nodes per rail and of ranks per node. An all-reduce sends 2(N-1)/N of
-// the rail's part of the buffer. The other kinds send half of that.
-func sentAlong(k Kind, rails Rails) Share {
-	nodes, each := len(rails), len(rails[0])
-	if k == AllReduce {
-		return Share{2 * (nodes - 1), nodes * each}
-	}
-	return Share{nodes - 1, nodes * each}
-}
-
 // binomialChildren returns the number of children of a position in a binomial tree of n positions.
 // Each bit below its lowest set bit gives a child, if that position is within the tree.
 func binomialChildren(place, n int) (children int) {

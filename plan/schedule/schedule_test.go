@@ -403,3 +403,14 @@ func TestMakeRefuses(t *testing.T) {
 		}
 	}
 }
+
+// sentAlong returns the share that each rank of a Hierarchical collective sends to other nodes.
+// rails gives the number N of nodes per rail and of ranks per node. An all-reduce sends 2(N-1)/N of
+// the rail's part of the buffer. The other kinds send half of that.
+func sentAlong(k Kind, rails Rails) Share {
+	nodes, each := len(rails), len(rails[0])
+	if k == AllReduce {
+		return Share{2 * (nodes - 1), nodes * each}
+	}
+	return Share{nodes - 1, nodes * each}
+}

@@ -90,9 +90,6 @@ func LoadFile(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Content returns the text of the file.
-func (f *File) Content() []byte { return f.text }
-
 // Settable returns the names of the variables and axes.
 func (f *File) Settable() []string { return slices.Concat(namesOf(f.variables), namesOf(f.axes)) }
 

@@ -151,11 +151,6 @@ func (p Probe) Unsupported() error {
 	return &verdict.UnsupportedError{Feature: p.Feature, Reason: p.Tried + ": " + p.Detail, Remedy: p.Remedy}
 }
 
-// ready reports whether all features that "railbed up" needs are there.
-func ready(probes []Probe) bool {
-	return !slices.ContainsFunc(probes, func(p Probe) bool { return p.Needed && p.Result != OK })
-}
-
 // Features returns the names of all features, in the order of the table.
 func Features() []string { return names(features, nil) }
 

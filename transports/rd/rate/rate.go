@@ -122,9 +122,6 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// names returns the names of all kinds, in their order.
-func names() []string { return slices.Clone(kindNames) }
-
 // Parse returns the kind with a name.
 func Parse(name string) (Kind, error) {
 	if i := slices.Index(kindNames, name); i >= 0 {

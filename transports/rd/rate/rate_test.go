@@ -178,7 +178,7 @@ func TestPhased(t *testing.T) {
 
 // TestNames holds that names are read as they are written.
 func TestNames(t *testing.T) {
-	for i, name := range names() {
+	for i, name := range kindNames {
 		if k, err := Parse(name); err != nil || k != Kind(i) || k.String() != name {
 			t.Errorf("%s: %v, %v", name, k, err)
 		}
