@@ -468,16 +468,6 @@ func Wants(t *testing.T, r evidence.Result, want verdict.Verdict, says string) {
 	}
 }
 
-// Bounded parses a comparison.
-func Bounded(t *testing.T, text string, kind spec.BoundKind) *spec.Bound {
-	t.Helper()
-	b, err := spec.ParseBound(text, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &b
-}
-
 // Judge runs a check on a scene, compares the verdict, and requires words in the result.
 func Judge(t *testing.T, s *Scene, check evidence.Check, want verdict.Verdict, says string) {
 	t.Helper()
