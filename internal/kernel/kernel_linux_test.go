@@ -511,3 +511,28 @@ func TestNamespaceBesideClose(t *testing.T) {
 		}
 	}
 }
+
+// The kernel refuses a queueing discipline and a link of kinds that do not exist in its own words.
+func TestUnknownKindsAreRefused(t *testing.T) {
+	if !hosttest.InUserNS(t) {
+		return
+	}
+	line := func() string { return "" }
+	err := Try(func(b *Batch) {
+		b.beginQdisc(unix.RTM_NEWQDISC, unix.NLM_F_CREATE, loopbackIndex, Root, Handle(1, 0), line)
+		b.attrString(unix.TCA_KIND, "railbed")
+		b.end()
+	})
+	if err == nil || !strings.Contains(err.Error(), "qdisc kind is unknown") {
+		t.Errorf("qdisc: %v", err)
+	}
+	err = Try(func(b *Batch) {
+		b.begin(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, line)
+		b.ifinfo(0, 0, 0)
+		b.linkInfo("railbed", func() {})
+		b.end()
+	})
+	if err == nil || !strings.Contains(err.Error(), "nknown device type") {
+		t.Errorf("link: %v", err)
+	}
+}

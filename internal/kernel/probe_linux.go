@@ -33,7 +33,13 @@ func probeQdisc(set func(*Batch)) error {
 		return err
 	}
 	defer ns.Close()
-	conn, err := OpenIn(ns)
+	return ns.Do(func() error { return Try(set) })
+}
+
+// Try makes requests in the calling thread's network namespace. Its error has the kernel's words alone, for
+// those who ask what the kernel can do.
+func Try(set func(*Batch)) error {
+	conn, err := Open()
 	if err != nil {
 		return err
 	}
@@ -41,15 +47,13 @@ func probeQdisc(set func(*Batch)) error {
 	batch := NewBatch("probe", nil)
 	set(batch)
 	var refused *RequestError
-	if err := conn.Do(batch); errors.As(err, &refused) {
-		if refused.Detail != "" {
-			return fmt.Errorf("%s (%w)", refused.Detail, refused.Errno)
-		}
-		return refused.Errno
-	} else if err != nil {
+	if err := conn.Do(batch); !errors.As(err, &refused) {
 		return err
 	}
-	return nil
+	if refused.Detail != "" {
+		return fmt.Errorf("%s (%w)", refused.Detail, refused.Errno)
+	}
+	return refused.Errno
 }
 
 // CheckClock compares the packet scheduler's clock tick with the tick that this package assumes. A

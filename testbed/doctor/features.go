@@ -3,6 +3,7 @@ package doctor
 import (
 	"os"
 
+	"railbed/internal/kernel"
 	"railbed/internal/vmimage"
 )
 
@@ -117,12 +118,6 @@ func namespaceFeatures() []feature {
 			try:    trySysfsMount,
 		},
 		feature{
-			name: "overlay-root", place: inNamespaces, rootless: failsRootless,
-			tried:  "mount an overlay over /",
-			gates:  "a private writable root for a node (no command needs it yet)",
-			remedy: remedyRoot + ", on a kernel with overlayfs", try: tryOverlay,
-		},
-		feature{
 			name:     "run-netns",
 			rootless: failsRootless,
 			tried:    "check write access to /run/netns, or to /run if it does not exist",
@@ -139,7 +134,7 @@ func linkFeatures() []feature {
 			need:     neededByAll,
 			rootless: worksRootless,
 			tried:    "add a pair",
-			gates:    "every link", remedy: "modprobe veth; " + remedyModules, try: tryVeth,
+			gates:    "every link", remedy: "modprobe veth; " + remedyModules, try: quiet(tryVeth),
 		},
 		{
 			name: "offloads", place: inNamespaces, need: neededByAll, rootless: worksRootless,
@@ -152,7 +147,7 @@ func linkFeatures() []feature {
 			name: "bridge", place: inNamespaces, rootless: worksRootless, tried: "add one",
 			gates:  "switches of kind bridge",
 			remedy: "modprobe bridge; " + remedyModules,
-			try:    tryLink("bridge"),
+			try:    quiet(tryBridge),
 		},
 		{
 			name:     "tap",
@@ -163,12 +158,6 @@ func linkFeatures() []feature {
 			remedy: "modprobe tun; chmod 666 /dev/net/tun, as udev does, for ordinary users; in a " +
 				"container: --device /dev/net/tun",
 			try: tryTap,
-		},
-		{
-			name: "vxlan", place: inNamespaces, tried: "add one",
-			gates:  "links between hosts (no command needs it yet)",
-			remedy: "modprobe vxlan; " + remedyModules,
-			try:    tryLink("vxlan"),
 		},
 	}
 }
@@ -182,28 +171,22 @@ func shapingFeatures() []feature {
 			place:    inNamespaces,
 			need:     neededByAll,
 			rootless: worksRootless,
-			tried:    "set it on a veth",
+			tried:    "set it on a loopback",
 			gates:    "the rate of every link",
 			remedy:   "modprobe sch_tbf; " + remedyModules,
-			try:      tryQdisc("tbf"),
+			try:      quiet(kernel.ProbeTBF),
 		},
 		{
-			name: "htb", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
-			gates:  "shaping by class (no command needs it yet)",
-			remedy: "modprobe sch_htb; " + remedyModules,
-			try:    tryQdisc("htb"),
-		},
-		{
-			name: "netem", place: inNamespaces, tried: "set it on a veth",
+			name: "netem", place: inNamespaces, tried: "set it on a loopback",
 			gates:  "delay, jitter, loss, duplication and corruption of links",
 			remedy: "modprobe sch_netem; " + remedyModules,
-			try:    tryQdisc("netem"),
+			try:    quiet(kernel.ProbeNetem),
 		},
 		{
 			name: "clsact", place: inNamespaces, rootless: worksRootless, tried: "set it on a veth",
 			gates:  "NICs of virtual machines",
 			remedy: "modprobe sch_ingress; " + remedyModules,
-			try:    tryQdisc("clsact"),
+			try:    quiet(tryClsact),
 		},
 		{
 			name:   "psched-clock",
@@ -232,7 +215,7 @@ func routingFeatures() []feature {
 			tried:    "add a rule",
 			gates:    "a node's traffic leaves by the NIC of its rank",
 			remedy:   "a kernel with CONFIG_IP_MULTIPLE_TABLES and CONFIG_IPV6_MULTIPLE_TABLES",
-			try:      tryRule,
+			try:      quiet(tryRule),
 		},
 		{
 			name:     "forwarding",

@@ -89,23 +89,6 @@ func tryMount(kind string) (string, error) {
 	return "", nil
 }
 
-func tryOverlay() (string, error) {
-	base, err := scratch()
-	if err != nil {
-		return "", err
-	}
-	for _, name := range []string{"upper", "work", "root"} {
-		if err := os.Mkdir(filepath.Join(base, name), 0o755); err != nil {
-			return "", err
-		}
-	}
-	options := fmt.Sprintf("lowerdir=/,upperdir=%[1]s/upper,workdir=%[1]s/work", base)
-	if err := unix.Mount("overlay", filepath.Join(base, "root"), "overlay", 0, options); err != nil {
-		return "", fmt.Errorf("mount overlay: %w", err)
-	}
-	return "", nil
-}
-
 func tryRunNetns() (string, error) {
 	path := "/run/netns"
 	err := unix.Access(path, unix.W_OK)

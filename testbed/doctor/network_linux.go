@@ -11,27 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func tryVeth() (string, error) {
-	_, err := addLink("veth")
-	return "", err
-}
-
-func tryLink(kind string) func() (string, error) {
-	return func() (string, error) {
-		_, err := addLink(kind)
-		return "", err
-	}
-}
-
-func tryQdisc(kind string) func() (string, error) {
-	return func() (string, error) { return "", addQdisc(kind) }
+func tryVeth() error {
+	_, err := addVeth()
+	return err
 }
 
 // tryOffloads disables TCP segmentation offload by the oldest call, which every kernel has, and
 // reads it back.
 func tryOffloads() (string, error) {
 	const getTSO, setTSO = 0x1e, 0x1f // ETHTOOL_GTSO, ETHTOOL_STSO
-	name, err := addLink("veth")
+	link, err := addVeth()
 	if err != nil {
 		return "", err
 	}
@@ -47,7 +36,7 @@ func tryOffloads() (string, error) {
 		data unsafe.Pointer
 		_    [16]byte
 	}{data: unsafe.Pointer(&value)}
-	copy(call.name[:], name)
+	copy(call.name[:], link.Name)
 	for _, command := range []uint32{setTSO, getTSO} {
 		value.command = command
 		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
@@ -107,13 +96,6 @@ func tryIPv6() (string, error) {
 		return "", err
 	}
 	return "", socket.Close()
-}
-
-func tryRule() (string, error) {
-	if err := addRule(unix.AF_INET, net.IPv4(192, 0, 2, 1).To4()); err != nil {
-		return "", err
-	}
-	return "", addRule(unix.AF_INET6, net.ParseIP("2001:db8::1"))
 }
 
 func tryForwarding() (string, error) {
@@ -219,7 +201,7 @@ func tryBPF(kind uint32) func() (string, error) {
 			unix.BPF_ALU64 | unix.BPF_MOV | unix.BPF_K, // r0 = 0
 			unix.BPF_JMP | unix.BPF_EXIT,
 		}
-		license := zeroTerminated("Apache-2.0")
+		license := []byte("Apache-2.0\x00")
 		// The start of union bpf_attr for BPF_PROG_LOAD.
 		attributes := struct {
 			kind, count           uint32

@@ -19,11 +19,11 @@ func tryRXE() (string, error) {
 	if err := loadedRXE(); err != nil {
 		return "", err
 	}
-	dev, err := addLink("veth")
+	link, err := addVeth()
 	if err != nil {
 		return "", err
 	}
-	device := kernel.RDMA{Kind: "rxe", Name: "rxe_" + dev, Dev: dev}
+	device := kernel.RDMA{Kind: "rxe", Name: "rxe_" + link.Name, Dev: link.Name}
 	if err := kernel.AddRDMA(device); err != nil {
 		return "", err
 	}
