@@ -104,7 +104,7 @@ func TestSignificance(t *testing.T) {
 		{"one against many", []float64{1}, []float64{2, 3, 4, 5, 6}, 0.05, 1. / 3, Insignificant, ""},
 		{"none", []float64{1}, nil, 0.05, 0, OneSided, ""},
 	} {
-		n := find(t, compare(sidesOf(c.base, c.new), Options{Alpha: c.alpha}), Workloads, "time")
+		n := find(t, compare(sidesOf(c.base, c.new), Options{Alpha: c.alpha}), report.WorkloadSection, "time")
 		got := 0.0
 		if n.P != nil {
 			got = *n.P
@@ -121,7 +121,7 @@ func TestSignificance(t *testing.T) {
 // 1 - 2/2^6. Five values have no interval of 95 %.
 func TestMedians(t *testing.T) {
 	n := find(t, compare(sidesOf([]float64{9e6, 1e6, 3e6, 4e6, 2e6, 7e6}, []float64{1e6, 2e6, 3e6, 4e6, 5e6}),
-		Options{Alpha: 0.05}), Workloads, "time")
+		Options{Alpha: 0.05}), report.WorkloadSection, "time")
 	if b := n.Base; b.Median != 3.5 || b.Low == nil || *b.Low != 1 || *b.High != 9 ||
 		b.Confidence != 1-2./64 {
 		t.Errorf("six values: %+v", b)
@@ -184,7 +184,7 @@ func TestManyTestsNeedMoreRuns(t *testing.T) {
 			}
 		}
 		c := compare(sides, Options{Alpha: 0.05})
-		n := find(t, c, Workloads, "time")
+		n := find(t, c, report.WorkloadSection, "time")
 		if n.Outcome != want || c.Tests != 3 || (want == Perhaps) != (c.Different == 0) ||
 			(want == Perhaps) != strings.HasPrefix(n.Needs, "need >= 5 samples") {
 			t.Errorf("%d runs: %+v, want %s; %d tests", runs, n, want, c.Tests)
@@ -242,7 +242,7 @@ func TestBadRuns(t *testing.T) {
 			}
 		}
 	}
-	if c := runs(t, []string{archive}, good[1:], Options{}); find(t, c, Workloads,
+	if c := runs(t, []string{archive}, good[1:], Options{}); find(t, c, report.WorkloadSection,
 		"time").Base.Median != 1e-6 {
 		t.Errorf("a bundle gives %+v", c.Numbers)
 	}
@@ -279,7 +279,7 @@ func TestPlans(t *testing.T) {
 // TestDocumentIsJSON: numbers that JSON does not have are left out.
 func TestDocumentIsJSON(t *testing.T) {
 	c := compare(sidesOf([]float64{0, math.NaN()}, []float64{1e308, math.Inf(1)}), Options{Alpha: 0.05})
-	if n := find(t, c, Workloads, "time"); n.Ratio != nil {
+	if n := find(t, c, report.WorkloadSection, "time"); n.Ratio != nil {
 		t.Errorf("something by nothing is %v", *n.Ratio)
 	}
 	for _, pair := range [][]float64{{1e-308}, {1e300}, {-1e300}, {0}} {
@@ -310,7 +310,7 @@ func TestTextsHaveNoExponents(t *testing.T) {
 		unit  string
 		want  string
 	}{{5.634e-6, "GB/s", "0.000005634 GB/s"}, {5.634e4, "GB/s", "56340 GB/s"},
-		{45072, BitRate, "45.07 kbit/s"}, {0.25, "", "0.25"},
+		{45072, report.BitRate, "45.07 kbit/s"}, {0.25, "", "0.25"},
 		{1e9, "", "1000000000"}, {0.00001, "/s", "0.00001000/s"}} {
 		if got := Text(c.value, c.unit); got != c.want {
 			t.Errorf("%v %s: %q, want %q", c.value, c.unit, got, c.want)

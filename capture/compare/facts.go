@@ -149,10 +149,11 @@ func inputsOfSteps(r *report.Report, add func(of, what string, word any)) {
 		add(of, "transport", m.Transport)
 		add(of, "of", m.What)
 		add(of, "bytes", m.Bytes)
-		add(of, "objective", Text(m.SLO, Seconds))
+		add(of, "objective", Text(m.SLO, report.Seconds))
 		if s := m.Serving; s != nil {
 			add(of, "ranks that prefill and decode", fmt.Sprintf("%d and %d", s.Prefill, s.Decode))
-			add(of, "objectives of tokens", Text(s.SLO, Seconds)+" and "+Text(s.TokenSLO, Seconds))
+			add(of, "objectives of tokens",
+				Text(s.SLO, report.Seconds)+" and "+Text(s.TokenSLO, report.Seconds))
 		}
 	}
 	for _, s := range r.Stacks {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"railbed/capture/follow"
+	"railbed/capture/report"
 )
 
 // Bounds of the pictures on a page. The JSON document has all curves.
@@ -77,7 +78,7 @@ func newFigure(c *Curves, numbers []Number) figure {
 		f.Levels = append(f.Levels, figureTick{y(p), fmt.Sprintf("%g%%", p*100)})
 	}
 	for _, t := range ticks(low, high) {
-		f.Ticks = append(f.Ticks, figureTick{x(t), Text(t, Seconds)})
+		f.Ticks = append(f.Ticks, figureTick{x(t), Text(t, report.Seconds)})
 	}
 	for _, side := range []struct {
 		name   string
@@ -127,7 +128,7 @@ func (f *figure) numbers(numbers []Number) {
 	var parts []*Number
 	for i := range numbers {
 		n := &numbers[i]
-		if n.Section != Recordings || n.Of != f.Title || n.Difference == nil {
+		if n.Section != report.RecordingSection || n.Of != f.Title || n.Difference == nil {
 			continue
 		}
 		if n.What == "p50" || n.What == "p99" {

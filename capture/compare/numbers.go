@@ -11,16 +11,6 @@ import (
 	"railbed/capture/report"
 )
 
-// Direction is the direction in which the values of a number are better.
-type Direction string
-
-// Directions.
-const (
-	Neither Direction = ""
-	More    Direction = "more"
-	Less    Direction = "less"
-)
-
 // Outcome is the result of the test of a difference.
 type Outcome string
 
@@ -44,45 +34,11 @@ const (
 	Differs Outcome = "differs"
 )
 
-// Sections of numbers, in their order.
-const (
-	Workloads  = "workloads"
-	Trainings  = "trainings"
-	Stacks     = "stacks"
-	Messages   = "messages"
-	Recordings = "times of messages in recordings"
-	Routing    = "routing"
-	Checks     = "checks"
-	Links      = "links"
-	Fidelity   = "fidelity"
-	Captures   = "captures"
-	Testbeds   = "testbed"
-	Faults     = "faults"
-)
-
-var sections = []string{Workloads, Trainings, Stacks, Messages, Recordings, Routing, Checks, Links, Fidelity,
-	Captures, Testbeds, Faults}
-
-// Units of numbers. Others are words to print behind the number.
-const (
-	Seconds = "s"
-	BitRate = "bit/s"
-	Share   = "share" // 0 to 1
-	Bytes   = "B"
-)
-
 // Number is a number that reports have, on both sides.
 type Number struct {
-	Section string    `json:"section"`
-	Of      string    `json:"of"`
-	What    string    `json:"what"`
-	Unit    string    `json:"unit,omitempty"`
-	Better  Direction `json:"better,omitempty"`
-	// Size is the size in bytes of a number of one of several sizes. Figure is its name without the size.
-	Size   uint64 `json:"size_bytes,omitempty"`
-	Figure string `json:"figure,omitempty"`
-	Base   Sample `json:"base"`
-	New    Sample `json:"new"`
+	report.Number
+	Base Sample `json:"base"`
+	New  Sample `json:"new"`
 	// Difference is the difference of the medians, New less Base. Ratio is New by Base, absent if Base is 0.
 	// Both are absent if only one side has the number.
 	Difference *float64 `json:"difference,omitempty"`
@@ -126,43 +82,29 @@ type gathered struct {
 	times map[place]int
 }
 
-// in adds numbers of an object in a section.
-type in struct {
-	*gathered
-	section, of string
-}
-
 // most bounds values, so that sums and differences of two are finite. JSON has no other numbers.
 const most = 1e300
 
 // add adds the value of a run. It leaves out what is no number.
-func (g in) add(what, unit string, better Direction, value float64) {
+func (g *gathered) add(n report.Number, value float64) {
 	if math.IsNaN(value) || math.Abs(value) > most {
 		return
 	}
-	key := place{g.section, g.of, what}
+	key := place{n.Section, n.Of, n.What}
 	g.times[key]++
 	if g.times[key] > 1 {
 		key.what += fmt.Sprintf(" (%d)", g.times[key])
+		n.What, n.Size, n.Figure = key.what, 0, ""
 	}
 	i, known := g.at[key]
 	if !known {
 		i = len(g.all)
 		g.at[key] = i
-		g.all = append(g.all, Number{Section: key.section, Of: key.of, What: key.what, Unit: unit,
-			Better: better, Base: Sample{Values: []float64{}}, New: Sample{Values: []float64{}}})
+		g.all = append(g.all, Number{Number: n, Base: Sample{Values: []float64{}},
+			New: Sample{Values: []float64{}}})
 	}
 	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
 	sample.Values = append(sample.Values, value)
-}
-
-// addSized adds the value of a size. mode is "", or names another number of this size.
-func (g in) addSized(figure, mode string, size uint64, unit string, better Direction, value float64) {
-	what := fmt.Sprintf("%s, %d B%s", figure, size, mode)
-	g.add(what, unit, better, value)
-	if i, known := g.at[place{g.section, g.of, what}]; known {
-		g.all[i].Size, g.all[i].Figure = size, figure+mode
-	}
 }
 
 // Numbers returns the numbers of reports. Base has the values, one for each report that has the number, in
@@ -182,12 +124,12 @@ func numbers(sides [2]*side, thresholds *benchmath.Thresholds) []Number {
 		g.side = i
 		for _, one := range s.runs {
 			g.times = map[place]int{}
-			g.report(one.report)
+			one.report.Numbers(g.add)
 			g.recording(one.messages)
 		}
 	}
 	slices.SortStableFunc(g.all, func(a, b Number) int {
-		return slices.Index(sections, a.Section) - slices.Index(sections, b.Section)
+		return slices.Index(report.Sections, a.Section) - slices.Index(report.Sections, b.Section)
 	})
 	tests := map[string]int{} // by section
 	for i := range g.all {
@@ -258,9 +200,9 @@ func (n *Number) judge(strict *benchmath.Thresholds) {
 		if len(c.Warnings) > 0 {
 			n.Needs = c.Warnings[0].Error()
 		}
-	case n.Better == Neither || *n.Difference == 0:
+	case n.Better == report.Neither || *n.Difference == 0:
 		n.Outcome = Differs
-	case (*n.Difference > 0) == (n.Better == More):
+	case (*n.Difference > 0) == (n.Better == report.More):
 		n.Outcome = Better
 	default:
 		n.Outcome = Worse

@@ -80,7 +80,7 @@ func TestRecordings(t *testing.T) {
 		"p90": {900e-6, 1200e-6}, "p99": {1000e-6, 1300e-6}, "most": {1000e-6, 1300e-6},
 		"mean": {550e-6, 850e-6}, "mean in unseen": {550e-6, 850e-6}, "mean in queue": {0, 0},
 	} {
-		n := find(t, c, Recordings, what)
+		n := find(t, c, report.RecordingSection, what)
 		if math.Abs(n.Base.Median-want[0]) > 1e-9 || math.Abs(n.New.Median-want[1]) > 1e-9 || n.P != nil {
 			t.Errorf("%s: %+v, want %v", what, n, want)
 		}
@@ -119,7 +119,7 @@ func TestSeveralRecordings(t *testing.T) {
 		c := runs(t, names[:1], names[1:], Options{})
 		got := map[string][2]float64{}
 		for _, n := range c.Numbers {
-			if n.Section == Recordings && n.What == "p50" {
+			if n.Section == report.RecordingSection && n.What == "p50" {
 				got[n.Of] = [2]float64{math.Round(n.Base.Median * 1e6), math.Round(n.New.Median * 1e6)}
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
+	"railbed/capture/report"
 )
 
 // messages are the messages of a workload and protocol in a run's recording.
@@ -160,20 +161,23 @@ func title(recording, workload, protocol string) string {
 func (g *gathered) recording(all []messages) {
 	for i := range all {
 		m := &all[i]
-		to := in{g, Recordings, m.title()}
-		to.add("messages", "", Neither, float64(m.Messages))
-		to.add("unfinished", "", Less, float64(m.Unfinished))
-		to.add("packets sent again", "", Less, float64(m.Again))
-		to.add("packets lost", "", Less, float64(m.Lost))
+		add := func(what, unit string, better report.Direction, value float64) {
+			g.add(report.Number{Quantity: report.Quantity{Section: report.RecordingSection, Of: m.title(),
+				What: what, Unit: unit, Better: better}}, value)
+		}
+		add("messages", "", report.Neither, float64(m.Messages))
+		add("unfinished", "", report.Less, float64(m.Unfinished))
+		add("packets sent again", "", report.Less, float64(m.Again))
+		add("packets lost", "", report.Less, float64(m.Lost))
 		for k, q := range m.named {
-			to.add(namedQuantiles[k].name, Seconds, Less, q.Seconds())
+			add(namedQuantiles[k].name, report.Seconds, report.Less, q.Seconds())
 		}
 		if len(m.named) == 0 {
 			continue
 		}
-		to.add("mean", Seconds, Less, m.mean.Seconds())
+		add("mean", report.Seconds, report.Less, m.mean.Seconds())
 		for part := range follow.Part(follow.Parts) {
-			to.add(partName(part), Seconds, Less, time.Duration(m.Account[part]).Seconds())
+			add(partName(part), report.Seconds, report.Less, time.Duration(m.Account[part]).Seconds())
 		}
 	}
 }

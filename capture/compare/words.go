@@ -17,11 +17,11 @@ import (
 // Text formats a value with its unit in a few characters, with four significant digits and no exponent.
 func Text(value float64, unit string) string {
 	switch unit {
-	case Seconds:
+	case report.Seconds:
 		return report.Took(time.Duration(math.Round(value * 1e9)))
-	case BitRate:
+	case report.BitRate:
 		return report.Bits(value)
-	case Share:
+	case report.Share:
 		return strconv.FormatFloat(value*100, 'f', 1, 64) + "%"
 	}
 	text := strconv.FormatFloat(value, 'g', 4, 64)
@@ -59,7 +59,7 @@ func (n *Number) Change() string {
 	if *n.Difference < 0 {
 		sign = "-"
 	}
-	if n.Unit == Share {
+	if n.Unit == report.Share {
 		return fmt.Sprintf("%+.1f points", *n.Difference*100)
 	}
 	text := sign + Text(math.Abs(*n.Difference), n.Unit)

@@ -10,7 +10,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"railbed/internal/plural"
-	"railbed/internal/units"
 	"railbed/internal/verdict"
 )
 
@@ -138,11 +137,12 @@ type resultTable struct {
 // results returns tables with the results of workloads, training jobs, messages and stacks, in as many lines
 // as there is room. A verbose report has tables of its own for all but collectives.
 func (t *textWriter) results(r *Report, room int) (lines []string) {
-	tables := []resultTable{{"", collectives(r)}}
+	tables := []resultTable{{"", workloadTable(briefView, r).text()}}
 	if t.o.Verbose {
 		room = math.MaxInt
 	} else {
-		tables = append(tables, resultTable{"", jobs(r.Trainings)}, resultTable{"", exchanges(r.Messages)})
+		tables = append(tables, resultTable{"", trainingTable(briefView, r.Trainings).text()},
+			resultTable{"", messageTable(briefView, r.Messages).text()})
 		for i := range r.Stacks {
 			tables = append(tables, resultTable{r.Stacks[i].Title(), r.Stacks[i].rows()})
 		}
@@ -177,60 +177,6 @@ func (r *resultTable) render(room int) []string {
 		return nil
 	}
 	return append(lines[:heads+kept], fmt.Sprintf("(%d more with -v)", rows-kept), "")
-}
-
-// collectives has the times and the bandwidth of each collective. A collective of several sizes has another
-// table with a row for each size.
-func collectives(r *Report) table.Writer {
-	u := unitsOfWorkloads(r.Workloads)
-	in, at := u.Time, u.Rate
-	rows := newRows("workload", "kind", "over", "ranks", "size", "iters", in.Head("mean"), in.Head("p50"),
-		in.Head("p99"), at.Head("busbw"))
-	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10)
-	for _, w := range r.Workloads {
-		p50, p99 := "-", "-"
-		for _, d := range r.Distributions {
-			if d.Step == w.Name && d.What == OperationSpan {
-				p50, p99 = in.Text(d.At(0.5)), in.Text(d.At(0.99))
-			}
-		}
-		rows.AppendRow(table.Row{w.Name, w.Kind, w.Transport, w.Ranks, units.Bytes(w.Bytes), w.Iterations,
-			in.Text(w.Seconds()), p50, p99, at.Text(w.BusBWBits())})
-	}
-	return rows
-}
-
-// jobs has the times of each training job.
-func jobs(all []Training) table.Writer {
-	var times []float64
-	for i := range all {
-		times = append(times, all[i].Median(), all[i].Ideal)
-	}
-	in := units.Times.Of(times...)
-	rows := newRows("training", "ranks", in.Head("p50"), in.Head("p99"), "without\nnetwork\n("+in.Name+")",
-		"utilisation", "exposed\ncommunication", "idle")
-	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
-	for i := range all {
-		j, mean := &all[i], all[i].Mean()
-		iterations := NewDistribution("", "", "", slices.Clone(j.Iterations))
-		rows.AppendRow(table.Row{j.Name, j.Ranks, in.Text(j.Median()), in.Text(iterations.At(0.99)),
-			in.Text(j.Ideal), percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle)})
-	}
-	return rows
-}
-
-// exchanges has the times of the messages of each step.
-func exchanges(all []Messages) table.Writer {
-	in := unitOfMessages(all)
-	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.Head("p50"), in.Head("p99"),
-		in.Head("most"))
-	rightAligned(rows, 4, 5, 6, 7, 8)
-	for i := range all {
-		m, p := &all[i], &all[i].Times
-		rows.AppendRow(table.Row{m.Name, m.Transport, m.What, p.Count, units.Digits(m.PerSecond),
-			in.Text(p.P50), in.Text(p.P99), in.Text(p.Most)})
-	}
-	return rows
 }
 
 // remarks returns the steps and checks that did not pass, the numbers near their bounds, and the notes.

@@ -5,9 +5,6 @@ import (
 	"strings"
 
 	"railbed/internal/plural"
-	"railbed/internal/units"
-
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // Messages is the result of messages that do not belong to a collective.
@@ -131,44 +128,9 @@ type Slowdown struct {
 
 // messages prints a line for each step, and a line for each range of sizes.
 func (t *textWriter) messages(all []Messages) {
-	if len(all) == 0 {
-		return
-	}
-	in := unitOfMessages(all)
-	rows := newRows("messages", "over", "of", "count", "per\nsecond", in.Head("p50"), in.Head("p95"),
-		in.Head("p99"), in.Head("p99.9"), in.Head("most"), "wrong\nbytes")
-	rightAligned(rows, 4, 5, 6, 7, 8, 9, 10, 11)
-	slow := newRows("slowdown", "size up to\n(B)", "count", "p50", "p95", "p99", "p99.9", "most")
-	rightAligned(slow, 2, 3, 4, 5, 6, 7, 8)
-	for i := range all {
-		m := &all[i]
-		row := table.Row{m.Name, m.Transport, m.What, m.Times.Count, units.Digits(m.PerSecond)}
-		rows.AppendRow(append(append(row, m.Times.cells(in)...), m.Wrong))
-		for _, part := range m.Parts {
-			rate := ""
-			if part.PerSecond > 0 {
-				rate = units.Digits(part.PerSecond)
-			}
-			row := table.Row{"", "", part.What, part.Times.Count, rate}
-			rows.AppendRow(append(row, part.Times.cells(in)...))
-		}
-		for _, s := range m.Slowdowns {
-			slow.AppendRow(append(table.Row{m.Name, s.AtMost, s.Count}, s.cells(units.Unit{Size: 1})...))
-		}
-	}
-	t.table(rows)
-	if slow.Length() > 0 {
-		t.table(slow)
-	}
+	t.figures(messageTable(fullView, all))
+	t.figures(slowdownTable(all))
 	for i := range all {
 		t.pace(all[i].Name, all[i].Pace)
 	}
-}
-
-// cells returns the percentiles in a unit.
-func (p *Percentiles) cells(in units.Unit) (row table.Row) {
-	for _, v := range []float64{p.P50, p.P95, p.P99, p.P999, p.Most} {
-		row = append(row, in.Text(v))
-	}
-	return row
 }

@@ -1,11 +1,5 @@
 package report
 
-import (
-	"github.com/jedib0t/go-pretty/v6/table"
-
-	"railbed/internal/units"
-)
-
 // Mixture is the result of the exchanges of a mixture of experts. Times are the slowest rank's, averaged
 // over operations, in microseconds. Byte counts are the bytes that all ranks send to others in one
 // exchange.
@@ -31,24 +25,4 @@ type Mixture struct {
 	// error that FP8 and bfloat16 allow for that element.
 	Error float64 `json:"error"`
 	Most  float64 `json:"error_of_bound"` // largest error of a result, as a share of its bound
-}
-
-// mixtures prints a line for each mixture of experts.
-func (t *textWriter) mixtures(workloads []Workload) {
-	rows := newRows("experts", "count", "tokens\nof a rank", "hidden", "top-k", "dispatch\n(us)",
-		"combine\n(us)", "tokens/s", "dispatch\n(B)", "combine\n(B)", "hottest\n(tokens)", "of the\nmean",
-		"error")
-	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
-	for _, w := range workloads {
-		if m := w.Mixture; m != nil {
-			rows.AppendRow(table.Row{
-				w.Name, m.Experts, m.Tokens, m.Hidden, m.TopK, units.Digits(m.Dispatch),
-				units.Digits(m.Combine), units.Digits(m.TokensPerSecond),
-				m.DispatchBytes, m.CombineBytes, m.Load, units.Digits(m.Times), percent(m.Error),
-			})
-		}
-	}
-	if rows.Length() > 0 {
-		t.table(rows)
-	}
 }

@@ -250,12 +250,6 @@ func (p *Pace) Worst(o Pace) {
 	p.P50, p.P99, p.Most = max(p.P50, o.P50), max(p.P99, o.P99), max(p.Most, o.Most)
 }
 
-// Seconds returns the mean time in seconds.
-func (w Workload) Seconds() float64 { return w.Time / 1e6 }
-
-// AlgBWBits returns the algorithm bandwidth in bit/s.
-func (w Workload) AlgBWBits() float64 { return perf.Bits(w.AlgBW) }
-
 // BusBWBits returns the bus bandwidth in bit/s.
 func (w Workload) BusBWBits() float64 { return perf.Bits(w.BusBW) }
 

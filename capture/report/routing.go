@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"railbed/internal/units"
 )
 
@@ -50,34 +48,17 @@ func (e DaemonEnd) String() string {
 	return fmt.Sprintf("%s of %s ended at %s: %s", e.Daemon, e.Switch, seconds(e.At), e.How)
 }
 
-// Head returns the column heads of the table of reactions.
-func (r *Routing) Head() []string {
-	in := r.unit().Name
-	return []string{"routers follow", "at (" + in + ")", "routes changed", "in routers",
-		"first after (" + in + ")", "converged after (" + in + ")"}
-}
-
-// unit returns the unit of the table of reactions.
-func (r *Routing) unit() units.Unit {
+// Table returns the table of reactions.
+func (r *Routing) Table() *figureTable {
 	var times []float64
 	for _, one := range r.Reactions {
 		times = append(times, one.At, one.First, one.Last)
 	}
-	return units.Times.Of(times...)
-}
-
-// Rows returns the cells of the table of reactions.
-func (r *Routing) Rows() (rows [][]string) {
-	in := r.unit()
-	for _, one := range r.Reactions {
-		row := []string{strings.Join(one.To, ", "), in.Text(one.At), "0", "0", "-", "-"}
-		if one.Routes > 0 {
-			row = append(row[:2], fmt.Sprint(one.Routes), fmt.Sprint(one.Routers), in.Text(one.First),
-				in.Text(one.Last))
-		}
-		rows = append(rows, row)
+	t := fullView.labels(tableUnits{Time: units.Times.Of(times...)}, "l", "routers follow")
+	for i := range r.Reactions {
+		t.add([]string{strings.Join(r.Reactions[i].To, ", ")}, r.Reactions[i].figures)
 	}
-	return rows
+	return t
 }
 
 // routing prints the reactions of the daemons and the daemons that ended.
@@ -86,13 +67,5 @@ func (t *textWriter) routing(r *Routing) {
 		return
 	}
 	t.printf("routers found all routes in %s of the bring-up\n\n", seconds(r.Converged))
-	if len(r.Reactions) == 0 {
-		return
-	}
-	rows := newRows(cells(r.Head())...)
-	rightAligned(rows, 2, 3, 4, 5, 6)
-	for _, row := range r.Rows() {
-		rows.AppendRow(table.Row(cells(row)))
-	}
-	t.table(rows)
+	t.figures(r.Table())
 }

@@ -69,9 +69,7 @@ func (t *textWriter) tables(r *Report) {
 	}
 	t.printf("\n")
 	t.steps(r.Steps)
-	t.workloads(r.Workloads)
-	t.learned(r.Workloads)
-	t.mixtures(r.Workloads)
+	t.workloads(r)
 	t.trainings(r.Trainings)
 	t.messages(r.Messages)
 	t.stacks(r.Stacks)
@@ -151,21 +149,17 @@ func (t *textWriter) steps(steps []Step) {
 	t.table(rows)
 }
 
-// workloads prints the columns of nccl-tests (all_reduce_perf), with the name first.
-func (t *textWriter) workloads(workloads []Workload) {
-	if len(workloads) == 0 {
-		return
+// figures prints a table, unless it is empty.
+func (t *textWriter) figures(all *figureTable) {
+	if len(all.Rows) > 0 {
+		t.table(all.text())
 	}
-	u := unitsOfWorkloads(workloads)
-	rows := newRows("workload", "size\n(B)", "count\n(elements)", "type", "redop", u.Time.Head("time"),
-		u.Rate.Head("algbw"), u.Rate.Head("busbw"), "#wrong")
-	rightAligned(rows, 2, 3, 6, 7, 8, 9)
-	for _, w := range workloads {
-		rows.AppendRow(table.Row{w.Name, w.Bytes, w.Count, w.Type, w.RedOp, u.Time.Text(w.Seconds()),
-			u.Rate.Text(w.AlgBWBits()), u.Rate.Text(w.BusBWBits()), w.Wrong})
-	}
-	t.table(rows)
-	for _, w := range workloads {
+}
+
+// workloads prints the results of collectives, of trainings with gradients and of mixtures of experts.
+func (t *textWriter) workloads(r *Report) {
+	t.figures(workloadTable(fullView, r))
+	for _, w := range r.Workloads {
 		if len(w.Rows) > 0 {
 			t.printf("%s, %s by %s over %s, %d ranks:\n%s\n", w.Name, w.Kind, w.Algorithm, w.Transport,
 				w.Ranks, ncclTable(w))
@@ -174,6 +168,8 @@ func (t *textWriter) workloads(workloads []Workload) {
 		}
 		t.pace(w.Name, w.Pace)
 	}
+	t.figures(learningTable(fullView, r.Workloads))
+	t.figures(mixtureTable(fullView, r.Workloads))
 }
 
 // Lost returns, for people, the number of bytes that were left out. It is empty if no byte may be
@@ -281,24 +277,14 @@ func (t *textWriter) fidelity(f *Fidelity) {
 
 // links prints the rates of the busiest links.
 func (t *textWriter) links(links []LinkRate) {
-	u := unitsOfLinks(links)
-	at, in := u.Rate, u.Time
-	rows := newRows("link", at.Head("asked"), at.Head("achieved"), at.Head("peak"), in.Head("busy"),
-		"packets", "dropped")
-	rightAligned(rows, 2, 3, 4, 5, 6, 7)
-	for i, l := range links {
-		if i == linksShown {
-			rows.AppendRow(table.Row{fmt.Sprintf("(%d more in report.json)", len(links)-i)})
-			break
-		}
-		achieved, busy := "-", "-"
-		if l.Busy > 0 {
-			achieved, busy = at.Text(float64(l.Achieved)), in.Text(l.Busy)
-		}
-		rows.AppendRow(table.Row{l.From + " > " + l.To, at.Text(float64(l.Asked)), achieved,
-			at.Text(float64(l.Peak)), busy, l.Packets, l.Dropped})
+	rows := fullView.labels(unitsOfLinks(links), "l", "link")
+	for i := range links[:min(len(links), linksShown)] {
+		rows.add([]string{links[i].From + " > " + links[i].To}, links[i].figures)
 	}
-	t.table(rows)
+	if more := len(links) - linksShown; more > 0 {
+		rows.Rows = append(rows.Rows, []string{fmt.Sprintf("(%d more in report.json)", more)})
+	}
+	t.figures(rows)
 	if over := peaksOver(links); over != "" {
 		t.printf("peak: the highest rate over %s\n\n", over)
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"railbed/internal/plural"
-	"railbed/internal/units"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 )
@@ -160,26 +159,9 @@ func (t *textWriter) trainings(all []Training) {
 	if len(all) == 0 {
 		return
 	}
-	var times []float64
-	for i := range all {
-		times = append(times, all[i].Median(), all[i].Ideal)
-	}
-	in := units.Times.Of(times...)
-	rows := newRows("training", "ranks", "iteration\n(median, "+in.Name+")", "without\nnetwork ("+in.Name+")",
-		"utilisation", "exposed\ncommunication", "idle", "#wrong")
-	rightAligned(rows, 2, 3, 4, 5, 6, 7, 8)
-	for i := range all {
-		j, mean := &all[i], all[i].Mean()
-		rows.AppendRow(table.Row{j.Name, j.Ranks, in.Text(j.Median()), in.Text(j.Ideal),
-			percent(mean.Compute), percent(mean.Exposed), percent(mean.Idle), j.Wrong})
-		for _, r := range j.PerRank[:min(len(j.PerRank), rowsShown)] {
-			rows.AppendRow(table.Row{fmt.Sprintf("  rank %d (%s:%s)", r.Rank, r.Node, r.NIC), "", "", "",
-				percent(r.Compute), percent(r.Exposed), percent(r.Idle), ""})
-		}
-	}
-	t.table(rows)
-	rows = newRows("training", "group", "ranks", "exposed\ncommunication", "bytes of a rank\nin an iteration",
-		"ranks' counts")
+	t.figures(trainingTable(fullView, all))
+	rows := newRows("training", "group", "ranks", "exposed\ncommunication",
+		"bytes of a rank\nin an iteration", "ranks' counts")
 	rightAligned(rows, 3, 4, 5)
 	for i := range all {
 		for _, v := range all[i].volumes() {

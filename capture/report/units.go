@@ -28,22 +28,6 @@ func unitsOfLinks(links []LinkRate) tableUnits {
 	return tableUnits{units.Rates.Of(bits...), units.Times.Of(busy...)}
 }
 
-func unitsOfWorkloads(all []Workload) tableUnits {
-	var bits, times []float64
-	for i := range all {
-		bits, times = append(bits, all[i].BusBWBits()), append(times, all[i].Seconds())
-	}
-	return tableUnits{units.Rates.Of(bits...), units.Times.Of(times...)}
-}
-
-func unitOfMessages(all []Messages) units.Unit {
-	var times []float64
-	for i := range all {
-		times = append(times, all[i].Times.P50, all[i].Times.P99)
-	}
-	return units.Times.Of(times...)
-}
-
 func unitOfTimes(all []Distribution) units.Unit {
 	var times []float64
 	for _, d := range all {

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"railbed/capture/compare"
+	"railbed/capture/report"
 	"railbed/internal/plural"
 	"railbed/internal/units"
 	"railbed/plan/perf"
@@ -96,11 +96,11 @@ func (s *Sweep) unit() units.Unit {
 		}
 	}
 	switch s.Unit {
-	case compare.BitRate:
+	case report.BitRate:
 		return perf.UnitFor(most)
-	case compare.Seconds:
+	case report.Seconds:
 		return units.Times.Of(values...)
-	case compare.Share:
+	case report.Share:
 		return units.Unit{Name: "%", Size: 0.01}
 	}
 	return units.Unit{Name: s.Unit, Size: 1}

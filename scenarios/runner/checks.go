@@ -311,17 +311,12 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 	}
 	found = append(found, judgeFigures(c, w, done, f)...)
 	if bound, err := spec.ParseComparison(w.BusBW); w.BusBW != "" && err == nil {
-		figure, _ := done.figure("busbw")
-		bits := report.Workload{BusBW: figure}.BusBWBits()
+		bits, _ := done.Figure("busbw")
 		c.Values = append(c.Values, report.Value{Name: "busbw", Value: bits / 1e6, Unit: "Mbit/s",
 			Want: bound.String()})
 		addNear(c, "busbw", bound.Bound(), bits, report.Bits(bits))
-		holds, is := bound.Holds(units.Rate(bits)), "is"
-		if !holds {
-			is = "is not"
-		}
-		found = append(found, fmt.Sprintf("busbw %s %s %s%s", report.Bits(bits), is, bound,
-			judgeTimed(c, holds, bound.Op[0] == '<', f)))
+		found = append(found, "busbw "+report.Bits(bits)+
+			judgeTimed(c, bound.Holds(units.Rate(bits)), bound.String(), bound.Op[0] == '<', f))
 	}
 	c.Summary = strings.Join(found, "; ")
 }
@@ -339,7 +334,7 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 		if want == "" || err != nil {
 			continue
 		}
-		value, there := done.figure(k.Name)
+		value, there := done.Figure(k.Name)
 		if k.Timed && otherClocks(done) {
 			if c.Verdict == verdict.Pass {
 				c.Verdict = verdict.Inconclusive
@@ -353,25 +348,22 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
 			continue
 		}
 		shown := value
-		switch k.Unit {
-		case "%":
+		switch k.Kind {
+		case spec.ShareBound:
 			shown *= 100
-		case "ms":
-			shown /= 1e6
+		case spec.DurationBound:
+			value *= 1e9 // bounds of durations are in nanoseconds
+			shown = value / 1e6
 		}
 		c.Values = append(c.Values, report.Value{Name: k.Name, Value: shown, Unit: k.Unit, Want: want})
 		addNear(c, k.Name, bound, value, fmt.Sprintf("%.4g %s", shown, k.Unit))
-		holds, is := bound.Holds(value), "is"
-		if !holds {
-			is = "is not"
-		}
 		judged := f
 		if !k.Timed {
 			judged = nil
 		}
 		// If the host does not keep up, the utilisation decreases and every other figure increases.
-		found = append(found, fmt.Sprintf("%s %.3g %s %s %s%s", k.Name, shown, k.Unit, is, want,
-			judgeTimed(c, holds, bound.Upper() == (k.Name == "utilisation"), judged)))
+		found = append(found, fmt.Sprintf("%s %.3g %s%s", k.Name, shown, k.Unit,
+			judgeTimed(c, bound.Holds(value), want, bound.Upper() == (k.Name == "utilisation"), judged)))
 	}
 	return found
 }
@@ -383,21 +375,25 @@ func addNear(c *report.Check, name string, bound spec.Bound, value float64, show
 	}
 }
 
-// judgeTimed judges whether a bound on a timed figure holds, and returns text to add if the host
-// may be the cause. A bound that does not hold proves nothing unless the run was faithful. A bound
+// judgeTimed judges whether a bound on a timed figure holds, and returns the finding in words, with the host
+// if it may be the cause. A bound that does not hold proves nothing unless the run was faithful. A bound
 // that holds in an overloaded run proves nothing if a slow host makes the bound easier (eased). If
 // f is nil, the host is not taken into account.
-func judgeTimed(c *report.Check, holds, eased bool, f *report.Fidelity) string {
+func judgeTimed(c *report.Check, holds bool, want string, eased bool, f *report.Fidelity) string {
+	is := " is not "
+	if holds {
+		is = " is "
+	}
 	switch {
 	case holds && !(eased && f != nil && f.Verdict == report.Overloaded):
-		return ""
+		return is + want
 	case f == nil || f.Verdict == report.Faithful:
 		c.Verdict = verdict.Fail
-		return ""
+		return is + want
 	case c.Verdict == verdict.Pass:
 		c.Verdict = verdict.Inconclusive
 	}
-	return ", but the emulation was " + f.Verdict
+	return is + want + ", but the emulation was " + f.Verdict
 }
 
 // judgeBeside compares a workload with another workload, in addition to judgeWorkload.
@@ -423,8 +419,11 @@ func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name stri
 // did not keep up, the comparison proves nothing: one of the two may have had less time.
 func judgePart(c *report.Check, name, want, beside string, done, other *finished, f *report.Fidelity) {
 	bound, err := spec.ParseBound(want, spec.BesideBound)
-	own, has := figureOf(done, name)
-	others, _ := figureOf(other, name)
+	own, has := done.Figure(name)
+	others := 0.0
+	if other != nil {
+		others, _ = other.Figure(name)
+	}
 	if err != nil || others == 0 || !has || otherClocks(done) || otherClocks(other) {
 		c.Summary = strings.TrimPrefix(
 			fmt.Sprintf("%s; workload %s has no result to compare with", c.Summary, beside), "; ")
@@ -437,12 +436,8 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	c.Values = append(c.Values, report.Value{Name: name + " beside " + beside, Value: part * 100, Unit: "%",
 		Want: want})
 	addNear(c, name+" beside "+beside, bound, part, fmt.Sprintf("%.4g%%", part*100))
-	holds, is := bound.Holds(part), "is"
-	if !holds {
-		is = "is not"
-	}
-	text := fmt.Sprintf("%s %.0f%% of %s's %s %s%s", name, part*100, beside, is, want,
-		judgeTimed(c, holds, true, f))
+	text := fmt.Sprintf("%s %.0f%% of %s's%s", name, part*100, beside,
+		judgeTimed(c, bound.Holds(part), want, true, f))
 	c.Summary = strings.TrimPrefix(c.Summary+"; "+text, "; ")
 }
 

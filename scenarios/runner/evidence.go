@@ -84,9 +84,9 @@ func (f *finished) timed(r *worker.Result, action spec.Action) {
 type outcome interface {
 	// addTo adds the result to a report.
 	addTo(r *report.Report)
-	// figure returns a figure with the units of spec.Figures: durations in nanoseconds, shares as
-	// fractions of 1. Not every workload has each figure.
-	figure(name string) (value float64, there bool)
+	// Figure returns the figure with a key of spec.Figures, in the unit of the report. Not every workload has
+	// each figure.
+	Figure(key string) (value float64, there bool)
 	// correctness returns the words of a check of the result.
 	correctness() correctness
 	// conduct returns the part of the result with observations of the ranks.
@@ -108,14 +108,6 @@ func elements(ranks int) correctness {
 	return correctness{unit: "elements", wrong: "%d elements are wrong",
 		right: plural.Text("every element of %d ranks is right", ranks), parts: "partial sums",
 		without: " but for"}
-}
-
-// figureOf returns a figure of a workload that may not have come to its end.
-func figureOf(f *finished, name string) (value float64, there bool) {
-	if f == nil {
-		return 0, false
-	}
-	return f.figure(name)
 }
 
 // otherClocks reports whether the times of a workload are unknown, because its ranks have other

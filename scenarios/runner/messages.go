@@ -275,22 +275,6 @@ func (o messagesOutcome) conduct() *report.Conduct { return &o.Conduct }
 
 func (o messagesOutcome) addTo(r *report.Report) { r.Messages = append(r.Messages, *o.Messages) }
 
-func (o messagesOutcome) figure(name string) (value float64, there bool) {
-	switch name {
-	case "p50":
-		return o.Times.P50 * 1e9, o.Times.Count > 0
-	case "p99":
-		return o.Times.P99 * 1e9, o.Times.Count > 0
-	case "most":
-		return o.Times.Most * 1e9, o.Times.Count > 0
-	case "attained":
-		if o.Attained != nil {
-			return *o.Attained, true
-		}
-	}
-	return 0, false
-}
-
 func (o messagesOutcome) correctness() correctness {
 	return correctness{unit: "bytes", wrong: "%d bytes of messages are wrong",
 		right: plural.Text("every byte of %d messages is right", o.Count), parts: "messages",

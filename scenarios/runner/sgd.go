@@ -16,16 +16,6 @@ func finishSGD(of collectiveOutcome, own *worker.Learning) outcome {
 	return sgdOutcome{of}
 }
 
-func (o sgdOutcome) figure(name string) (value float64, there bool) {
-	switch name {
-	case "loss":
-		return o.Learning.Held, true
-	case "accuracy":
-		return o.Learning.Accuracy, true
-	}
-	return o.collectiveOutcome.figure(name)
-}
-
 func (o sgdOutcome) correctness() correctness {
 	words := elements(o.Ranks)
 	words.wrong = "%d errors: a rank had other weights than rank 0 after an iteration, or an element of " +

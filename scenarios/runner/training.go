@@ -154,18 +154,6 @@ func (o trainingOutcome) conduct() *report.Conduct { return &o.Conduct }
 
 func (o trainingOutcome) addTo(r *report.Report) { r.Trainings = append(r.Trainings, *o.Training) }
 
-func (o trainingOutcome) figure(name string) (value float64, there bool) {
-	switch name {
-	case "iteration":
-		return o.Median() * 1e9, len(o.Iterations) > 0
-	case "exposed":
-		return o.Mean().Exposed, true
-	case "utilisation":
-		return o.Mean().Compute, true
-	}
-	return 0, false
-}
-
 func (o trainingOutcome) correctness() correctness { return elements(o.Ranks) }
 
 // barsKept is the maximum number of an iteration's tasks that the report shows.

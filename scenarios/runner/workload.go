@@ -154,10 +154,6 @@ func (o collectiveOutcome) conduct() *report.Conduct { return &o.Conduct }
 
 func (o collectiveOutcome) addTo(r *report.Report) { r.Workloads = append(r.Workloads, *o.Workload) }
 
-func (o collectiveOutcome) figure(name string) (value float64, there bool) {
-	return o.BusBW, name == "busbw" && o.BusBW > 0
-}
-
 func (o collectiveOutcome) correctness() correctness { return elements(o.Ranks) }
 
 // barrierOutcome is the outcome of a barrier.

@@ -50,11 +50,7 @@ type Cell struct {
 
 // Number is a number of the reports of a matrix.
 type Number struct {
-	Section string            `json:"section"`
-	Of      string            `json:"of"`
-	What    string            `json:"what"`
-	Unit    string            `json:"unit,omitempty"`
-	Better  compare.Direction `json:"better,omitempty"`
+	report.Quantity
 	// Cells has a summary for each cell of the matrix.
 	Cells []Summary `json:"cells"`
 
@@ -66,8 +62,7 @@ type Number struct {
 // Title names the number: "ar busbw", or "links: all dropped" for a number that belongs to no step.
 func (n *Number) Title() string {
 	title := strings.TrimSpace(n.Of + " " + n.What)
-	if slices.Contains([]string{compare.Workloads, compare.Trainings, compare.Stacks, compare.Messages},
-		n.Section) {
+	if n.OfStep() {
 		return title
 	}
 	return n.Section + ": " + title
@@ -84,10 +79,10 @@ func (n *Number) Caption() string {
 // Text formats a value of the number. All values of a number have one unit, so that people can compare cells.
 func (n *Number) Text(value float64) string {
 	switch n.Unit {
-	case compare.Seconds, compare.BitRate:
+	case report.Seconds, report.BitRate:
 		return n.unit().Text(value)
-	case compare.Share:
-		return compare.Text(value, compare.Share)
+	case report.Share:
+		return compare.Text(value, report.Share)
 	}
 	return compare.Text(value, "")
 }
@@ -101,11 +96,11 @@ func (n *Number) unit() units.Unit {
 		}
 	}
 	switch n.Unit {
-	case compare.Seconds:
+	case report.Seconds:
 		return units.Times.Of(medians...)
-	case compare.BitRate:
+	case report.BitRate:
 		return units.Rates.Of(medians...)
-	case compare.Share:
+	case report.Share:
 		return units.Unit{Size: 1}
 	}
 	return units.Unit{Name: n.Unit, Size: 1}
@@ -206,9 +201,7 @@ func (m *Matrix) add(o *Outcome, reports []*report.Report) {
 		})
 		if at < 0 {
 			at = len(m.Numbers)
-			m.Numbers = append(m.Numbers,
-				Number{Section: n.Section, Of: n.Of, What: n.What, Unit: n.Unit, Better: n.Better,
-					size: n.Size, figure: n.Figure})
+			m.Numbers = append(m.Numbers, Number{Quantity: n.Quantity, size: n.Size, figure: n.Figure})
 		}
 		have := &m.Numbers[at]
 		for len(have.Cells) < len(m.Cells)-1 { // earlier cells lack the number

@@ -27,7 +27,7 @@ func (m *Matrix) Rows(n *Number) (rows [][]string) {
 				interval = n.Text(*s.Low) + " to " + n.Text(*s.High)
 			}
 			if s.Variation != nil {
-				variation = compare.Text(*s.Variation, compare.Share)
+				variation = compare.Text(*s.Variation, report.Share)
 			}
 			row = append(row, n.Text(s.Median), interval, n.Text(s.P25), n.Text(s.P75), n.Text(s.Least),
 				n.Text(s.Most), variation)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"railbed/capture/compare"
+	"railbed/capture/report"
 	"railbed/capture/sweep"
 	"railbed/internal/units"
 	"railbed/plan/spec"
@@ -95,9 +95,8 @@ func (m *Matrix) sweeps() (all []sweep.Sweep) {
 	}
 	for i := range m.Numbers {
 		n := &m.Numbers[i]
-		sections := []string{compare.Workloads, compare.Trainings, compare.Stacks, compare.Messages}
 		switch {
-		case n.Better == compare.Neither || !slices.Contains(sections, n.Section):
+		case n.Better == report.Neither || !n.OfStep():
 		case n.size > 0:
 			s := sweepOf(&all, n, n.figure)
 			for cell := range m.Cells {
