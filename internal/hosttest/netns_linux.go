@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"syscall"
 	"testing"
 )
@@ -12,7 +13,8 @@ import (
 const secondEnv = "RAILBED_HOSTTEST_SECOND"
 
 // InNetns is like InUserNS, for tests that need only a network of their own. The test runs a second
-// time, alone, as the same user in a new network namespace, whose loopback device is up.
+// time, alone, as the same user in a new network namespace, whose loopback device is up. An ordinary user is
+// root of a new user namespace there.
 func InNetns(t *testing.T) bool {
 	t.Helper()
 	if inSecond(t, syscall.CLONE_NEWNET, "in a network namespace") {
@@ -38,11 +40,21 @@ func inSecond(t *testing.T, namespace uintptr, where string) bool {
 	if os.Getenv(secondEnv) == t.Name() {
 		return true
 	}
-	Need(t, Netns)
+	inUserNS := os.Geteuid() != 0 && namespace == syscall.CLONE_NEWNET
+	if inUserNS {
+		Need(t, UserNS)
+	} else {
+		Need(t, Netns)
+	}
+	runtime.LockOSThread() // see InUserNS
+	defer runtime.UnlockOSThread()
 	command := exec.CommandContext(t.Context(), "/proc/self/exe",
 		"-test.run=^"+regexp.QuoteMeta(t.Name())+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), secondEnv+"="+t.Name())
 	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: namespace} // also makes mounts private
+	if inUserNS {
+		inNamespaces(command).SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | namespace
+	}
 	output, err := command.CombinedOutput()
 	second(t, where, output, err)
 	return false

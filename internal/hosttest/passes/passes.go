@@ -11,8 +11,9 @@ import (
 
 // Names are the passes that Divide knows. The pass root has all tests. The pass user has those that root runs
 // again as an ordinary user. The pass long has those that RAILBED_SAMPLE, RAILBED_LONG and RAILBED_MOMENTS
-// shorten or leave out.
-var Names = []string{"root", "user", "long"}
+// shorten or leave out. The pass userns has short tests with namespaces or testbeds, below the floor of
+// workloads: an ordinary user runs them.
+var Names = []string{"root", "user", "long", "userns"}
 
 // Run is one run of go test: of some packages the tests in Only, or all but those in Skip.
 type Run struct {
@@ -62,6 +63,8 @@ func Divide(packages []Package, pass, raceFlag string) ([]Run, error) {
 		return slices.Concat(runs(packages, long(raced), race), runs(packages, long(unraced), nil)), nil
 	case "user":
 		return runs(packages, asNobody, nil), nil
+	case "userns":
+		return runs(together(packages), inUserNS, nil), nil
 	}
 	return nil, fmt.Errorf("unknown pass %q; want one of %s", pass, strings.Join(Names, ", "))
 }
@@ -79,6 +82,23 @@ func unraced(p Package, t Test) bool {
 
 func asNobody(p Package, t Test) bool {
 	return p.marks.any("hosttest.AsNobody") && !t.uses.any("hosttest.NotAsNobody")
+}
+
+// together returns the packages without their marks, so that none is tested alone.
+func together(packages []Package) []Package {
+	unmarked := slices.Clone(packages)
+	for i := range unmarked {
+		unmarked[i].marks = nil
+	}
+	return unmarked
+}
+
+func inUserNS(p Package, t Test) bool {
+	top, _, _ := strings.Cut(p.Folder, "/")
+	return slices.Contains([]string{"internal", "transports", "fabric", "nodes", "testbed"}, top) &&
+		t.uses.any("hosttest.Netns", "hosttest.InNetns", "hosttest.InUserNS", "hosttest.UserNS",
+			"hosttest.Testbed", "porttest.Run", "porttest.Need") &&
+		!t.uses.any("hosttest.Root", "browsertest.Open") && !t.guest() && !t.long()
 }
 
 // guest reports whether the test runs in a virtual machine, or has nodes there.

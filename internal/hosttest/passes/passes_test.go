@@ -50,7 +50,10 @@ func TestOther(t *testing.T) { other.Long(t) }
 	"nested/nested_test.go":   "package nested\nfunc TestNested(t *testing.T) {}\n",
 	"nested/go.mod":           "module nested\n",
 	"c/c_test.go":             "package c\nfunc FuzzC(f *testing.F) { hosttest.Sampled(f, 1) }\n",
-	"none/none.go":            "package none\n",
+	"fabric/x/x_test.go": `package x
+func TestLink(t *testing.T) { hosttest.Need(t, hosttest.Netns) }
+`,
+	"none/none.go": "package none\n",
 	"alone/alone_linux_test.go": `package alone
 var _ = hosttest.MarkPackage(hosttest.Alone)
 func TestRate(t *testing.T) {}
@@ -61,14 +64,15 @@ func TestDivide(t *testing.T) {
 	packages := module(t, files)
 	for pass, want := range map[string][]string{
 		"root": {
-			"-race -p=2 -skip=^(TestGuest)$ ./c ./a",
+			"-race -p=2 -skip=^(TestGuest)$ ./fabric/x ./c ./a",
 			"-race -p=1 ./alone",
 			"-race -p=1 -run=^(TestRaced)$ ./b",
 			"-p=2 -run=^(TestGuest)$ ./a",
 			"-p=1 ./b",
 		},
-		"user": {"-p=1 -skip=^(TestRoot)$ ./b"},
-		"long": {"-race -p=2 ./c", "-p=1 -run=^(TestTable)$ ./b"},
+		"userns": {"-p=2 ./fabric/x"},
+		"user":   {"-p=1 -skip=^(TestRoot)$ ./b"},
+		"long":   {"-race -p=2 ./c", "-p=1 -run=^(TestTable)$ ./b"},
 	} {
 		runs, err := Divide(packages, pass, "-race")
 		if err != nil {
@@ -83,7 +87,7 @@ func TestDivide(t *testing.T) {
 		}
 	}
 	_, err := Divide(packages, "rot", "")
-	if err == nil || !strings.Contains(err.Error(), "want one of root, user, long") {
+	if err == nil || !strings.Contains(err.Error(), "want one of root, user, long, userns") {
 		t.Errorf("a pass that does not exist: %v", err)
 	}
 }
