@@ -33,49 +33,18 @@ no testbed: it finds the places of faults in a file.`,
 	return cmd
 }
 
-// faultFlags are the flags of the actions on packets.
-var faultFlags = []struct{ key, usage string }{
-	{spec.FaultDrops, "lose `WHICH` packets, such as all or nth: [5, 6]"},
-	{spec.FaultDelays, "delay packets by `SETTINGS` such as 'by: 5ms'; later packets overtake them"},
-	{spec.FaultDuplicates, "let `WHICH` packets arrive twice"},
-	{spec.FaultCorrupts, "flip a random bit of `WHICH` packets, or the bits of 'at: 60B, bits: 3'"},
-	{spec.FaultTruncates, "cut packets to `SETTINGS` such as 'to: 64B'"},
-	{spec.FaultMarks, "set Congestion Experienced in `WHICH` packets of ECN-capable transports"},
-	{spec.FaultReorders, "let later packets overtake packets, with `SETTINGS` such as 'by: 3'"},
-	{spec.FaultRewrites, "change a header by `SETTINGS` such as '{field: ip.ttl, to: 1}'"},
-	{spec.FaultTrims, "cut the payload of `WHICH` packets away, as a switch that trims"},
-	{spec.FaultLimits, "let packets pass at a rate, by `SETTINGS` such as 'rate: 10mbit'"},
-	{spec.FaultMirrors, "send copies to a NIC, by `SETTINGS` such as 'to: h5'"},
-	{spec.FaultMisroutes, "send packets by another port, by `SETTINGS` such as 'to: leaf1:p3'"},
-	{spec.FaultPauses, "let the receiver pause the port, by `SETTINGS` such as 'priorities: [3]'"},
-}
-
-// nodeFaultFlags are the flags of faults of nodes and switches, with their values in files. A flag without a
-// form of its own is true or false.
-var nodeFaultFlags = []struct {
+// faultFlags are the flags of faults that are no kinds, with the forms of their values in files.
+var faultFlags = []struct {
 	key, usage string
 	form       func(value string) string
 }{
-	{spec.FaultPartitions, "lose packets between the sets of nodes in `SETTINGS`, such as '[[h0, h1], [h2]]'",
-		asWritten},
-	{spec.FaultReboots, "take switches down for --for, and empty their tables", nil},
-	{spec.FaultCrashes, "take the links of nodes down, and kill their programs", nil},
-	{spec.FaultHangs, "stop the programs of nodes", nil},
-	{spec.FaultSlows, "let the programs of a node share a `NUMBER` of cores, such as 0.1",
-		func(value string) string { return "{cpu: " + value + "}" }},
-	{spec.FaultSqueezes, "let the programs of a node have at most `BYTES` of memory, such as 64MiB",
-		asWritten},
-	{spec.FaultClocks, "change the clocks of virtual machines by `SETTINGS`, such as 'jump: -10s'", settings},
-	{spec.FaultFills, "leave no room in /tmp of nodes: `full`", asWritten},
-	{spec.FaultLosesPairs, "break queue pairs, of ranks over roce and of programs on rxe: `lost`", asWritten},
 	{"program", "with --crash or --hang, `NAME` or glob of the only programs", strconv.Quote},
-	{"rank", "with --crash or --hang, `RANK` of the only processes", asWritten},
-	{"for", "`TIME` after which the fault ends, such as 2s (default: it ends with fault clear)", asWritten},
+	{"rank", "with --crash or --hang, `RANK` of the only processes", strings.TrimSpace},
+	{"for", "`TIME` after which the fault ends, such as 2s (default: it ends with fault clear)",
+		strings.TrimSpace},
 	{"name", "`NAME` of the fault in lists and in captures (default fault-1, fault-2, ...)", strconv.Quote},
 	{"match", "display `FILTER` for the packets (default all)", strconv.Quote},
 }
-
-func asWritten(value string) string { return value }
 
 func newFaultAddCommand(a *app) *cobra.Command {
 	var name string
@@ -114,22 +83,18 @@ pairs stay lost.`,
 		},
 	}
 	flags := cmd.Flags()
-	for _, action := range faultFlags {
-		flags.String(action.key, "", action.usage)
-	}
-	for _, flag := range nodeFaultFlags {
-		if flag.form == nil {
-			flags.Bool(flag.key, false, flag.usage)
-		} else {
-			flags.String(flag.key, "", flag.usage)
+	for _, k := range spec.FaultKinds {
+		if k.Switch() {
+			flags.Bool(k.Key, false, k.Usage)
+			continue
+		}
+		flags.String(k.Key, "", k.Usage)
+		if k.Words != nil {
+			completeFlag(cmd, k.Key, oneOf(k.Words...))
 		}
 	}
-	completeFlag(cmd, spec.FaultFills, oneOf("full"))
-	completeFlag(cmd, spec.FaultLosesPairs, oneOf("lost"))
-	completeFlag(cmd, spec.FaultClocks, oneOf("jump: ", "drift: "))
-	for _, action := range []string{spec.FaultDrops, spec.FaultDuplicates, spec.FaultCorrupts,
-		spec.FaultMarks, spec.FaultTrims} {
-		completeFlag(cmd, action, oneOf("all", "nth: [", "every: ", "share: ", "flows: "))
+	for _, flag := range faultFlags {
+		flags.String(flag.key, "", flag.usage)
 	}
 	completeFields(cmd, "match")
 	testbedFlag(cmd, &name)
@@ -139,21 +104,16 @@ pairs stay lost.`,
 // faultWords returns the keys and values of a fault as in files.
 func faultWords(cmd *cobra.Command, args []string) []string {
 	words := whereWords(args)
-	given := func(key, value string) { words = append(words, key+": "+value) }
-	for _, action := range faultFlags {
-		if flag := cmd.Flag(action.key); flag.Changed {
-			given(action.key, settings(flag.Value.String()))
+	given := func(key string, form func(value string) string) {
+		if flag := cmd.Flag(key); flag.Changed {
+			words = append(words, key+": "+form(flag.Value.String()))
 		}
 	}
-	for _, one := range nodeFaultFlags {
-		flag := cmd.Flag(one.key)
-		switch {
-		case !flag.Changed:
-		case one.form == nil:
-			given(one.key, flag.Value.String())
-		default:
-			given(one.key, one.form(flag.Value.String()))
-		}
+	for _, k := range spec.FaultKinds {
+		given(k.Key, k.Value)
+	}
+	for _, flag := range faultFlags {
+		given(flag.key, flag.form)
 	}
 	return words
 }
@@ -195,18 +155,6 @@ func (a *app) addFault(ctx context.Context, name, text string) error {
 		return err
 	}
 	return a.printFault(ctx, tb, f.Name)
-}
-
-// settings returns the value of an action's flag as a YAML mapping.
-func settings(value string) string {
-	value = strings.TrimSpace(value)
-	switch {
-	case value == "all" || value == "":
-		return "{}"
-	case strings.HasPrefix(value, "{"):
-		return value
-	}
-	return "{" + value + "}"
 }
 
 // freeFaultName returns the first of the names fault-1, fault-2, ... that no fault has.

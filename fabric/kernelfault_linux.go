@@ -3,7 +3,6 @@ package fabric
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -69,8 +68,8 @@ func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
 		if err != nil {
 			return err
 		}
-		if !earlier.Over || !reflect.DeepEqual(f.faults[at].Fault, *of) {
-			return errors.New("a fault of this name is in force; clear it first")
+		if err := earlier.MayRepeat(of); err != nil {
+			return err
 		}
 		if _, err := f.clearKernelFaults([]string{of.Name}); err != nil { // it begins again
 			return err

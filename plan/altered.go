@@ -27,9 +27,8 @@ func (p *Plan) AlteredBy(file *spec.Testbed) *Alterations {
 		if f == nil || f.OfNodes() || f.Reboot {
 			continue
 		}
-		hastens := f.Delay != nil || f.Duplicate != nil || f.Reorder != nil || f.Limit != nil
 		for _, end := range p.FaultPlaces(f) {
-			a.senders[end] = a.senders[end] || hastens
+			a.senders[end] = a.senders[end] || f.Kind().Hastens
 		}
 		if f.Mirror != nil {
 			if to, err := p.FaultTarget(f); err == nil { // a run refuses other targets

@@ -192,9 +192,9 @@ const ProgramsFeature = "bpf-tc"
 func (c *compiler) harm(path string, f *spec.Fault) {
 	key, pick := f.Action()
 	switch {
-	case !slices.Contains(spec.KernelFaultActions, key):
+	case !f.Kind().Kernel:
 		c.wrong(path+"."+key, "take fabric: {switch: {kind: soft}}, or one of "+
-			strings.Join(spec.KernelFaultActions, ", "), "%s needs soft switches", key)
+			strings.Join(spec.FaultKeys(true), ", "), "%s needs soft switches", key)
 		return
 	case !pick.Flows.IsZero():
 		c.wrong(path+"."+key+".flows", "take share:, or fabric: {switch: {kind: soft}}",

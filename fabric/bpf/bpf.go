@@ -11,7 +11,6 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"railbed/capture/display"
 	"railbed/fabric/softswitch/draw"
@@ -68,7 +67,7 @@ func New(p *plan.Plan, f *spec.Fault, at plan.End, until uint64) (*Fault, error)
 func compile(f *spec.Fault, match string) (*Fault, error) {
 	made := &Fault{Fault: *f, needs: map[display.Header]bool{}}
 	key, pick := f.Action()
-	if !slices.Contains(spec.KernelFaultActions, key) {
+	if !f.Kind().Kernel {
 		return nil, fmt.Errorf("%s is not possible at a kernel link or switch; use soft switches "+
 			"(kind: soft)", key)
 	}

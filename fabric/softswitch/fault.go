@@ -2,6 +2,7 @@ package softswitch
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -69,10 +70,12 @@ func (at *faultPlace) of() *[]*faultPlace {
 // and its state has the sums.
 func (e *Engine) AddFault(f spec.Fault, places []plan.End) error {
 	if at := slices.IndexFunc(e.faults.inForce, func(of *fault) bool { return of.Name == f.Name }); at >= 0 {
-		if old := e.faults.inForce[at]; e.now >= old.until && reflect.DeepEqual(old.Fault, f) {
-			return e.again(old)
+		old := e.faults.inForce[at]
+		did := old.state(e.now)
+		if err := did.MayRepeat(&f); err != nil {
+			return fmt.Errorf("add fault %s: %w", f.Name, err)
 		}
-		return fmt.Errorf("add fault %s: a fault of this name is in force; clear it first", f.Name)
+		return e.again(old)
 	}
 	if len(e.faults.names) == maxFaults {
 		return fmt.Errorf("add fault %s: the testbed has had %d faults, and can have no more", f.Name,
@@ -186,6 +189,18 @@ type FaultState struct {
 	Joined  uint64            `json:"joined,omitempty"`
 	Refused uint64            `json:"refused,omitempty"`
 	Places  []FaultPlaceState `json:"places"`
+}
+
+// ErrInForce is the error of a fault whose name another fault has.
+var ErrInForce = errors.New("a fault of this name is in force; clear it first")
+
+// MayRepeat returns an error unless a fault of the same name can begin again: it has the same settings, and
+// is over or repeatable.
+func (s *FaultState) MayRepeat(f *spec.Fault) error {
+	if !s.Over && !f.Repeatable() || !reflect.DeepEqual(&s.Fault, f) {
+		return ErrInForce
+	}
+	return nil
 }
 
 // Plus returns the state with the counts of an earlier state of the fault added.

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"regexp"
@@ -101,90 +100,26 @@ type Fault struct {
 	For units.Duration `yaml:"for,omitempty" json:"for,omitempty"`
 }
 
-// The keys of the actions of faults.
-const (
-	FaultDrops      = "drop"
-	FaultDelays     = "delay"
-	FaultDuplicates = "duplicate"
-	FaultCorrupts   = "corrupt"
-	FaultTruncates  = "truncate"
-	FaultMarks      = "mark"
-	FaultReorders   = "reorder"
-	FaultRewrites   = "rewrite"
-	FaultTrims      = "trim"
-	FaultLimits     = "limit"
-	FaultMirrors    = "mirror"
-	FaultMisroutes  = "misroute"
-	FaultPauses     = "pause"
-	FaultReboots    = "reboot"
-	FaultPartitions = "partition"
-	FaultCrashes    = "crash"
-	FaultHangs      = "hang"
-	FaultSlows      = "slow"
-	FaultSqueezes   = "memory"
-	FaultClocks     = "clock"
-	FaultFills      = "disk"
-	FaultLosesPairs = "queue-pairs"
-)
-
-// FaultActions are the keys of all actions.
-var FaultActions = []string{FaultDrops, FaultDelays, FaultDuplicates, FaultCorrupts, FaultTruncates,
-	FaultMarks, FaultReorders, FaultRewrites, FaultTrims, FaultLimits, FaultMirrors, FaultMisroutes,
-	FaultPauses, FaultPartitions, FaultReboots, FaultCrashes, FaultHangs, FaultSlows, FaultSqueezes,
-	FaultClocks, FaultFills, FaultLosesPairs}
-
 // MaxFaultName is the length of the longest name of a fault.
 const MaxFaultName = 24
 
-// KernelFaultActions are the keys of the actions on packets at kernel links, bridges and routers.
-var KernelFaultActions = []string{FaultDrops, FaultDuplicates, FaultCorrupts, FaultTruncates, FaultMarks,
-	FaultPartitions}
-
-// Action returns the key of the fault's action, and the packets that it picks. A fault of a file that was
-// decoded without problems has exactly one action.
-func (f *Fault) Action() (key string, pick Pick) {
-	key, action := f.action()
-	if action != nil {
-		pick = action.picked()
-	}
-	return key, pick
-}
-
-// action returns the key of the fault's action, and the action if it is one of packets.
-func (f *Fault) action() (string, faultAction) {
-	for _, one := range []struct {
-		given  bool
-		key    string
-		action faultAction
-	}{
-		{f.Drop != nil, FaultDrops, f.Drop},
-		{f.Delay != nil, FaultDelays, f.Delay},
-		{f.Duplicate != nil, FaultDuplicates, f.Duplicate},
-		{f.Corrupt != nil, FaultCorrupts, f.Corrupt},
-		{f.Truncate != nil, FaultTruncates, f.Truncate},
-		{f.Mark != nil, FaultMarks, f.Mark},
-		{f.Reorder != nil, FaultReorders, f.Reorder},
-		{f.Rewrite != nil, FaultRewrites, f.Rewrite},
-		{f.Trim != nil, FaultTrims, f.Trim},
-		{f.Limit != nil, FaultLimits, f.Limit},
-		{f.Mirror != nil, FaultMirrors, f.Mirror},
-		{f.Misroute != nil, FaultMisroutes, f.Misroute},
-		{f.Pause != nil, FaultPauses, f.Pause},
-		{f.Partition != nil, FaultPartitions, nil},
-		{f.Reboot, FaultReboots, nil},
-		{f.Crash, FaultCrashes, nil},
-		{f.Hang, FaultHangs, nil},
-		{f.Slow != nil, FaultSlows, nil},
-		{f.Memory != nil, FaultSqueezes, nil},
-		{f.Clock != nil, FaultClocks, nil},
-		{f.Disk != "", FaultFills, nil},
-		{f.QueuePairs != "", FaultLosesPairs, nil},
-	} {
-		if one.given {
-			return one.key, one.action
+// Kind returns the fault's kind. A fault of a file that was decoded without problems has exactly one. A fault
+// without any has a kind without a key.
+func (f *Fault) Kind() *FaultKind {
+	for _, k := range FaultKinds {
+		if !k.of(f).IsZero() {
+			return k
 		}
 	}
-	return "", nil
+	return new(FaultKind)
+}
+
+// Action returns the key of the fault's kind, and the packets that it picks.
+func (f *Fault) Action() (key string, pick Pick) {
+	if action, ofPackets := f.settings().(faultAction); ofPackets {
+		pick = action.picked()
+	}
+	return f.Kind().Key, pick
 }
 
 // whole reports whether the fault is one of whole nodes or switches.
@@ -192,16 +127,8 @@ func (f *Fault) whole() bool { return f.OfNodes() || f.Reboot }
 
 // String describes what the fault does: "drop nth 5, 6 of tcp".
 func (f *Fault) String() string {
-	key, action := f.action()
-	words := []string{key}
-	if action != nil {
-		words = append(words, action.words(), action.picked().selection())
-	}
-	var sets []string
-	for _, set := range f.Partition {
-		sets = append(sets, strings.Join(set, ", "))
-	}
-	words = append(words, f.nodeWords(), strings.Join(sets, " | "), f.Program)
+	key, pick := f.Action()
+	words := []string{key, f.Settings(" | "), pick.selection(), f.Program}
 	if f.Rank != nil {
 		words = append(words, fmt.Sprintf("rank %d", *f.Rank))
 	}
@@ -218,23 +145,8 @@ func (f *Fault) Place() (name, direction string) { return splitWhere(f.Where) }
 func (f *Fault) Traits() Traits { return Traits{} }
 
 func (f *Fault) setDefaults() {
-	if f.Corrupt != nil && f.Corrupt.At > 0 {
-		f.Corrupt.Bits = cmp.Or(f.Corrupt.Bits, 1)
-	}
-	if f.Reorder != nil {
-		f.Reorder.Within = cmp.Or(f.Reorder.Within, defaultWithin)
-	}
-	if f.Rewrite != nil {
-		f.Rewrite.Checksums = cmp.Or(f.Rewrite.Checksums, UpdateChecksums)
-	}
-	if f.Limit != nil {
-		f.Limit.Queue = cmp.Or(f.Limit.Queue, defaultLimitQueue)
-	}
-	if f.Trim != nil {
-		f.Trim.Size = cmp.Or(f.Trim.Size, defaultTrimSize)
-	}
-	if f.Pause != nil {
-		f.Pause.Quanta = cmp.Or(f.Pause.Quanta, maxQuanta)
+	if action, has := f.settings().(interface{ setDefaults() }); has {
+		action.setDefaults()
 	}
 }
 
@@ -252,15 +164,20 @@ func (f *Fault) check(c *checker, at string, index int) {
 		c.report(at+".name", fmt.Sprintf("invalid name %q", clipped(f.Name)), "want "+nodeNameForm)
 	}
 	f.checkPlace(c, at)
-	c.exactlyOne(at, *f, FaultActions...)
-	if key, action := f.action(); action != nil {
-		action.check(c, at+"."+key)
-		c.pick(at+"."+key, action.picked())
+	c.exactlyOne(at, *f, FaultKeys(false)...)
+	key, pick := f.Action()
+	if s, has := f.settings().(interface{ check(*checker, string) }); has {
+		s.check(c, at+"."+key)
+		c.pick(at+"."+key, pick)
 	}
-	if f.Reboot && f.For == 0 && !c.known(at+".for") {
+	switch {
+	case f.Reboot && f.For == 0 && !c.known(at+".for"):
 		c.report(at, "a reboot without for", "add for: with the time that the switch is down, such as 200ms")
+	case f.QueuePairs != "" && f.For > 0:
+		c.report(at+".for", "queue pairs that are lost do not come back", "remove for:")
+	case f.Memory != nil && *f.Memory < minFaultMemory:
+		c.report(at+".memory", fmt.Sprintf("memory is %s", f.Memory), "want at least 1MiB")
 	}
-	f.checkNodes(c, at)
 	c.positive(at+".for", uint64(f.For), "for is 0", "want a duration such as 200ms, or remove the key")
 }
 

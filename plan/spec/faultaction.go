@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -194,6 +195,12 @@ func (k *FaultCorrupt) words() string {
 	return fmt.Sprintf("at %s bits %d", k.At, max(k.Bits, 1))
 }
 
+func (k *FaultCorrupt) setDefaults() {
+	if k.At > 0 {
+		k.Bits = cmp.Or(k.Bits, 1)
+	}
+}
+
 func (k *FaultCorrupt) check(c *checker, at string) {
 	if k.At == 0 && k.Bits != 0 {
 		c.report(at+".bits", "bits without a place", "add at: with the place of the byte, such as 60B")
@@ -216,6 +223,8 @@ func (c *checker) frame(at string, length units.Bytes) {
 
 func (r *FaultReorder) words() string { return fmt.Sprintf("by %d", r.By) }
 
+func (r *FaultReorder) setDefaults() { r.Within = cmp.Or(r.Within, defaultWithin) }
+
 func (r *FaultReorder) check(c *checker, at string) {
 	c.atMost(at+".within", uint64(r.Within), uint64(maxFaultDelay), r.Within, "want at most 60s")
 }
@@ -227,14 +236,20 @@ func (r *FaultRewrite) words() string {
 	return r.Field + " to " + r.To
 }
 
+func (r *FaultRewrite) setDefaults() { r.Checksums = cmp.Or(r.Checksums, UpdateChecksums) }
+
 // check leaves the field to the runner, which has the list of fields.
 func (r *FaultRewrite) check(*checker, string) {}
 
 func (t *FaultTrim) words() string { return "to " + t.Size.String() }
 
+func (t *FaultTrim) setDefaults() { t.Size = cmp.Or(t.Size, defaultTrimSize) }
+
 func (t *FaultTrim) check(c *checker, at string) { c.frame(at+".size", t.Size) }
 
 func (l *FaultLimit) words() string { return "to " + l.Rate.String() }
+
+func (l *FaultLimit) setDefaults() { l.Queue = cmp.Or(l.Queue, defaultLimitQueue) }
 
 func (*FaultLimit) check(*checker, string) {}
 
@@ -257,6 +272,8 @@ func (m *FaultMisroute) check(c *checker, at string) {
 func (p *FaultPause) words() string {
 	return "priorities " + strings.ReplaceAll(strings.Trim(fmt.Sprint(p.Priorities), "[]"), " ", ", ")
 }
+
+func (p *FaultPause) setDefaults() { p.Quanta = cmp.Or(p.Quanta, maxQuanta) }
 
 func (p *FaultPause) check(c *checker, at string) {
 	if len(p.Priorities) > 0 {

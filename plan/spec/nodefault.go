@@ -15,6 +15,14 @@ type FaultSlow struct {
 // minSlowCPU is the smallest limit: the kernel grants at least 1 ms of each 100 ms.
 const minSlowCPU = 0.01
 
+func (s *FaultSlow) words() string { return fmt.Sprintf("to %g CPUs", s.CPU) }
+
+func (s *FaultSlow) check(c *checker, at string) {
+	if s.CPU != 0 && s.CPU < minSlowCPU {
+		c.report(at+".cpu", fmt.Sprintf("cpu is %g", s.CPU), "want a number of cores from 0.01")
+	}
+}
+
 // FaultClock makes wall clocks (CLOCK_REALTIME) wrong. Exactly one of its fields is set.
 type FaultClock struct {
 	// Jump is added to the time at once. A negative jump is written as -10s. Default none.
@@ -53,43 +61,12 @@ func (k *FaultClock) check(c *checker, at string) {
 const minFaultMemory = units.Bytes(1 << 20)
 
 // OfNodes reports whether the fault is one of nodes, or of some of their programs.
-func (f *Fault) OfNodes() bool {
-	return f.Crash || f.Hang || f.Slow != nil || f.Memory != nil || f.Clock != nil || f.Disk != "" ||
-		f.QueuePairs != ""
+func (f *Fault) OfNodes() bool { return f.Kind().OfNodes }
+
+// Repeatable reports whether the fault can begin again while it is in force, to hit what has started since.
+func (f *Fault) Repeatable() bool {
+	return f.QueuePairs != "" || f.Hang || f.Crash && f.OfPrograms()
 }
 
 // OfPrograms reports whether the fault is a crash or a hang of some programs.
 func (f *Fault) OfPrograms() bool { return f.Program != "" || f.Rank != nil }
-
-// nodeWords are the settings of a fault of nodes, for people, or "".
-func (f *Fault) nodeWords() string {
-	switch {
-	case f.Slow != nil:
-		return fmt.Sprintf("to %g CPUs", f.Slow.CPU)
-	case f.Memory != nil:
-		return "at most " + f.Memory.String()
-	case f.Clock != nil:
-		return f.Clock.words()
-	case f.Disk != "":
-		return f.Disk
-	case f.QueuePairs != "":
-		return f.QueuePairs
-	}
-	return ""
-}
-
-// checkNodes checks the settings of a fault of nodes.
-func (f *Fault) checkNodes(c *checker, at string) {
-	if f.Slow != nil && f.Slow.CPU != 0 && f.Slow.CPU < minSlowCPU {
-		c.report(at+".slow.cpu", fmt.Sprintf("cpu is %g", f.Slow.CPU), "want a number of cores from 0.01")
-	}
-	if f.Memory != nil && *f.Memory < minFaultMemory {
-		c.report(at+".memory", fmt.Sprintf("memory is %s", f.Memory), "want at least 1MiB")
-	}
-	if f.QueuePairs != "" && f.For > 0 {
-		c.report(at+".for", "queue pairs that are lost do not come back", "remove for:")
-	}
-	if f.Clock != nil {
-		f.Clock.check(c, at+".clock")
-	}
-}

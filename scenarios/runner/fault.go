@@ -132,12 +132,12 @@ func (e *evidence) addHarm(f *softswitch.FaultState) {
 	}
 	for _, at := range f.Places {
 		h := e.harm[at.Port]
-		switch {
-		case f.Drop != nil || f.Partition != nil:
+		switch f.Kind().Packets {
+		case spec.PacketsLost:
 			h.Dropped += at.Hit
-		case f.Corrupt != nil || f.Truncate != nil:
+		case spec.PacketsChanged:
 			h.Changed += at.Hit
-		case f.Duplicate != nil:
+		case spec.PacketsCopied:
 			h.Copied += at.Hit
 		}
 		e.harm[at.Port] = h
@@ -162,13 +162,6 @@ func faultRow(f *softswitch.FaultState) report.Fault {
 	return row
 }
 
-// nothing describes for the actions on nodes that a fault hit nothing.
-var nothing = map[string]string{
-	spec.FaultCrashes: "found no program", spec.FaultHangs: "found no program",
-	spec.FaultLosesPairs: "found no queue pair",
-	spec.FaultSqueezes:   "took no memory: the programs never needed more than the limit",
-}
-
 // idleFault returns a reason for INCONCLUSIVE if a fault hit no packet and no program, or not those that it
 // should have hit, or "".
 func (r *run) idleFault() string {
@@ -177,6 +170,7 @@ func (r *run) idleFault() string {
 		if f.Where != "" {
 			name += " at " + f.Where
 		}
+		idle := spec.FaultKindOf(strings.Fields(f.Does)[0]).Idle
 		switch {
 		case f.Joined > 0:
 			return plural.Text("%s counted %d times several packets as one: a program sent a batch, or a "+
@@ -184,8 +178,8 @@ func (r *run) idleFault() string {
 		case f.Refused > 0:
 			return fmt.Sprintf("%s: the kernel let it change all but %d of its packets", name, f.Refused)
 		case f.Hit > 0:
-		case nothing[strings.Fields(f.Does)[0]] != "":
-			return name + " " + nothing[strings.Fields(f.Does)[0]]
+		case idle != "":
+			return name + " " + idle
 		default:
 			return plural.Text("%s hit no packet: %d packets matched", name, f.Matched) + r.inForce(f.Name)
 		}

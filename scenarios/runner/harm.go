@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,43 +32,24 @@ var errHarmed = fmt.Errorf("its programs did not end within %v of the fault", ha
 
 // harmOf describes a fault of nodes or programs, a partition or a reboot. It returns nil for other faults.
 func harmOf(f *spec.Fault, nodes []string, by func(time.Duration) time.Duration) *harm {
-	h := &harm{fault: f.Name, nodes: nodes}
-	who := strings.Join(nodes, ", ")
-	if f.OfPrograms() { // the node's other programs may do without them
-		h.nodes = nil
-		if who = f.Program + " in " + who; f.Rank != nil {
-			who = fmt.Sprintf("rank %d in %s", *f.Rank, strings.Join(nodes, ", "))
-		}
-	}
-	switch {
-	case f.Crash:
-		h.does, h.killed = who+" crashed", nodes
-		return h // the programs stay dead
-	case f.Hang:
-		h.does = who + " hung"
-	case f.Slow != nil:
-		h.nodes, h.does = nil, who+" had little processor time" // and its programs end late
-	case f.Memory != nil:
-		// Its programs may be killed.
-		h.nodes, h.killed, h.does = nil, nodes, fmt.Sprintf("%s had at most %s of memory", who, f.Memory)
-	case f.Clock != nil:
-		h.nodes, h.does = nil, f.String()+" in "+who
-	case f.Disk != "":
-		h.nodes, h.does = nil, "the disk of "+who+" was full"
-	case f.QueuePairs != "":
-		h.nodes, h.does = nil, who+" lost its queue pairs"
-	case f.Reboot:
-		h.does = f.Where + " rebooted"
-	case len(f.Partition) > 0:
-		var sets []string
-		for _, set := range f.Partition {
-			sets = append(sets, strings.Join(set, ", "))
-		}
-		h.does = "no packets between " + strings.Join(sets, " and ")
-	default:
+	kind := f.Kind()
+	if kind.Harm == "" {
 		return nil
 	}
-	if f.For > 0 {
+	h := &harm{fault: f.Name}
+	who := cmp.Or(strings.Join(nodes, ", "), f.Where)
+	switch {
+	case f.Rank != nil:
+		who = fmt.Sprintf("rank %d in %s", *f.Rank, who)
+	case f.Program != "":
+		who = f.Program + " in " + who
+	case kind.Ends: // else the node's other programs may do without them
+		h.nodes = nodes
+	}
+	if h.does = fmt.Sprintf(kind.Harm, who, f.Settings(" and ")); kind.Kills {
+		h.killed = nodes
+	}
+	if f.For > 0 && !f.Crash { // crashed programs stay dead
 		h.until = time.Now().Add(by(time.Duration(f.For)))
 	}
 	return h

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 
@@ -162,8 +161,8 @@ func (b *Book) Add(ctx context.Context, p *plan.Plan, f spec.Fault, host Host) (
 	var of *fault
 	if at := slices.IndexFunc(b.all, func(of *fault) bool { return of.state.Name == f.Name }); at >= 0 {
 		of = b.all[at]
-		if !reflect.DeepEqual(of.state.Fault, f) || !of.state.Over && !of.repeatable() {
-			return nil, fmt.Errorf("add fault %s: a fault of this name is in force; clear it first", f.Name)
+		if err := of.state.MayRepeat(&f); err != nil {
+			return nil, fmt.Errorf("add fault %s: %w", f.Name, err)
 		}
 	} else {
 		of = &fault{state: softswitch.FaultState{Fault: f, Places: []softswitch.FaultPlaceState{}}}
@@ -183,12 +182,6 @@ func (b *Book) Add(ctx context.Context, p *plan.Plan, f spec.Fault, host Host) (
 		}
 		return of.end(ctx)
 	}, nil
-}
-
-// repeatable reports whether the fault can begin again while it is in force, to hit what has started since.
-func (f *fault) repeatable() bool {
-	of := &f.state.Fault
-	return of.QueuePairs != "" || of.Hang || of.Crash && of.OfPrograms()
 }
 
 // begin begins the fault at its nodes.

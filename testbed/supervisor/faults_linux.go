@@ -73,7 +73,7 @@ func (s *supervisor) beginFault(ctx context.Context, p *plan.Plan, f *spec.Fault
 		return s.addNodeFault(ctx, p, *f)
 	}
 	if s.nodeFaults.Has(f.Name) {
-		return fmt.Errorf("add fault %s: a fault of this name is in force; clear it first", f.Name)
+		return fmt.Errorf("add fault %s: %w", f.Name, softswitch.ErrInForce)
 	}
 	return s.keepLog(f.Name, s.fabric.AddFault(ctx, p, *f))
 }
@@ -85,7 +85,7 @@ func (s *supervisor) freeName(ctx context.Context, name string) error {
 		all, err = soft.Faults, failed
 	}
 	if slices.ContainsFunc(all, func(of softswitch.FaultState) bool { return of.Name == name }) {
-		err = fmt.Errorf("add fault %s: a fault of this name is in force; clear it first", name)
+		err = fmt.Errorf("add fault %s: %w", name, softswitch.ErrInForce)
 	}
 	return err
 }
