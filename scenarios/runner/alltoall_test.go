@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/pcapng"
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
@@ -53,7 +55,7 @@ func TestChecksOfAllToAllsCanFail(t *testing.T) {
 		}
 		return 1
 	})
-	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) {
+	checks, err := judge.Checks(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) {
 		return os.Open(altered)
 	}, func(int64) {})
 	if err != nil || checks[3].Verdict != verdict.Fail || checks[2].Verdict != verdict.Pass {
@@ -61,26 +63,28 @@ func TestChecksOfAllToAllsCanFail(t *testing.T) {
 			checks[2])
 	}
 	for name, c := range map[string]struct {
-		change func(e *evidence)
+		change func(e *judge.Evidence)
 		check  int
 	}{
-		"wrong elements": {func(e *evidence) { e.workloads[1].wrong = 1 }, 1},
-		"an even formula": {func(e *evidence) {
-			e.workloads[1].traffic.Ranks[1].Expected = 2 * 3 * 160004 / 4
+		"wrong elements": {func(e *judge.Evidence) { e.Workloads[1].Wrong = 1 }, 1},
+		"an even formula": {func(e *judge.Evidence) {
+			e.Workloads[1].Traffic.Ranks[1].Expected = 2 * 3 * 160004 / 4
 		}, 3},
-		"a rank's own part": {func(e *evidence) { e.workloads[0].traffic.Ranks[1].Expected = 2 * 80012 }, 2},
-		"a worker's count": {func(e *evidence) {
-			reported := uint64(2 * 3 * 80012 / 4 * 103 / 100)
-			e.workloads[0].traffic.Ranks[2].Reported = &reported
+		"a rank's own part": {func(e *judge.Evidence) {
+			e.Workloads[0].Traffic.Ranks[1].Expected = 2 * 80012
 		}, 2},
-		"another NIC":          {func(e *evidence) { e.workloads[0].traffic.Ranks[3].Node = "h0" }, 4},
-		"another NIC, over rd": {func(e *evidence) { e.workloads[1].traffic.Ranks[3].Node = "h0" }, 5},
+		"a worker's count": {func(e *judge.Evidence) {
+			reported := uint64(2 * 3 * 80012 / 4 * 103 / 100)
+			e.Workloads[0].Traffic.Ranks[2].Reported = &reported
+		}, 2},
+		"another NIC":          {func(e *judge.Evidence) { e.Workloads[0].Traffic.Ranks[3].Node = "h0" }, 4},
+		"another NIC, over rd": {func(e *judge.Evidence) { e.Workloads[1].Traffic.Ranks[3].Node = "h0" }, 5},
 	} {
 		e := *held
-		e.workloads = append([]finished(nil), held.workloads...)
-		for i := range e.workloads {
-			e.workloads[i].traffic.Ranks = append(held.workloads[i].traffic.Ranks[:0:0],
-				held.workloads[i].traffic.Ranks...)
+		e.Workloads = append([]judge.Finished(nil), held.Workloads...)
+		for i := range e.Workloads {
+			e.Workloads[i].Traffic.Ranks = append(held.Workloads[i].Traffic.Ranks[:0:0],
+				held.Workloads[i].Traffic.Ranks...)
 		}
 		c.change(&e)
 		if got := rejudge(t, o, &e)[c.check]; got.Verdict != verdict.Fail {

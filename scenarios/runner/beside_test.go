@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
@@ -12,11 +14,11 @@ import (
 
 // A workload is compared with another one by its bus bandwidth.
 func TestBesideByNumbers(t *testing.T) {
-	done := map[string]*finished{
-		"slow":  {outcome: collectiveOutcome{&report.Workload{BusBW: 0.089}}},
-		"fast":  {outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}},
-		"none":  {outcome: collectiveOutcome{&report.Workload{}}},
-		"wrong": {outcome: collectiveOutcome{&report.Workload{BusBW: 0.01}}, wrong: 1},
+	done := map[string]*judge.Finished{
+		"slow":  {Outcome: collectiveOutcome{&report.Workload{BusBW: 0.089}}},
+		"fast":  {Outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}},
+		"none":  {Outcome: collectiveOutcome{&report.Workload{}}},
+		"wrong": {Outcome: collectiveOutcome{&report.Workload{BusBW: 0.01}}, Wrong: 1},
 	}
 	for _, c := range []struct {
 		name, other, bound, fidelity string
@@ -35,11 +37,11 @@ func TestBesideByNumbers(t *testing.T) {
 		{"wrong", "none", ">= 90%", report.Degraded, verdict.Fail},
 	} {
 		var check report.Check
-		workload := func(name string) *finished { return done[name] }
+		workload := func(name string) *judge.Finished { return done[name] }
 		w := &spec.WorkloadCheck{Name: c.name, Correct: c.name == "wrong",
 			Beside: &spec.Beside{Workload: c.other, BusBW: c.bound}}
-		judgeWorkload(&check, w, workload, nil)
-		judgeBeside(&check, w, workload, &report.Fidelity{Verdict: c.fidelity})
+		judge.JudgeWorkload(&check, w, workload, nil)
+		judge.JudgeBeside(&check, w, workload, &report.Fidelity{Verdict: c.fidelity})
 		if check.Verdict != c.want || strings.HasPrefix(check.Summary, ";") {
 			t.Errorf("%s beside %s %s, %s: %s %q, want %s", c.name, c.other, c.bound, c.fidelity,
 				check.Verdict, check.Summary, c.want)
@@ -52,9 +54,9 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 	own := report.Training{Iterations: []float64{1}}
 	other := own
 	other.OtherClocks = true
-	done := map[string]*finished{"own": {outcome: trainingOutcome{&own}},
-		"other": {outcome: trainingOutcome{&other}}}
-	workload := func(name string) *finished { return done[name] }
+	done := map[string]*judge.Finished{"own": {Outcome: trainingOutcome{&own}},
+		"other": {Outcome: trainingOutcome{&other}}}
+	workload := func(name string) *judge.Finished { return done[name] }
 	for _, c := range []struct {
 		name, iteration, beside string
 		want                    verdict.Verdict
@@ -68,9 +70,9 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 		if c.beside != "" {
 			w.Beside = &spec.Beside{Workload: c.beside, Iteration: "<= 100%"}
 		}
-		judgeWorkload(&check, w, workload, nil)
+		judge.JudgeWorkload(&check, w, workload, nil)
 		if w.Beside != nil {
-			judgeBeside(&check, w, workload, nil)
+			judge.JudgeBeside(&check, w, workload, nil)
 		}
 		if check.Verdict != c.want {
 			t.Errorf("%+v: %s %q", c, check.Verdict, check.Summary)
@@ -81,16 +83,16 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 // TestBoundsOfTimesByFidelity checks that an overloaded host proves neither a bound that it makes
 // easier nor a comparison. If a host did not keep up, a bound that does not hold is no failure.
 func TestBoundsOfTimesByFidelity(t *testing.T) {
-	messages := &finished{outcome: messagesOutcome{
+	messages := &judge.Finished{Outcome: messagesOutcome{
 		&report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}}
-	training := &finished{outcome: trainingOutcome{&report.Training{Iterations: []float64{0.1},
+	training := &judge.Finished{Outcome: trainingOutcome{&report.Training{Iterations: []float64{0.1},
 		PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}}
-	collective := &finished{outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}} // 800 Mbit/s
-	learning := &finished{outcome: finishSGD(collectiveOutcome{&report.Workload{}},
+	collective := &judge.Finished{Outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}} // 800 Mbit/s
+	learning := &judge.Finished{Outcome: finishSGD(collectiveOutcome{&report.Workload{}},
 		&worker.Learning{Held: 0.4})}
 	const pass, fail, unclear = verdict.Pass, verdict.Fail, verdict.Inconclusive
 	for _, c := range []struct {
-		of                             *finished
+		of                             *judge.Finished
 		check                          spec.WorkloadCheck
 		faithful, degraded, overloaded verdict.Verdict
 	}{
@@ -112,10 +114,10 @@ func TestBoundsOfTimesByFidelity(t *testing.T) {
 		for fidelity, want := range map[string]verdict.Verdict{report.Faithful: c.faithful,
 			report.Degraded: c.degraded, report.Overloaded: c.overloaded} {
 			var check report.Check
-			workload := func(string) *finished { return c.of }
-			judgeWorkload(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
+			workload := func(string) *judge.Finished { return c.of }
+			judge.JudgeWorkload(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
 			if c.check.Beside != nil {
-				judgeBeside(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
+				judge.JudgeBeside(&check, &c.check, workload, &report.Fidelity{Verdict: fidelity})
 			}
 			if check.Verdict != want {
 				t.Errorf("%+v, %s: %s %q, want %s", c.check, fidelity, check.Verdict, check.Summary, want)
@@ -126,18 +128,18 @@ func TestBoundsOfTimesByFidelity(t *testing.T) {
 
 // A figure of nothing is one all the same; only of another's nothing there is no part.
 func TestBesideOfNothing(t *testing.T) {
-	exposed := func(share float64) *finished {
-		return &finished{outcome: trainingOutcome{
+	exposed := func(share float64) *judge.Finished {
+		return &judge.Finished{Outcome: trainingOutcome{
 			&report.Training{PerRank: []report.TrainingRank{{Exposed: share}}}}}
 	}
-	done := map[string]*finished{"hidden": exposed(0), "shown": exposed(0.4)}
+	done := map[string]*judge.Finished{"hidden": exposed(0), "shown": exposed(0.4)}
 	for own, want := range map[string]verdict.Verdict{"hidden": verdict.Pass, "shown": verdict.Inconclusive} {
 		w := &spec.WorkloadCheck{Name: own,
 			Beside: &spec.Beside{Workload: map[string]string{"hidden": "shown", "shown": "hidden"}[own],
 				Exposed: "<= 50%"}}
 		var check report.Check
-		judgeWorkload(&check, w, func(name string) *finished { return done[name] }, nil)
-		judgeBeside(&check, w, func(name string) *finished { return done[name] }, nil)
+		judge.JudgeWorkload(&check, w, func(name string) *judge.Finished { return done[name] }, nil)
+		judge.JudgeBeside(&check, w, func(name string) *judge.Finished { return done[name] }, nil)
 		if check.Verdict != want {
 			t.Errorf("%s: %s %q, want %s", own, check.Verdict, check.Summary, want)
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/hosttest"
@@ -67,44 +69,44 @@ func TestEveryCheckCanFail(t *testing.T) {
 	ranks := r.Workloads[0].Ranks
 	// 2(n-1)/n of the size for each of 3 iterations.
 	if formula := uint64(3 * 2 * (ranks - 1) * (512 << 10) / ranks); ranks != 4 ||
-		uint64(held.workloads[0].traffic.Ranks[0].Expected) != formula ||
+		uint64(held.Workloads[0].Traffic.Ranks[0].Expected) != formula ||
 		!strings.HasPrefix(r.Checks[1].Values[0].Want, fmt.Sprint(formula)) {
 		t.Errorf("expected bytes %+v, want %d", r.Checks[1].Values[0], formula)
 	}
 	slow := collectiveOutcome{&report.Workload{BusBW: 1e-12}}
 	cases := []struct {
 		name  string
-		wrong func(*evidence)
+		wrong func(*judge.Evidence)
 		check int
 		want  verdict.Verdict
 	}{
-		{"wrong elements", func(e *evidence) { e.workloads[0].wrong = 1 }, 0, verdict.Fail},
-		{"too slow", func(e *evidence) {
-			e.workloads[0].outcome, e.fidelity = slow, faithful
+		{"wrong elements", func(e *judge.Evidence) { e.Workloads[0].Wrong = 1 }, 0, verdict.Fail},
+		{"too slow", func(e *judge.Evidence) {
+			e.Workloads[0].Outcome, e.Fidelity = slow, faithful
 		}, 0, verdict.Fail},
-		{"too slow, on a busy machine", func(e *evidence) {
-			e.workloads[0].outcome, e.fidelity = slow, &report.Fidelity{Verdict: report.Degraded}
+		{"too slow, on a busy machine", func(e *judge.Evidence) {
+			e.Workloads[0].Outcome, e.Fidelity = slow, &report.Fidelity{Verdict: report.Degraded}
 		}, 0, verdict.Inconclusive},
-		{"a larger buffer", func(e *evidence) {
-			for i := range e.workloads[0].traffic.Ranks {
-				e.workloads[0].traffic.Ranks[i].Expected *= 2
+		{"a larger buffer", func(e *judge.Evidence) {
+			for i := range e.Workloads[0].Traffic.Ranks {
+				e.Workloads[0].Traffic.Ranks[i].Expected *= 2
 			}
 		}, 1, verdict.Fail},
-		{"a worker that counts wrongly", func(e *evidence) {
-			lie := *e.workloads[0].traffic.Ranks[2].Reported * 11 / 10
-			e.workloads[0].traffic.Ranks[2].Reported = &lie
+		{"a worker that counts wrongly", func(e *judge.Evidence) {
+			lie := *e.Workloads[0].Traffic.Ranks[2].Reported * 11 / 10
+			e.Workloads[0].Traffic.Ranks[2].Reported = &lie
 		}, 1, verdict.Fail},
-		{"a rank on another NIC", func(e *evidence) {
-			e.workloads[0].traffic.Ranks[3].Node = "h0"
+		{"a rank on another NIC", func(e *judge.Evidence) {
+			e.Workloads[0].Traffic.Ranks[3].Node = "h0"
 		}, 2, verdict.Fail},
-		{"no workload", func(e *evidence) { e.workloads = nil }, 2, verdict.Inconclusive},
-		{"no capture", func(e *evidence) { e.captures = nil }, 3, verdict.Inconclusive},
-		{"an aborted run", func(e *evidence) { e.aborted = errRunEnded }, 0, verdict.Inconclusive},
+		{"no workload", func(e *judge.Evidence) { e.Workloads = nil }, 2, verdict.Inconclusive},
+		{"no capture", func(e *judge.Evidence) { e.Captures = nil }, 3, verdict.Inconclusive},
+		{"an aborted run", func(e *judge.Evidence) { e.Aborted = errRunEnded }, 0, verdict.Inconclusive},
 	}
 	for _, c := range cases {
 		e := *held
-		e.workloads = []finished{held.workloads[0]}
-		e.workloads[0].traffic.Ranks = append([]verify.Rank{}, held.workloads[0].traffic.Ranks...)
+		e.Workloads = []judge.Finished{held.Workloads[0]}
+		e.Workloads[0].Traffic.Ranks = append([]verify.Rank{}, held.Workloads[0].Traffic.Ranks...)
 		c.wrong(&e)
 		checks := rejudge(t, o, &e)
 		if checks[c.check].Verdict != c.want || checks[c.check].Summary == "" {
@@ -114,21 +116,21 @@ func TestEveryCheckCanFail(t *testing.T) {
 }
 
 // runAndHold is runAll that hands out the evidence.
-func runAndHold(t *testing.T, o Options) (*report.Report, *evidence) {
+func runAndHold(t *testing.T, o Options) (*report.Report, *judge.Evidence) {
 	t.Helper()
-	var held *evidence
-	o.hold = func(e *evidence) { held = e }
+	var held *judge.Evidence
+	o.hold = func(e *judge.Evidence) { held = e }
 	r := runAll(t, t.Context(), o)
-	if held == nil || len(held.workloads) == 0 {
+	if held == nil || len(held.Workloads) == 0 {
 		t.Fatalf("no evidence of a workload: %s", r.Reason)
 	}
 	return r, held
 }
 
-func rejudge(t *testing.T, o Options, e *evidence) []report.Check {
+func rejudge(t *testing.T, o Options, e *judge.Evidence) []report.Check {
 	t.Helper()
 	open := func(name string) (io.ReadCloser, error) { return os.Open(filepath.Join(o.Out, name)) }
-	checks, err := judge(t.Context(), o.File, o.Plan, e, open, func(int64) {})
+	checks, err := judge.Checks(t.Context(), o.File, o.Plan, e, open, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +204,7 @@ func TestBusBWBound(t *testing.T) {
 	if r.Verdict != verdict.Fail && !busy || !strings.Contains(r.Reason, "is not >= 100 Gbit/s") {
 		t.Errorf("%s: %s; want the bound to fail", r.Verdict, r.Reason)
 	}
-	held.fidelity = faithful
+	held.Fidelity = faithful
 	if c := rejudge(t, o, held)[0]; c.Verdict != verdict.Fail {
 		t.Errorf("on a machine that kept up: %+v, want the bound to fail", c)
 	}
@@ -219,13 +221,13 @@ func TestFidelityChecks(t *testing.T) {
 		{report.Overloaded, report.Degraded, verdict.Overloaded},
 	} {
 		var check report.Check
-		judgeFidelityCheck(&check, c.check, &report.Fidelity{Verdict: c.have})
+		judge.JudgeFidelityCheck(&check, c.check, &report.Fidelity{Verdict: c.have})
 		if check.Verdict != c.want {
 			t.Errorf("%s asked, %s had: %s, want %s", c.check, c.have, check.Verdict, c.want)
 		}
 	}
 	var check report.Check
-	if judgeFidelityCheck(&check, report.Faithful, nil); check.Verdict != verdict.Inconclusive {
+	if judge.JudgeFidelityCheck(&check, report.Faithful, nil); check.Verdict != verdict.Inconclusive {
 		t.Errorf("nothing measured: %s, want INCONCLUSIVE", check.Verdict)
 	}
 }

@@ -178,8 +178,8 @@ func TestBytesThatRanksCannotShare(t *testing.T) {
 					t.Errorf("%s: %s %s %v", check.Name, check.Verdict, check.Summary, check.Details)
 				}
 			}
-			for i := range held.workloads {
-				wantOther(&held.workloads[i].traffic.Ranks[i%6])
+			for i := range held.Workloads {
+				wantOther(&held.Workloads[i].Traffic.Ranks[i%6])
 			}
 			for i, check := range rejudge(t, o, held) {
 				if o.File.Checks[i].Packets != nil && check.Verdict != verdict.Fail {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/verify"
 	"railbed/internal/element"
 	"railbed/internal/hosttest"
@@ -95,8 +97,8 @@ func TestBytesOfCollectives(t *testing.T) {
 		if ranks != 5 {
 			continue
 		}
-		for i := range held.workloads {
-			all := held.workloads[i].traffic.Ranks
+		for i := range held.Workloads {
+			all := held.Workloads[i].Traffic.Ranks
 			rank := &all[i%ranks]
 			wantOther(rank)
 		}
@@ -122,24 +124,24 @@ func wantOther(rank *verify.Rank) {
 }
 
 // wantQueuePairsOfTheirOwn holds that no queue pair's number at an address is of two workloads.
-func wantQueuePairsOfTheirOwn(t *testing.T, held *evidence) {
+func wantQueuePairsOfTheirOwn(t *testing.T, held *judge.Evidence) {
 	t.Helper()
 	type block struct {
 		addr  netip.Addr
 		first uint32
 	}
 	owners, next := map[block]string{}, map[netip.Addr]uint32{}
-	for _, w := range held.workloads {
-		for _, rank := range w.traffic.Ranks {
+	for _, w := range held.Workloads {
+		for _, rank := range w.Traffic.Ranks {
 			if rank.QueuePairs == nil {
 				continue
 			}
 			at := block{rank.Addr, rank.QueuePairs.First}
 			if owner, met := owners[at]; met {
-				t.Errorf("%s has the queue pairs of %s at %v", w.traffic.Name, owner, rank.Addr)
+				t.Errorf("%s has the queue pairs of %s at %v", w.Traffic.Name, owner, rank.Addr)
 			}
-			if owners[at] = w.traffic.Name; at.first <= next[at.addr] { // any would not be in order
-				t.Errorf("%s has queue pairs from %d on, after %d", w.traffic.Name, at.first, next[at.addr])
+			if owners[at] = w.Traffic.Name; at.first <= next[at.addr] { // any would not be in order
+				t.Errorf("%s has queue pairs from %d on, after %d", w.Traffic.Name, at.first, next[at.addr])
 			}
 			next[at.addr] = at.first
 		}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/workloads/stacks"
@@ -34,19 +36,18 @@ steps:
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := evidence{
-		prepared:  prepared,
-		workloads: []finished{{name: "ar", traffic: verify.Workload{Name: "ar"}}},
-		stacks: []stacks.Result{{Stack: report.Stack{Name: "cache"},
+	e := judge.Evidence{
+		Workloads: []judge.Finished{{Name: "ar", Traffic: verify.Workload{Name: "ar"}}},
+		Stacks: []stacks.Result{{Stack: report.Stack{Name: "cache"},
 			Crossing: verify.Crossing{Ranks: []verify.CrossingRank{{Node: "h0"}, {Node: "h1"}}}}},
-		steps: []report.Step{ran(0, 1), ran(0, 3), ran(0, 3), ran(0, 9), ran(0, 9), ran(2, 4), ran(4, 5)},
+		Steps: []report.Step{ran(0, 1), ran(0, 3), ran(0, 3), ran(0, 9), ran(0, 9), ran(2, 4), ran(4, 5)},
 	}
-	c, err := e.crossing("cache", o.Plan)
+	c, err := crossing(&e, o.Plan, prepared, "cache")
 	if err != nil || len(c.Others) != 1 || c.Others[0].Name != "ar" ||
 		!slices.Equal(c.Datagrams, []uint16{sinkPort + 1}) || !slices.Equal(c.Beside, []string{"exec here"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := e.crossing("cash", o.Plan); err == nil {
+	if _, err := crossing(&e, o.Plan, prepared, "cash"); err == nil {
 		t.Error("there is no such stack")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 )
@@ -47,56 +49,56 @@ func TestLeftOutIsTold(t *testing.T) {
 			t.Errorf("check %d: %+v", i, c)
 		}
 	}
-	for i, w := range held.workloads {
+	for i, w := range held.Workloads {
 		if w.MayMiss == 0 || w.Missing == 0 {
 			t.Errorf("workload %d lost %d bytes of %d that may be left out", i, w.Missing, w.MayMiss)
 		}
 	}
-	missing := held.workloads[0].Missing
+	missing := held.Workloads[0].Missing
 	if missing == 0 || !strings.Contains(checks[0].Summary, "right but for") ||
 		!strings.Contains(checks[2].Summary, "with holes") {
 		t.Errorf("%d bytes were left out: %s; %s", missing, checks[0].Summary, checks[2].Summary)
 	}
 	for name, c := range map[string]struct {
-		change   func(w *finished)
+		change   func(w *judge.Finished)
 		workload int
 		check    int
 		says     string
 	}{
-		"a rank tells one byte less": {func(w *finished) {
-			*w.traffic.Ranks[1].Missing--
+		"a rank tells one byte less": {func(w *judge.Finished) {
+			*w.Traffic.Ranks[1].Missing--
 		}, 0, 1, "never came; it reported"},
-		"a rank tells one byte more": {func(w *finished) {
-			*w.traffic.Ranks[2].Missing++
+		"a rank tells one byte more": {func(w *judge.Finished) {
+			*w.Traffic.Ranks[2].Missing++
 		}, 0, 1, "never came; it reported"},
-		"more than may be left out": {func(w *finished) {
+		"more than may be left out": {func(w *judge.Finished) {
 			w.Missing = w.MayMiss + 1
 		}, 0, 0, "of partial sums are missing, and at most"},
-		"an element is wrong besides": {func(w *finished) { w.wrong = 1 }, 0, 0,
+		"an element is wrong besides": {func(w *judge.Finished) { w.Wrong = 1 }, 0, 0,
 			"1 elements are wrong"},
-		"a rank of a job tells one byte more": {func(w *finished) {
-			*w.traffic.Ranks[2].Missing++
+		"a rank of a job tells one byte more": {func(w *judge.Finished) {
+			*w.Traffic.Ranks[2].Missing++
 		}, 1, 5, "never came; it reported"},
-		"a job leaves out more": {func(w *finished) {
+		"a job leaves out more": {func(w *judge.Finished) {
 			w.Missing = w.MayMiss + 1
 		}, 1, 3, "of partial sums are missing, and at most"},
-		"a rank misses one byte more": {func(w *finished) {
-			*w.traffic.Ranks[1].Missing++
+		"a rank misses one byte more": {func(w *judge.Finished) {
+			*w.Traffic.Ranks[1].Missing++
 		}, 2, 6, "never came; it reported"},
-		"messages lack more": {func(w *finished) {
+		"messages lack more": {func(w *judge.Finished) {
 			w.Missing = w.MayMiss + 1
 		}, 2, 4, "of messages are missing, and at most"},
 	} {
 		e := *held
-		e.workloads = append(e.workloads[:0:0], held.workloads...)
-		w := held.workloads[c.workload]
-		w.traffic.Ranks = append(w.traffic.Ranks[:0:0], w.traffic.Ranks...)
-		for i := range w.traffic.Ranks {
-			own := *w.traffic.Ranks[i].Missing
-			w.traffic.Ranks[i].Missing = &own
+		e.Workloads = append(e.Workloads[:0:0], held.Workloads...)
+		w := held.Workloads[c.workload]
+		w.Traffic.Ranks = append(w.Traffic.Ranks[:0:0], w.Traffic.Ranks...)
+		for i := range w.Traffic.Ranks {
+			own := *w.Traffic.Ranks[i].Missing
+			w.Traffic.Ranks[i].Missing = &own
 		}
 		c.change(&w)
-		e.workloads[c.workload] = w
+		e.Workloads[c.workload] = w
 		if got := rejudge(t, o, &e)[c.check]; got.Verdict != verdict.Fail ||
 			!strings.Contains(strings.Join(append(got.Details, got.Summary), "\n"), c.says) {
 			t.Errorf("%s: %+v", name, got)

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/workloads/worker"
 )
 
@@ -15,8 +17,8 @@ func TestTimesOfOperations(t *testing.T) {
 		{Start: at.Add(time.Second), Time: time.Second, Timed: true},
 		{Start: at.Add(2 * time.Second), Time: time.Second, Count: 3, Timed: true},
 	}}
-	f := finished{}
-	if f.timed(r, nil); !f.began.Equal(at.Add(time.Second)) || !f.ended.Equal(at.Add(5*time.Second)) {
-		t.Errorf("%v to %v", f.began, f.ended)
+	f := judge.Finished{}
+	if f.Timed(r, nil); !f.Began.Equal(at.Add(time.Second)) || !f.Ended.Equal(at.Add(5*time.Second)) {
+		t.Errorf("%v to %v", f.Began, f.Ended)
 	}
 }

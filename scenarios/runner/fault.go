@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/display"
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -100,7 +102,7 @@ func (r *run) readFaults(ctx context.Context, tb *testbed.Testbed, s *session) e
 			continue
 		}
 		r.report.Faults = append(r.report.Faults, faultRow(&f))
-		r.evidence.addHarm(&f)
+		addHarm(&r.evidence, &f)
 	}
 	r.faultsLate(s.dilation())
 	return err
@@ -126,12 +128,12 @@ func (r *run) faultsLate(by clock.Dilation) {
 }
 
 // addHarm adds what a fault did at ports, some of which may have no tap.
-func (e *evidence) addHarm(f *softswitch.FaultState) {
-	if e.harm == nil {
-		e.harm = map[string]verify.Harm{}
+func addHarm(e *judge.Evidence, f *softswitch.FaultState) {
+	if e.Harm == nil {
+		e.Harm = map[string]verify.Harm{}
 	}
 	for _, at := range f.Places {
-		h := e.harm[at.Port]
+		h := e.Harm[at.Port]
 		switch f.Kind().Packets {
 		case spec.PacketsLost:
 			h.Dropped += at.Hit
@@ -140,7 +142,7 @@ func (e *evidence) addHarm(f *softswitch.FaultState) {
 		case spec.PacketsCopied:
 			h.Copied += at.Hit
 		}
-		e.harm[at.Port] = h
+		e.Harm[at.Port] = h
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"os"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/verdict"
@@ -18,28 +20,29 @@ import (
 // it, are in good and bad.
 func judgedChecks() []struct {
 	kind, check string
-	good, bad   *finished
+	good, bad   *judge.Finished
 } {
-	collective := func(busbw float64, wrong uint64) *finished {
-		return &finished{outcome: collectiveOutcome{&report.Workload{BusBW: busbw, Ranks: 8}}, wrong: wrong}
+	collective := func(busbw float64, wrong uint64) *judge.Finished {
+		return &judge.Finished{Outcome: collectiveOutcome{&report.Workload{BusBW: busbw, Ranks: 8}},
+			Wrong: wrong}
 	}
-	messages := func(p50, p99, most, attained float64) *finished {
-		return &finished{outcome: messagesOutcome{&report.Messages{Attained: &attained,
+	messages := func(p50, p99, most, attained float64) *judge.Finished {
+		return &judge.Finished{Outcome: messagesOutcome{&report.Messages{Attained: &attained,
 			Times: report.Percentiles{Count: 100, P50: p50, P99: p99, Most: most}}}}
 	}
-	training := func(iteration, exposed, compute float64) *finished {
-		return &finished{outcome: trainingOutcome{&report.Training{Iterations: []float64{iteration},
+	training := func(iteration, exposed, compute float64) *judge.Finished {
+		return &judge.Finished{Outcome: trainingOutcome{&report.Training{Iterations: []float64{iteration},
 			PerRank: []report.TrainingRank{{Exposed: exposed, Compute: compute}}}}}
 	}
-	learning := func(held, accuracy float64) *finished {
-		return &finished{outcome: finishSGD(collectiveOutcome{&report.Workload{}},
+	learning := func(held, accuracy float64) *judge.Finished {
+		return &judge.Finished{Outcome: finishSGD(collectiveOutcome{&report.Workload{}},
 			&worker.Learning{Held: held, Accuracy: accuracy})}
 	}
 	serving, slow := messages(0.004, 0.04, 0.15, 0.95), messages(0.008, 0.09, 0.4, 0.7)
 	job, other := training(0.4, 0.3, 0.6), training(0.6, 0.5, 0.2)
 	return []struct {
 		kind, check string
-		good, bad   *finished
+		good, bad   *judge.Finished
 	}{
 		{"correct", "{name: ar, correct: true}", collective(0.1, 0), collective(0.1, 3)},
 		{"busbw", `{name: ar, busbw: ">= 600 Mbit/s"}`, collective(0.1, 0), collective(0.05, 0)},
@@ -67,16 +70,16 @@ func TestJudgedExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		judge := func(own *finished, want verdict.Verdict) string {
+		judge := func(own *judge.Finished, want verdict.Verdict) string {
 			var found report.Check
-			workload := func(name string) *finished {
+			workload := func(name string) *judge.Finished {
 				if name == "other" {
 					return judgedChecks()[1].good
 				}
 				return own
 			}
-			if judgeWorkload(&found, &check, workload, faithful); check.Beside != nil {
-				judgeBeside(&found, &check, workload, faithful)
+			if judge.JudgeWorkload(&found, &check, workload, faithful); check.Beside != nil {
+				judge.JudgeBeside(&found, &check, workload, faithful)
 			}
 			if found.Verdict != want {
 				t.Errorf("%s: %s %q, want %s", c.check, found.Verdict, found.Summary, want)
@@ -87,8 +90,8 @@ func TestJudgedExamples(t *testing.T) {
 			Pass: judge(c.good, verdict.Pass), Fail: judge(c.bad, verdict.Fail)})
 	}
 	var good, bad report.Check
-	judgeFidelityCheck(&good, report.Faithful, faithful)
-	judgeFidelityCheck(&bad, report.Faithful, &report.Fidelity{Verdict: report.Degraded})
+	judge.JudgeFidelityCheck(&good, report.Faithful, faithful)
+	judge.JudgeFidelityCheck(&bad, report.Faithful, &report.Fidelity{Verdict: report.Degraded})
 	if good.Verdict != verdict.Pass || bad.Verdict != verdict.Overloaded {
 		t.Errorf("fidelity: %v and %v", good, bad)
 	}

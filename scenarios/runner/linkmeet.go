@@ -180,11 +180,9 @@ func (r *run) endLinks(ctx context.Context) map[string]uint64 {
 	return groups
 }
 
-// watchLinks returns the check that looks for the packets of link steps in the recording, or nil without such
-// steps.
-func (e *evidence) watchLinks(p *plan.Plan) verify.Check {
-	var all []*verify.Passing
-	for _, step := range e.prepared {
+// watchLinks returns what looks for the packets of link steps in the recording.
+func watchLinks(p *plan.Plan, prepared []step) (all []*verify.Passing) {
+	for _, step := range prepared {
 		l, is := step.(*linkStep)
 		if !is || l.meeting == nil {
 			continue
@@ -211,10 +209,7 @@ func (e *evidence) watchLinks(p *plan.Plan) verify.Check {
 		}
 		all = append(all, m.seen)
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return verify.NewPassings(all)
+	return all
 }
 
 // besides returns the ports of the links that may take the packets of a link: of the same node or, between

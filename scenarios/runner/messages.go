@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/plural"
@@ -158,7 +160,7 @@ func (m *messagesStep) job(s *session) (worker.Job, error) {
 }
 
 func (m *messagesStep) do(ctx context.Context, s *session) error {
-	return s.work(ctx, m, func(r *worker.Result, _ *worker.Wanted) finished {
+	return s.work(ctx, m, func(r *worker.Result, _ *worker.Wanted) judge.Finished {
 		// Without rates of links the time of a message alone is unknown.
 		alone, err := allocation.Alone(s.plan, allocation.Options{})
 		if err != nil {
@@ -203,7 +205,7 @@ func finishBlocks(made *report.Messages, objective float64, took []float64) {
 
 // finishMessages translates a result for the report and for the packet checks.
 func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result,
-	alone func(from, to int, size units.Bytes) time.Duration) finished {
+	alone func(from, to int, size units.Bytes) time.Duration) judge.Finished {
 	made := &report.Messages{Name: m.Name, Transport: r.Transport, Bytes: uint64(schedule.Bytes()),
 		Wrong: r.Wrong(), Conduct: conduct(r, m.RoCE)}
 	var sent []flows.Sent // without answers
@@ -257,13 +259,14 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	for i := range schedule.Messages {
 		made.MayMiss += uint64(schedule.MayMiss(i))
 	}
-	done := finished{name: m.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: messagesOutcome{made},
-		times: []report.Distribution{report.NewDistribution(m.Name, made.What, report.RanksSource, took)}}
-	done.traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
+	done := judge.Finished{Name: m.Name, Wrong: made.Wrong, LeftOut: made.LeftOut,
+		Outcome: messagesOutcome{made},
+		Times:   []report.Distribution{report.NewDistribution(m.Name, made.What, report.RanksSource, took)}}
+	done.Traffic = verify.Workload{Name: m.Name, Pattern: verify.Pairs, Pairs: schedule.Pairs()}
 	for rank := range r.PerRank {
 		judged := judgedRank(r.Transport, &r.PerRank[rank])
 		judged.Missing = left(&m.Carriage, &r.PerRank[rank])
-		done.traffic.Ranks = append(done.traffic.Ranks, judged)
+		done.Traffic.Ranks = append(done.Traffic.Ranks, judged)
 	}
 	return done
 }
@@ -271,12 +274,12 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 // messagesOutcome is the outcome of a messages step.
 type messagesOutcome struct{ *report.Messages }
 
-func (o messagesOutcome) conduct() *report.Conduct { return &o.Conduct }
+func (o messagesOutcome) Observations() *report.Conduct { return &o.Conduct }
 
-func (o messagesOutcome) addTo(r *report.Report) { r.Messages = append(r.Messages, *o.Messages) }
+func (o messagesOutcome) AddTo(r *report.Report) { r.Messages = append(r.Messages, *o.Messages) }
 
-func (o messagesOutcome) correctness() correctness {
-	return correctness{unit: "bytes", wrong: "%d bytes of messages are wrong",
-		right: plural.Text("every byte of %d messages is right", o.Count), parts: "messages",
-		without: " but for"}
+func (o messagesOutcome) Correctness() judge.Correctness {
+	return judge.Correctness{Unit: "bytes", Wrong: "%d bytes of messages are wrong",
+		Right: plural.Text("every byte of %d messages is right", o.Count), Parts: "messages",
+		Without: " but for"}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
@@ -124,13 +126,13 @@ func TestBlocksThatTookLong(t *testing.T) {
 		Own: &worker.Sent{{}, {{Message: 0, Done: 5 * ms}, {Message: 1, Begun: ms, Done: 5 * ms},
 			{Message: 2, Begun: 5 * ms, Done: 11 * ms}, {Message: 3, Begun: 5 * ms, Done: 7 * ms}}}}
 	done := finishMessages(m, s, r, nil)
-	if told := done.outcome.(messagesOutcome).Told(); told != "1 of 4 took longer than 5ms" {
+	if told := done.Outcome.(messagesOutcome).Told(); told != "1 of 4 took longer than 5ms" {
 		t.Errorf("it says %q", told)
 	}
 	for bound, want := range map[string]verdict.Verdict{">= 75%": verdict.Pass, ">= 76%": verdict.Fail} {
 		c := &report.Check{}
-		judgeWorkload(c, &spec.WorkloadCheck{Name: "m", Attained: bound, Most: "<= 6ms"},
-			func(string) *finished { return &done }, &report.Fidelity{Verdict: report.Faithful})
+		judge.JudgeWorkload(c, &spec.WorkloadCheck{Name: "m", Attained: bound, Most: "<= 6ms"},
+			func(string) *judge.Finished { return &done }, &report.Fidelity{Verdict: report.Faithful})
 		if c.Verdict != want {
 			t.Errorf("%s: %v, %s", bound, c.Verdict, c.Summary)
 		}

@@ -3,6 +3,8 @@ package runner
 import (
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/internal/clock"
 	"railbed/internal/plural"
@@ -14,16 +16,16 @@ import (
 // mixtureOutcome is the outcome of a mixture of experts.
 type mixtureOutcome struct{ collectiveOutcome }
 
-func (o mixtureOutcome) correctness() correctness {
-	words := elements(o.Ranks)
-	words.right = plural.Text("every byte that reached the experts of %d ranks is right, and every element "+
+func (o mixtureOutcome) Correctness() judge.Correctness {
+	words := judge.Elements(o.Ranks)
+	words.Right = plural.Text("every byte that reached the experts of %d ranks is right, and every element "+
 		"that came back is exact to the bit, with at most %.0f%% of the permitted error", o.Ranks,
 		100*o.Mixture.Most)
 	return words
 }
 
 // finishMixture adds the results of a mixture of experts to the outcome of its collective.
-func finishMixture(of collectiveOutcome, w *spec.Workload, own *worker.Mixture, p *plan.Plan) outcome {
+func finishMixture(of collectiveOutcome, w *spec.Workload, own *worker.Mixture, p *plan.Plan) judge.Outcome {
 	by, config := clock.Dilation(p.Dilation), w.MoE.Config(of.Ranks, p.Seed)
 	load := config.Load()
 	took := func(d time.Duration) float64 { return float64(by.Passed(d)) / 1e3 }

@@ -3,6 +3,8 @@ package runner
 import (
 	"context"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/plan/spec"
 	"railbed/testbed"
@@ -64,13 +66,13 @@ func (n *notes) add(note supervisor.NoteRequest) {
 
 // verdictsSoFar reports the checks of a workload whose step has ended. The run's end may still change them,
 // because only then it is known whether the emulation kept up.
-func (n *notes) verdictsSoFar(file *spec.Testbed, index int, done []finished) {
-	e := evidence{workloads: done}
+func (n *notes) verdictsSoFar(file *spec.Testbed, index int, done []judge.Finished) {
+	e := judge.Evidence{Workloads: done}
 	for _, check := range file.Checks {
 		if w := check.Workload; w != nil && w.Beside == nil && w.Name == file.Steps[index].Work() &&
-			e.workload(w.Name) != nil {
-			c := report.Check{Name: checkName(check)}
-			judgeWorkload(&c, w, e.workload, nil)
+			e.Workload(w.Name) != nil {
+			c := report.Check{Name: judge.Title(check)}
+			judge.JudgeWorkload(&c, w, e.Workload, nil)
 			n.check(&c, " so far")
 		}
 	}

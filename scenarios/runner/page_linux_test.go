@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -204,7 +206,7 @@ func savedPage(t *testing.T, name string, change func(*plan.Plan, *report.Report
 func writePage(t *testing.T, p *plan.Plan, r *report.Report) string {
 	t.Helper()
 	var topology, html bytes.Buffer
-	if err := errors.Join(drawUse(&topology, p, r),
+	if err := errors.Join(judge.DrawUse(&topology, p, r),
 		r.WriteHTML(&html, report.HTMLOptions{Topology: topology.Bytes()})); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/internal/reexec"
 	"railbed/plan"
 	"railbed/plan/allocation"
@@ -125,7 +127,7 @@ func (r *ranksStep) ranksJob(s *session) worker.Job {
 
 // work runs the workers of a step and keeps what finish makes of their result.
 func (s *session) work(ctx context.Context, r ranked,
-	finish func(*worker.Result, *worker.Wanted) finished) error {
+	finish func(*worker.Result, *worker.Wanted) judge.Finished) error {
 	job, err := r.job(s)
 	if err != nil {
 		return err
@@ -135,10 +137,10 @@ func (s *session) work(ctx context.Context, r ranked,
 		return err
 	}
 	done := finish(result, wanted)
-	setWanted(&done.traffic, wanted)
-	done.chart(&job, result)
+	setWanted(&done.Traffic, wanted)
+	done.Chart(&job, result)
 	_, action := s.file.Steps[r.frame().index].Action()
-	done.timed(result, action)
+	done.Timed(result, action)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.workloads = append(s.workloads, done)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -76,7 +78,7 @@ func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
 		altered := filepath.Join(t.TempDir(), "altered.pcapng")
 		rewrite(t, filepath.Join(o.Out, "run.pcapng"), altered, c.edit)
 		open := func(string) (io.ReadCloser, error) { return os.Open(altered) }
-		checks, err := judge(t.Context(), o.File, o.Plan, held, open, func(int64) {})
+		checks, err := judge.Checks(t.Context(), o.File, o.Plan, held, open, func(int64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,17 +93,17 @@ func TestChecksOfReliableDatagramsCanFail(t *testing.T) {
 		}, 2))
 	// Of a thousandth a pause of the host's may be the reason, where it had one.
 	late := *held
-	late.fidelity = &report.Fidelity{Pressure: 1}
-	judged, err := judge(t.Context(), o.File, o.Plan, &late, func(string) (io.ReadCloser, error) {
+	late.Fidelity = &report.Fidelity{Pressure: 1}
+	judged, err := judge.Checks(t.Context(), o.File, o.Plan, &late, func(string) (io.ReadCloser, error) {
 		return os.Open(twice)
 	}, func(int64) {})
 	if err != nil || judged[4].Verdict != verdict.Inconclusive {
 		t.Errorf("%v, sent twice while the emulation was late: %+v, want INCONCLUSIVE", err, judged[4])
 	}
 	e := *held
-	e.workloads = []finished{held.workloads[0]}
-	e.workloads[0].traffic.Ranks = append(e.workloads[0].traffic.Ranks[:0:0], e.workloads[0].traffic.Ranks...)
-	e.workloads[0].traffic.Ranks[3].Node = "h0"
+	e.Workloads = []judge.Finished{held.Workloads[0]}
+	e.Workloads[0].Traffic.Ranks = append(e.Workloads[0].Traffic.Ranks[:0:0], e.Workloads[0].Traffic.Ranks...)
+	e.Workloads[0].Traffic.Ranks[3].Node = "h0"
 	if checks := rejudge(t, o, &e); checks[2].Verdict != verdict.Fail {
 		t.Errorf("a rank on another NIC: %+v", checks[2])
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/hosttest"
@@ -48,8 +50,8 @@ func TestVerifyJudgesRatesAsTheRunDid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := c.options()
 			counted := map[string]float64{}
-			o.hold = func(e *evidence) {
-				for _, l := range e.fidelity.Links {
+			o.hold = func(e *judge.Evidence) {
+				for _, l := range e.Fidelity.Links {
 					if l.Busy > 0 {
 						counted[l.From] = float64(l.Achieved) / float64(l.Asked)
 					}
@@ -202,7 +204,7 @@ steps:
 checks:
   - packets: {rule: {count: icmp.type == 8, at: "h1:eth0", is: "== 100"}}
 `)
-			o.hold = func(*evidence) {
+			o.hold = func(*judge.Evidence) {
 				if c.gone != "" {
 					if err := os.Remove(filepath.Join(o.Out, c.gone)); err != nil {
 						t.Error(err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/bundle"
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -303,7 +305,7 @@ checks:
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("interrupted")
 	cancel(cause)
-	checks, err := judge(ctx, o.File, o.Plan, &evidence{}, func(string) (io.ReadCloser, error) {
+	checks, err := judge.Checks(ctx, o.File, o.Plan, &judge.Evidence{}, func(string) (io.ReadCloser, error) {
 		return nil, os.ErrNotExist
 	}, func(int64) {})
 	if !errors.Is(err, cause) || len(checks) != 2 {

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/scenarios/runner/measure"
 
 	"railbed/capture/bundle"
@@ -59,7 +61,7 @@ type Options struct {
 	HostLoad func() measure.HostLoad
 
 	// hold receives the evidence from which the checks are judged, for this package's tests.
-	hold func(*evidence)
+	hold func(*judge.Evidence)
 	// secret generates the secret of a workload that encrypts, for this package's tests.
 	secret func() privacy.Material
 	// silence is how long a process may not answer before its step or the run fails. Default
@@ -89,7 +91,7 @@ type run struct {
 	prepared []step
 	// steps is the error that ended the timeline early, or nil.
 	steps    error
-	evidence evidence
+	evidence judge.Evidence
 }
 
 // Run runs a scenario. It returns an error only if there is no run to report on:
@@ -304,24 +306,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), controlTimeout)
 	defer done()
 	captures, captureErr := s.stopCaptures()
-	ended := measure.Ending{Began: r.report.Began, HeldUp: s.sourcesHeldUp(),
-		Overruns: overruns(s.finished()), Groups: r.endLinks(last), Captures: captures}
-	r.evidence = evidence{
-		workloads: s.finished(),
-		stacks:    s.ran(),
-		prepared:  r.prepared,
-		steps:     line.report(),
-		keys:      s.keysNow(),
-		captures:  captures,
-		fidelity:  sampler.Finish(last, ended),
-		drops:     sampler.Drops(),
-		lost:      sampler.Losses(), interrupted: sampler.Interrupted(), clock: line.clock,
-	}
-	r.report.Steps, r.report.Captures, r.report.Fidelity = r.evidence.steps, captures, r.evidence.fidelity
-	r.report.Acts, r.report.Signals = append(acts(r.Plan, r.prepared, r.report.Steps, line.clock),
-		nicActs(r.Plan, r.report.Fidelity, r.prepared, r.report.Steps, line.clock)...), sampler.Signals()
-	r.report.Series = sampler.Series(r.report.Fidelity.Links, line.clock)
-	r.addWorkloads(sampler)
+	r.gather(last, line, s, sampler, captures)
 	if faultErr := r.readFaults(last, tb, s); err == nil {
 		err = faultErr
 	}
@@ -331,7 +316,7 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	if endedErr := r.routing(last, tb, line.seconds); err == nil || errors.As(endedErr, new(*daemonError)) {
 		err = errors.Join(err, endedErr)
 	}
-	for _, done := range r.evidence.stacks {
+	for _, done := range r.evidence.Stacks {
 		r.report.Stacks = append(r.report.Stacks, done.Stack)
 	}
 	if err == nil && captureErr != nil {
@@ -340,39 +325,28 @@ func (r *run) runSteps(ctx context.Context, tb *testbed.Testbed) error {
 	return err
 }
 
-// addWorkloads adds the workloads to the report, with the load in the time of their operations.
-func (r *run) addWorkloads(sampler *measure.Sampler) {
-	for _, w := range r.evidence.workloads {
-		load := sampler.Load(w.began, w.ended)
-		if cpus := r.report.Host.CPUs; load != nil && cpus > 0 {
-			load.Processors = cpus
-			load.Others = report.OthersUse(r.report.Fidelity.Others, cpus) / float64(cpus)
-		}
-		w.conduct().Load = load
-		w.addTo(r.report)
-	}
-}
-
 // check judges the checks. If the run was interrupted or the supervisor died, check leaves them
 // unjudged: the recorded data may be incomplete.
 func (r *run) check(ctx context.Context) (err error) {
 	if stepVerdict(r.steps) == verdict.Aborted {
-		r.evidence.aborted = r.steps
+		r.evidence.Aborted = r.steps
 	}
 	if r.hold != nil {
 		r.hold(&r.evidence)
 	}
-	r.evidence.keep, r.evidence.out = r.results.replace, r.Out
+	r.evidence.Out = r.Out
+	r.evidence.Keep = func(name string, write func(io.Writer) error) error {
+		return lost(r.results.replace(name, write))
+	}
 	var size int64
 	for _, c := range r.report.Captures {
 		size += c.Bytes
 	}
-	r.report.Checks, err = judge(ctx, r.File, r.Plan, &r.evidence, func(name string) (io.ReadCloser, error) {
-		return keep.Open(r.results.root.FS(), name)
-	}, func(read int64) {
+	open := func(name string) (io.ReadCloser, error) { return keep.Open(r.results.root.FS(), name) }
+	r.report.Checks, err = judge.Checks(ctx, r.File, r.Plan, &r.evidence, open, func(read int64) {
 		r.Progress(Update{Phase: "checking packets, MiB", Done: int(read >> 20), Total: int(size >> 20)})
 	})
-	r.evidence.chart(r.report, r.File, r.Plan)
+	r.evidence.Chart(r.report, r.File, r.Plan)
 	return err
 }
 
@@ -403,11 +377,11 @@ func (r *run) conclude(ctx context.Context, err error) {
 	if r.steps != nil {
 		err = r.steps // the steps failed first
 	}
-	r.evidence.markTimed(rep.Checks, r.File.Checks)
+	r.evidence.MarkTimed(rep.Checks, r.File.Checks)
 	failed := 0
 	overloaded := rep.Fidelity != nil && rep.Fidelity.Verdict == report.Overloaded
 	if overloaded {
-		failed = overload(rep.Checks, r.File.Checks)
+		failed = judge.Overload(rep.Checks, r.File.Checks)
 	}
 	verdicts := []verdict.Verdict{stepVerdict(err)}
 	if r.idle() != "" {
@@ -470,8 +444,8 @@ func (r *run) writePlan() error {
 // writeWorkloads writes which packets belong to which workload, for those who read the recordings later.
 func (r *run) writeWorkloads() error {
 	all := []verify.Workload{}
-	for i := range r.evidence.workloads {
-		all = append(all, r.evidence.trafficOf(r.File, &r.evidence.workloads[i]))
+	for i := range r.evidence.Workloads {
+		all = append(all, r.evidence.TrafficOf(r.File, &r.evidence.Workloads[i]))
 	}
 	return r.results.replace(bundle.WorkloadsFile, func(w io.Writer) error {
 		return json.NewEncoder(printable.NewWriter(w)).Encode(all)
@@ -480,7 +454,7 @@ func (r *run) writeWorkloads() error {
 
 func (r *run) writePage() error {
 	var topology bytes.Buffer
-	if err := drawUse(&topology, r.Plan, r.report); err != nil {
+	if err := judge.DrawUse(&topology, r.Plan, r.report); err != nil {
 		return err
 	}
 	return r.results.replace(report.HTMLFile, func(w io.Writer) error {

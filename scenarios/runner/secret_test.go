@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/internal/hosttest"
@@ -199,7 +201,7 @@ func TestKeyLogOpensRecordings(t *testing.T) {
 		once(func(nic bool, p *pcapng.Packet, rd wire.RD) bool {
 			return nic && p.Flags&pcapng.DirectionMask == pcapng.Inbound && !rd.SealedTrimmed()
 		}, 0))
-	checks, err := judge(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) {
+	checks, err := judge.Checks(t.Context(), o.File, o.Plan, held, func(string) (io.ReadCloser, error) {
 		return os.Open(altered)
 	}, func(int64) {})
 	if err != nil || checks[2].Verdict != verdict.Fail {
@@ -215,14 +217,14 @@ func TestKeyLogOpensRecordings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	held.keys, err = privacy.ReadKeyLog(file)
+	held.Keys, err = privacy.ReadKeyLog(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := verdicts(rejudge(t, o, held)); got[2] != verdict.Pass {
 		t.Errorf("with the keys of the file: %v", got)
 	}
-	held.keys = nil
+	held.Keys = nil
 	if got := verdicts(rejudge(t, o, held)); got[1] != verdict.Inconclusive ||
 		got[2] != verdict.Inconclusive {
 		t.Errorf("without keys: %v", got)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -39,20 +41,20 @@ type session struct {
 
 	mu        sync.Mutex
 	captures  []*recording
-	workloads []finished    // in the order of their end, as stacks
-	harms     []*harm       // crashes, hangs and partitions
-	harmed    []func(*harm) // called for each
-	adding    []uint16      // jobs of the aggregators of running workloads
+	workloads []judge.Finished // in the order of their end, as stacks
+	harms     []*harm          // crashes, hangs and partitions
+	harmed    []func(*harm)    // called for each
+	adding    []uint16         // jobs of the aggregators of running workloads
 	stacks    []stacks.Result
 	keys      *privacy.KeyLog // of workloads with a key log
 	heldUp    []report.HeldUp
 }
 
 // finished returns the workloads that ran to their end, in the order of their steps.
-func (s *session) finished() []finished {
+func (s *session) finished() []judge.Finished {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return inFileOrder(s, s.workloads, func(w *finished) string { return w.name })
+	return inFileOrder(s, s.workloads, func(w *judge.Finished) string { return w.Name })
 }
 
 // ran returns the stacks that ran to their end, in the order of their steps.

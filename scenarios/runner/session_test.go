@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/plan/spec"
 	"railbed/workloads/stacks"
@@ -16,12 +18,12 @@ func TestResultsAreInFileOrder(t *testing.T) {
 			{Stack: &spec.Stack{Name: "s1"}}, {Workload: &spec.Workload{Name: "a"}},
 			{Stack: &spec.Stack{Name: "s2"}}, {Workload: &spec.Workload{Name: "b"}},
 		}},
-		workloads: []finished{{name: "b"}, {name: "a"}},
+		workloads: []judge.Finished{{Name: "b"}, {Name: "a"}},
 		stacks:    []stacks.Result{{Stack: report.Stack{Name: "s2"}}, {Stack: report.Stack{Name: "s1"}}},
 	}
 	var names []string
 	for _, w := range s.finished() {
-		names = append(names, w.name)
+		names = append(names, w.Name)
 	}
 	for _, r := range s.ran() {
 		names = append(names, r.Name)
@@ -29,7 +31,7 @@ func TestResultsAreInFileOrder(t *testing.T) {
 	if !slices.Equal(names, []string{"a", "b", "s1", "s2"}) {
 		t.Errorf("%q", names)
 	}
-	if s.workloads[0].name != "b" {
+	if s.workloads[0].Name != "b" {
 		t.Error("the session's own list was sorted")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/plan"
@@ -110,19 +112,18 @@ func (r *run) inContainers(step *spec.Stack) bool {
 	return false
 }
 
-// crossing returns the packets that a stack's run had to send, and the other steps that ran at the
-// same time.
-func (e *evidence) crossing(name string, p *plan.Plan) (verify.Crossing, error) {
-	i := slices.IndexFunc(e.stacks, func(r stacks.Result) bool { return r.Name == name })
+// crossing returns the packets that a stack's run had to send, and the other steps that ran at the same time.
+func crossing(e *judge.Evidence, p *plan.Plan, prepared []step, name string) (verify.Crossing, error) {
+	i := slices.IndexFunc(e.Stacks, func(r stacks.Result) bool { return r.Name == name })
 	if i < 0 {
 		return verify.Crossing{}, fmt.Errorf("stack %s did not end, so its packets are not complete", name)
 	}
-	c := e.stacks[i].Crossing
-	own := slices.IndexFunc(e.prepared, func(s step) bool {
+	c := e.Stacks[i].Crossing
+	own := slices.IndexFunc(prepared, func(s step) bool {
 		return s.frame().key == "stack" && s.object() == name
 	})
-	for i, other := range e.prepared {
-		if i == own || own < 0 || !e.together(i, own) {
+	for i, other := range prepared {
+		if i == own || own < 0 || !together(e.Steps, i, own) {
 			continue
 		}
 		switch s := other.(type) {
@@ -136,25 +137,19 @@ func (e *evidence) crossing(name string, p *plan.Plan) (verify.Crossing, error) 
 				c.Beside = append(c.Beside, title(other))
 			}
 		default:
-			c.Others = append(c.Others, e.traffic(other.frame().Name)...)
+			if done := e.Workload(other.frame().Name); done != nil {
+				c.Others = append(c.Others, done.Traffic)
+			}
 		}
 	}
 	return c, nil
 }
 
-// traffic returns the traffic of a workload that ran to its end, or nil.
-func (e *evidence) traffic(name string) []verify.Workload {
-	if done := e.workload(name); done != nil {
-		return []verify.Workload{done.traffic}
-	}
-	return nil
-}
-
 // together reports whether two steps ran at the same time.
-func (e *evidence) together(i, j int) bool {
-	if max(i, j) >= len(e.steps) {
+func together(steps []report.Step, i, j int) bool {
+	if max(i, j) >= len(steps) {
 		return false
 	}
-	a, b := &e.steps[i], &e.steps[j]
+	a, b := &steps[i], &steps[j]
 	return a.State != report.Skipped && b.State != report.Skipped && a.Start < b.End && b.Start < a.End
 }

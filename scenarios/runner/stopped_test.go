@@ -230,7 +230,7 @@ func TestLatenessTakesOnlyTheProofOfTime(t *testing.T) {
 	if got := concluded(rejudge(t, o, held)[:4], o.File.Checks[:4]); got.Verdict != verdict.Pass {
 		t.Errorf("without checks that rest on time: %s, %s", got.Verdict, got.Reason)
 	}
-	held.workloads[0].traffic.Ranks[0].Expected /= 2
+	held.Workloads[0].Traffic.Ranks[0].Expected /= 2
 	checks := rejudge(t, o, held)[:4]
 	if checks[3].Verdict != verdict.Fail {
 		t.Errorf("a rank that sent twice its bytes: %+v", checks[3])

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/scenarios/runner/measure"
 
 	"railbed/capture/report"
@@ -31,10 +33,10 @@ func TestHeldUpSourcesByNumbers(t *testing.T) {
 // A rank that had no room for packets, because the host did not let it read, makes others
 // send again: that is not what the fabric did.
 func TestOverrunsByNumbers(t *testing.T) {
-	over := finished{name: "experts",
-		traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"},
+	over := judge.Finished{Name: "experts",
+		Traffic: verify.Workload{Ranks: []verify.Rank{{Rank: 0, Node: "h0"},
 			{Rank: 1, Node: "h1", Overruns: 40}}}}
-	f := &report.Fidelity{Overruns: overruns([]finished{over})}
+	f := &report.Fidelity{Overruns: overruns([]judge.Finished{over})}
 	measure.Judge(f, nil)
 	if f.Verdict != report.Overloaded ||
 		!slices.Equal(f.Reasons, []string{"workload experts: rank 1 at h1 had no room for 40 packets: the " +
@@ -75,7 +77,7 @@ func TestSourcesThatTheHostHeldUp(t *testing.T) {
 		r := &report.Report{Fidelity: &report.Fidelity{HeldUp: []report.HeldUp{{Node: "h3", Share: share}}},
 			Checks: []report.Check{{Verdict: verdict.Fail}, {Verdict: verdict.Fail}, {Verdict: verdict.Pass}}}
 		for i := range r.Checks {
-			excuseSources(&r.Checks[i], checks[i].Packets, r.Fidelity)
+			judge.ExcuseSources(&r.Checks[i], checks[i].Packets, r.Fidelity)
 		}
 		if r.Checks[0].Verdict != want || r.Checks[1].Verdict != verdict.Fail ||
 			r.Checks[2].Verdict != verdict.Pass ||

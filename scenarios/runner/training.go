@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/plan/spec"
@@ -79,14 +81,14 @@ func (t *trainingStep) job(s *session) (worker.Job, error) {
 }
 
 func (t *trainingStep) do(ctx context.Context, s *session) error {
-	return s.work(ctx, t, func(r *worker.Result, wanted *worker.Wanted) finished {
+	return s.work(ctx, t, func(r *worker.Result, wanted *worker.Wanted) judge.Finished {
 		return finishTraining(t.spec, t.program, r, wanted)
 	})
 }
 
 // finishTraining translates a job's result for the report and for the packet checks.
 func finishTraining(t *spec.Training, program *training.Program, r *worker.Result,
-	wanted *worker.Wanted) finished {
+	wanted *worker.Wanted) judge.Finished {
 	made := &report.Training{Name: t.Name, Transport: r.Transport, Ranks: r.Ranks, Warmup: t.Warmup,
 		Wrong: r.Wrong(), Conduct: conduct(r, t.RoCE)}
 	made.Straggler = r.Straggler()
@@ -121,8 +123,9 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 	if made.Missing = r.Missing(); t.MayDrop() {
 		made.MayMiss = runs * program.MayMiss(t.RD.Droppable)
 	}
-	done := finished{name: t.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: trainingOutcome{made}}
-	done.traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
+	done := judge.Finished{Name: t.Name, Wrong: made.Wrong, LeftOut: made.LeftOut,
+		Outcome: trainingOutcome{made}}
+	done.Traffic = verify.Workload{Name: t.Name, Pattern: verify.Pairs, Pairs: program.Pairs()}
 	for rank, result := range r.PerRank {
 		whole := iterations.Seconds()
 		one := report.TrainingRank{Rank: rank, Node: result.Node, NIC: result.NIC}
@@ -141,7 +144,7 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 		made.PerRank = append(made.PerRank, one)
 		judged := judgedRank(r.Transport, &r.PerRank[rank])
 		judged.Missing = left(&t.Carriage, &r.PerRank[rank])
-		done.traffic.Ranks = append(done.traffic.Ranks, judged)
+		done.Traffic.Ranks = append(done.Traffic.Ranks, judged)
 	}
 	made.Bars, made.Began = bars(program, own), own.Began
 	return done
@@ -150,11 +153,11 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 // trainingOutcome is the outcome of a training job.
 type trainingOutcome struct{ *report.Training }
 
-func (o trainingOutcome) conduct() *report.Conduct { return &o.Conduct }
+func (o trainingOutcome) Observations() *report.Conduct { return &o.Conduct }
 
-func (o trainingOutcome) addTo(r *report.Report) { r.Trainings = append(r.Trainings, *o.Training) }
+func (o trainingOutcome) AddTo(r *report.Report) { r.Trainings = append(r.Trainings, *o.Training) }
 
-func (o trainingOutcome) correctness() correctness { return elements(o.Ranks) }
+func (o trainingOutcome) Correctness() judge.Correctness { return judge.Elements(o.Ranks) }
 
 // barsKept is the maximum number of an iteration's tasks that the report shows.
 const barsKept = 20_000
@@ -175,7 +178,7 @@ func bars(program *training.Program, own *worker.Iterations) (all [][]report.Tra
 			if bar.Group == training.Exchange {
 				bar.Group, bar.Begun = program.Operations[tasks[i].Operation].Group,
 					under[rank][i].Start.Seconds()
-				bar.Steps = reportSteps(own.Steps[rank][i], time.Duration.Seconds)
+				bar.Steps = judge.ReportSteps(own.Steps[rank][i], time.Duration.Seconds)
 			}
 			made = append(made, bar)
 		}
@@ -192,3 +195,6 @@ func bars(program *training.Program, own *worker.Iterations) (all [][]report.Tra
 	}
 	return all
 }
+
+// UnknownTimes reports whether the times are unknown, because ranks have other clocks.
+func (t trainingOutcome) UnknownTimes() bool { return t.OtherClocks }

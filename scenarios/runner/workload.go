@@ -3,6 +3,8 @@ package runner
 import (
 	"context"
 
+	"railbed/scenarios/runner/judge"
+
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/clock"
@@ -62,7 +64,7 @@ func (c *collectiveStep) job(s *session) (worker.Job, error) {
 
 func (c *collectiveStep) do(ctx context.Context, s *session) error {
 	if c.spec.Algorithm != spec.InNetwork {
-		return s.work(ctx, c, func(r *worker.Result, _ *worker.Wanted) finished {
+		return s.work(ctx, c, func(r *worker.Result, _ *worker.Wanted) judge.Finished {
 			return finish(c.spec, r, s.plan)
 		})
 	}
@@ -71,9 +73,9 @@ func (c *collectiveStep) do(ctx context.Context, s *session) error {
 		return err
 	}
 	defer release()
-	return s.work(ctx, aggregated{c, a}, func(r *worker.Result, _ *worker.Wanted) finished {
+	return s.work(ctx, aggregated{c, a}, func(r *worker.Result, _ *worker.Wanted) judge.Finished {
 		done := finish(c.spec, r, s.plan)
-		done.traffic.Sums = &verify.Sums{Job: a.Job.Number, Epoch: a.Epoch}
+		done.Traffic.Sums = &verify.Sums{Job: a.Job.Number, Epoch: a.Epoch}
 		return done
 	})
 }
@@ -93,7 +95,7 @@ func (a aggregated) job(s *session) (worker.Job, error) {
 
 // finish translates a result for the report and for the packet checks. It converts the workers'
 // times from real time to the testbed's time.
-func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
+func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) judge.Finished {
 	by := clock.Dilation(p.Dilation)
 	row := r.Row().Virtual(by)
 	measured := row.OutOfPlace
@@ -113,15 +115,15 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		Conduct: conduct(r, w.RoCE),
 	}}
 	made.Straggler = r.Straggler()
-	done := finished{name: w.Name, wrong: made.Wrong, LeftOut: made.LeftOut, outcome: made,
-		traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern}}
+	done := judge.Finished{Name: w.Name, Wrong: made.Wrong, LeftOut: made.LeftOut, Outcome: made,
+		Traffic: verify.Workload{Name: w.Name, Pattern: pattern(w).Pattern}}
 	if w.Sizes != nil {
 		for _, row := range r.Rows {
 			made.Rows = append(made.Rows, row.Virtual(by))
 		}
 	}
 	if w.Channels > 0 {
-		done.traffic = channelTraffic(&ran, r)
+		done.Traffic = channelTraffic(&ran, r)
 	}
 	for _, rank := range r.PerRank {
 		made.Sent = append(made.Sent, rank.Stream.Sent)
@@ -130,19 +132,19 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 		}
 		judged := judgedRank(r.Transport, &rank)
 		judged.Missing = left(&w.Carriage, &rank)
-		done.traffic.Ranks = append(done.traffic.Ranks, judged)
+		done.Traffic.Ranks = append(done.Traffic.Ranks, judged)
 	}
 	switch own := r.Own.(type) {
 	case *worker.Learning:
-		done.outcome = finishSGD(made, own)
+		done.Outcome = finishSGD(made, own)
 	case *worker.Mixture:
-		done.outcome = finishMixture(made, w, own, p)
+		done.Outcome = finishMixture(made, w, own, p)
 		if w.Channels == 0 {
-			done.traffic.Pattern = verify.AllToAll
+			done.Traffic.Pattern = verify.AllToAll
 		}
 	}
 	if w.Kind == spec.Barrier {
-		done.outcome = barrierOutcome{made, measured.Unchecked}
+		done.Outcome = barrierOutcome{made, measured.Unchecked}
 	}
 	return done
 }
@@ -150,11 +152,11 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) finished {
 // collectiveOutcome is the outcome of a collective.
 type collectiveOutcome struct{ *report.Workload }
 
-func (o collectiveOutcome) conduct() *report.Conduct { return &o.Conduct }
+func (o collectiveOutcome) Observations() *report.Conduct { return &o.Conduct }
 
-func (o collectiveOutcome) addTo(r *report.Report) { r.Workloads = append(r.Workloads, *o.Workload) }
+func (o collectiveOutcome) AddTo(r *report.Report) { r.Workloads = append(r.Workloads, *o.Workload) }
 
-func (o collectiveOutcome) correctness() correctness { return elements(o.Ranks) }
+func (o collectiveOutcome) Correctness() judge.Correctness { return judge.Elements(o.Ranks) }
 
 // barrierOutcome is the outcome of a barrier.
 type barrierOutcome struct {
@@ -162,18 +164,18 @@ type barrierOutcome struct {
 	unchecked bool // ranks have other clocks
 }
 
-func (o barrierOutcome) correctness() correctness {
-	words := elements(o.Ranks)
-	words.wrong = "a rank ended before all had begun %d times"
-	words.right = plural.Text("none of %d ranks ended before all had begun", o.Ranks)
+func (o barrierOutcome) Correctness() judge.Correctness {
+	words := judge.Elements(o.Ranks)
+	words.Wrong = "a rank ended before all had begun %d times"
+	words.Right = plural.Text("none of %d ranks ended before all had begun", o.Ranks)
 	if o.unchecked {
-		words.unknown = "the order is unknown: ranks have other clocks than this host"
+		words.Unknown = "the order is unknown: ranks have other clocks than this host"
 	}
 	return words
 }
 
-// conduct returns what the ranks observed. The pace is the pace of the rank whose packets were the latest.
-// roce are the settings of transport roce, nil for the defaults.
+// conduct returns the observations of the ranks. The pace is the pace of the rank whose packets were the
+// latest. roce are the settings of transport roce, nil for the defaults.
 func conduct(r *worker.Result, roce *spec.RoCE) report.Conduct {
 	made := report.Conduct{Repeats: r.Repeats(), RoCE: r.RoCE()}
 	for i := range r.PerRank {
@@ -229,11 +231,11 @@ func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 }
 
 // overruns returns the ranks of all workloads that had no room for packets.
-func overruns(workloads []finished) (all []report.Overrun) {
+func overruns(workloads []judge.Finished) (all []report.Overrun) {
 	for _, w := range workloads {
-		for _, rank := range w.traffic.Ranks {
+		for _, rank := range w.Traffic.Ranks {
 			if rank.Overruns > 0 {
-				all = append(all, report.Overrun{Workload: w.name, Rank: rank.Rank, Node: rank.Node,
+				all = append(all, report.Overrun{Workload: w.Name, Rank: rank.Rank, Node: rank.Node,
 					Packets: rank.Overruns})
 			}
 		}

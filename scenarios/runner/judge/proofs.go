@@ -1,4 +1,4 @@
-package runner
+package judge
 
 import (
 	"slices"
@@ -23,30 +23,30 @@ func timed(check *spec.Check) bool {
 	})
 }
 
-// markTimed marks the failed checks that rest on times only. A workload check does if it does not fail when
+// MarkTimed marks the failed checks that rest on times only. A workload check does if it does not fail when
 // its bounds on times prove nothing.
-func (e *evidence) markTimed(checks []report.Check, file []spec.Check) {
+func (e *Evidence) MarkTimed(checks []report.Check, file []spec.Check) {
 	for i := range min(len(checks), len(file)) {
 		c, check := &checks[i], &file[i]
 		switch {
-		case c.Verdict != verdict.Fail || e.aborted != nil:
+		case c.Verdict != verdict.Fail || e.Aborted != nil:
 		case check.Packets != nil:
 			c.Timed = verify.Timed(check.Packets)
 		case check.Workload != nil:
 			again, late := report.Check{}, &report.Fidelity{Verdict: report.Overloaded}
-			judgeWorkload(&again, check.Workload, e.workload, late)
+			JudgeWorkload(&again, check.Workload, e.Workload, late)
 			if check.Workload.Beside != nil {
-				judgeBeside(&again, check.Workload, e.workload, late)
+				JudgeBeside(&again, check.Workload, e.Workload, late)
 			}
 			c.Timed = again.Verdict != verdict.Fail
 		}
 	}
 }
 
-// overload adjusts the checks of an overloaded run, and returns how many had failed. A check that
+// Overload adjusts the checks of an overloaded run, and returns how many had failed. A check that
 // depends on time proves nothing in such a run. A failure of any other check proves nothing either,
 // because lateness may be its cause. A pass of any other check remains valid.
-func overload(checks []report.Check, file []spec.Check) (failed int) {
+func Overload(checks []report.Check, file []spec.Check) (failed int) {
 	for i := range checks {
 		c := &checks[i]
 		switch rests := i >= len(file) || timed(&file[i]); {

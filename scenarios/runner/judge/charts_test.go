@@ -1,4 +1,4 @@
-package runner
+package judge
 
 import (
 	"testing"
@@ -9,6 +9,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/capture/verify/verifytest"
 	"railbed/internal/clock"
+	"railbed/plan/spec"
 )
 
 // ringCharts returns a maker of charts for a ring of reliable datagrams in which leaf1 marks every second
@@ -29,10 +30,10 @@ func ringCharts(t *testing.T) (*chartMaker, *verifytest.Scene) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &evidence{clock: clock.New(1)}
-	e.steps = []report.Step{{Name: "ring", State: report.Passed,
-		End: time.Unix(0, r.End).Sub(e.clock.Epoch()).Seconds()}}
-	return &chartMaker{evidence: e, recording: r, file: "run.pcapng", plan: s.Plan}, s
+	e := &Evidence{Clock: clock.New(1)}
+	e.Steps = []report.Step{{Name: "ring", State: report.Passed,
+		End: time.Unix(0, r.End).Sub(e.Clock.Epoch()).Seconds()}}
+	return &chartMaker{Evidence: e, recording: r, file: "run.pcapng", plan: s.Plan}, s
 }
 
 // TestSeriesOfARecording counts in the scene what the time lines have to show.
@@ -119,20 +120,24 @@ func TestMessagesOfARecording(t *testing.T) {
 // TestCommandsShowThePackets: a check names the records that it counts, and the workload whose messages it
 // judges.
 func TestCommandsShowThePackets(t *testing.T) {
-	o := options(t, twoHosts+`
+	file, err := spec.Decode("test.yaml", []byte(`name: x
+fabric: {topology: single-switch, params: {hosts: 2}}
 steps:
   - capture: {at: [all], file: run.pcapng}
   - workload: {name: ar, kind: all-reduce, size: 4KiB}
 checks:
   - workload: {name: ar, correct: true}
   - packets: {drops: {at: switches, count: ">= 1"}}
-`)
-	e := &evidence{out: "my results", workloads: []finished{{name: "ar"}},
-		captures: []report.Capture{{File: "run.pcapng", Taps: []report.Tap{{Packets: 1}}}}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Evidence{Out: "my results", Workloads: []Finished{{Name: "ar"}},
+		Captures: []report.Capture{{File: "run.pcapng", Taps: []report.Tap{{Packets: 1}}}}}
 	checks := make([]report.Check, 2)
-	e.packetCommands(&checks[1], o.File.Checks[1].Packets,
+	e.packetCommands(&checks[1], file.Checks[1].Packets,
 		&verify.Result{Measured: map[string]float64{"dropped": 1}})
-	e.workloadCommands(o.File, checks)
+	e.workloadCommands(file, checks)
 	for i, want := range []string{"railbed follow 'my results' --workload ar",
 		`railbed decode 'my results' -Y 'railbed.verdict == "drop"' -c 20`} {
 		if got := report.ShellLine(checks[i].Commands[0]); got != want {

@@ -1,4 +1,4 @@
-package runner
+package judge
 
 import (
 	"context"
@@ -30,22 +30,22 @@ func leaveUnjudged(checks []report.Check, cause error) {
 	}
 }
 
-// judge returns the result of every check of the file, in the file's order. Packet checks read all
+// Checks returns the result of every check of the file, in the file's order. Packet checks read all
 // recordings as one, in one pass. The same pass also reads the rates of links. open opens a
 // result file. read is called with the number of bytes of the recordings read so far.
-func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
+func Checks(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *Evidence,
 	open func(string) (io.ReadCloser, error), read func(int64)) ([]report.Check, error) {
 	checks := make([]report.Check, len(file.Checks))
 	var packets []verify.Check
 	var of []int // index in checks of each element of packets
 	for i, check := range file.Checks {
 		c := &checks[i]
-		c.Name, c.Where = checkName(check), file.Source.Pos(fmt.Sprintf("checks[%d]", i)).String()
+		c.Name, c.Where = Title(check), file.Source.Pos(fmt.Sprintf("checks[%d]", i)).String()
 		switch {
-		case e.aborted != nil:
-			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", e.aborted)
+		case e.Aborted != nil:
+			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", e.Aborted)
 		case check.Workload != nil:
-			judgeWorkload(c, check.Workload, e.workload, e.fidelity)
+			JudgeWorkload(c, check.Workload, e.Workload, e.Fidelity)
 		case check.Packets != nil:
 			made, err := verify.New(check.Packets, e.sources(file, p))
 			if err != nil {
@@ -59,8 +59,8 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	if rates != nil {
 		packets = append(packets, rates)
 	}
-	if watch := e.watchLinks(p); watch != nil && len(e.captures) > 0 {
-		packets = append(packets, watch)
+	if len(e.Passing) > 0 && len(e.Captures) > 0 {
+		packets = append(packets, verify.NewPassings(e.Passing))
 	}
 	var results []verify.Result
 	var err error
@@ -73,15 +73,15 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 	}
 	if rates != nil && err == nil {
 		found, _ := rates.Rates()
-		measure.Refine(e.fidelity, found, clock.Dilation(p.Dilation), e.captures)
+		measure.Refine(e.Fidelity, found, clock.Dilation(p.Dilation), e.Captures)
 	}
 	for i, check := range file.Checks {
 		switch {
-		case e.aborted != nil || check.Packets != nil:
+		case e.Aborted != nil || check.Packets != nil:
 		case check.Workload == nil:
-			judgeFidelityCheck(&checks[i], check.Fidelity, e.fidelity)
+			JudgeFidelityCheck(&checks[i], check.Fidelity, e.Fidelity)
 		case check.Workload.Beside != nil:
-			judgeBeside(&checks[i], check.Workload, e.workload, e.fidelity)
+			JudgeBeside(&checks[i], check.Workload, e.Workload, e.Fidelity)
 		}
 	}
 	for n, i := range of {
@@ -90,10 +90,10 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 			continue
 		}
 		takeResult(&checks[i], file.Checks[i].Packets, e, results[n])
-		excuseSources(&checks[i], file.Checks[i].Packets, e.fidelity)
+		ExcuseSources(&checks[i], file.Checks[i].Packets, e.Fidelity)
 		name := fmt.Sprintf("%s/check-%d.pcapng", excerptsDir, i+1)
 		if err := e.excerpt(&checks[i], name, results[n]); err != nil {
-			return checks, lost(err)
+			return checks, err
 		}
 		e.packetCommands(&checks[i], file.Checks[i].Packets, &results[n])
 	}
@@ -103,27 +103,27 @@ func judge(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
 
 // ratesOf returns the check that reads rates from the recordings, or nil if there is no recording or
 // one is incomplete.
-func ratesOf(file *spec.Testbed, p *plan.Plan, e *evidence) *verify.Fidelity {
-	if !e.captures.complete() || e.fidelity == nil || e.aborted != nil {
+func ratesOf(file *spec.Testbed, p *plan.Plan, e *Evidence) *verify.Fidelity {
+	if !e.Captures.complete() || e.Fidelity == nil || e.Aborted != nil {
 		return nil
 	}
 	rates := verify.NewFidelity(verify.Faithful, verify.HostLoad{Pressure: -1, Steal: -1})
 	rates.Except(file, p)
-	if e.clock != nil {
-		rates.ExceptDuring(acts(p, e.prepared, e.steps, e.clock))
+	if e.Clock != nil {
+		rates.ExceptDuring(e.Acts)
 	}
 	return rates
 }
 
-func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evidence,
+func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *Evidence,
 	open func(string) (io.ReadCloser, error), read func(int64), packets []verify.Check) ([]verify.Result,
 	error) {
-	if len(e.captures) == 0 {
+	if len(e.Captures) == 0 {
 		return nil, errors.New("the run has no recording")
 	}
 	var readers []io.Reader
 	var total int64
-	for _, name := range e.captures.names() {
+	for _, name := range e.Captures.names() {
 		in, err := open(name)
 		if err != nil {
 			return nil, fmt.Errorf("open %s: %w", name, err)
@@ -131,15 +131,15 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 		defer in.Close()
 		readers = append(readers, &countingReader{r: in, total: &total, read: read})
 	}
-	options := verify.Options{Plan: p, Keys: e.keys, Drops: e.drops, Lost: e.lost, Harm: e.harm,
-		Interrupted: func(link string) bool { return file.ChangesState(link) || e.interrupted[link] },
-		Sends:       e.sends(file, p)}
+	options := verify.Options{Plan: p, Keys: e.Keys, Drops: e.Drops, Lost: e.Lost, Harm: e.Harm,
+		Interrupted: func(link string) bool { return file.ChangesState(link) || e.Interrupted[link] },
+		Sends:       e.Sends}
 	options.From, options.To = verify.SentIn(e.ran(file), "")
 	follower := e.follower(file, p)
 	if follower != nil {
 		packets = append(packets, follower)
 	}
-	results, summary, err := verify.RunAll(ctx, e.captures.names(), readers, options, packets...)
+	results, summary, err := verify.RunAll(ctx, e.Captures.names(), readers, options, packets...)
 	if follower != nil && err == nil {
 		// If the recording has more records than can be followed, the charts are made without it.
 		e.recording, _ = follower.Recording(summary)
@@ -147,7 +147,7 @@ func verifyCapture(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *evi
 	return results, err
 }
 
-func checkName(check spec.Check) string {
+func Title(check spec.Check) string {
 	switch {
 	case check.Workload != nil:
 		return "workload " + check.Workload.Name
@@ -161,11 +161,11 @@ func checkName(check spec.Check) string {
 const excerptsDir = "offenders"
 
 // excerpt writes the packets that break a check.
-func (e *evidence) excerpt(c *report.Check, name string, r verify.Result) error {
-	if e.keep == nil || r.Offenders == nil || !r.Offenders.Kept() || r.Verdict == verdict.Pass {
+func (e *Evidence) excerpt(c *report.Check, name string, r verify.Result) error {
+	if e.Keep == nil || r.Offenders == nil || !r.Offenders.Kept() || r.Verdict == verdict.Pass {
 		return nil
 	}
-	err := e.keep(name, func(w io.Writer) error { return r.Offenders.WriteExcerpt(w, c.Name) })
+	err := e.Keep(name, func(w io.Writer) error { return r.Offenders.WriteExcerpt(w, c.Name) })
 	if err == nil {
 		c.Excerpt = name
 	}
@@ -173,12 +173,12 @@ func (e *evidence) excerpt(c *report.Check, name string, r verify.Result) error 
 }
 
 // numbers returns the numbers of a workload for the formulas of rules.
-func (e *evidence) numbers(file *spec.Testbed, name string) (map[string]float64, error) {
-	done := e.workload(name)
+func (e *Evidence) numbers(file *spec.Testbed, name string) (map[string]float64, error) {
+	done := e.Workload(name)
 	if done == nil {
 		return nil, fmt.Errorf("workload %s did not come to its end", name)
 	}
-	numbers := done.traffic.Numbers()
+	numbers := done.Traffic.Numbers()
 	for _, step := range file.Steps {
 		if w := step.Workload; w != nil && w.Name == name {
 			numbers["iterations"] = float64(w.Warmup + w.Iterations)
@@ -191,16 +191,16 @@ func (e *evidence) numbers(file *spec.Testbed, name string) (map[string]float64,
 }
 
 // sources returns what packet checks need besides the packets.
-func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
+func (e *Evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 	return verify.Sources{
-		Crossing: func(name string) (verify.Crossing, error) { return e.crossing(name, p) },
+		Crossing: func(name string) (verify.Crossing, error) { return e.Crossing(name) },
 		Numbers:  func(name string) (map[string]float64, error) { return e.numbers(file, name) },
 		Active: func(name string) ([]verify.Active, string, error) {
 			return verify.ActiveIn(e.ran(file), name)
 		},
 		Traffic: func(name string) (verify.Workload, error) {
-			if done := e.workload(name); done != nil {
-				return e.trafficOf(file, done), nil
+			if done := e.Workload(name); done != nil {
+				return e.TrafficOf(file, done), nil
 			}
 			return verify.Workload{}, fmt.Errorf("workload %s did not end, so its packets are not complete",
 				name)
@@ -209,26 +209,26 @@ func (e *evidence) sources(file *spec.Testbed, p *plan.Plan) verify.Sources {
 }
 
 // ran returns the part of the report from which the times of steps follow.
-func (e *evidence) ran(file *spec.Testbed) *report.Report {
-	ran := &report.Report{Steps: e.steps, Dilation: uint64(file.Dilation)}
-	if e.clock != nil {
-		ran.Began = e.clock.Real(0)
+func (e *Evidence) ran(file *spec.Testbed) *report.Report {
+	ran := &report.Report{Steps: e.Steps, Dilation: uint64(file.Dilation)}
+	if e.Clock != nil {
+		ran.Began = e.Clock.Real(0)
 	}
 	return ran
 }
 
-// trafficOf describes the packets of a workload and their time.
-func (e *evidence) trafficOf(file *spec.Testbed, done *finished) verify.Workload {
-	traffic := done.traffic
-	traffic.From, traffic.To = verify.SentIn(e.ran(file), done.name)
+// TrafficOf describes the packets of a workload and their time.
+func (e *Evidence) TrafficOf(file *spec.Testbed, done *Finished) verify.Workload {
+	traffic := done.Traffic
+	traffic.From, traffic.To = verify.SentIn(e.ran(file), done.Name)
 	return traffic
 }
 
 // takeResult copies the result of a packet check into the report.
-func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Result) {
+func takeResult(c *report.Check, p *spec.PacketsCheck, e *Evidence, r verify.Result) {
 	c.Verdict, c.Summary, c.Details, c.Near = r.Verdict, r.Summary, r.Details, r.Near
 	if b := p.BytesPerRank; b != nil {
-		for _, rank := range e.workload(b.Workload).traffic.Ranks {
+		for _, rank := range e.Workload(b.Workload).Traffic.Ranks {
 			sent, counted := r.Measured[rank.Measured("bytes")]
 			if !counted {
 				continue
@@ -251,12 +251,12 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 	for _, name := range slices.Sorted(maps.Keys(r.Measured)) {
 		c.Values = append(c.Values, report.Value{Name: name, Value: r.Measured[name]})
 	}
-	if p.That == spec.ThatRDNeeded && c.Verdict == verdict.Fail && e.fidelity != nil &&
-		e.fidelity.Verdict != report.Faithful &&
+	if p.That == spec.ThatRDNeeded && c.Verdict == verdict.Fail && e.Fidelity != nil &&
+		e.Fidelity.Verdict != report.Faithful &&
 		r.Measured["spurious"] <= pauseSpurious*r.Measured["sent"] {
 		c.Verdict = verdict.Inconclusive
 		c.Summary += fmt.Sprintf(", but the emulation was %s: a pause of the host looks like a loss",
-			e.fidelity.Verdict)
+			e.Fidelity.Verdict)
 	}
 }
 
@@ -265,39 +265,39 @@ func takeResult(c *report.Check, p *spec.PacketsCheck, e *evidence, r verify.Res
 const pauseSpurious = 0.01
 
 // judgeLeftOut judges a result that is right except for parts that never arrived.
-func judgeLeftOut(c *report.Check, done *finished, words correctness) string {
+func judgeLeftOut(c *report.Check, done *Finished, words Correctness) string {
 	if done.Missing > done.MayMiss {
 		c.Verdict = verdict.Fail
-		return plural.Text("%d bytes of %s are missing, and at most %d may be", done.Missing, words.parts,
+		return plural.Text("%d bytes of %s are missing, and at most %d may be", done.Missing, words.Parts,
 			done.MayMiss)
 	}
 	return plural.Text("%s%s %d bytes of %s, which the receivers know are missing (at most %d may be)",
-		words.right, words.without, done.Missing, words.parts, done.MayMiss)
+		words.Right, words.Without, done.Missing, words.Parts, done.MayMiss)
 }
 
 // judgeCorrect judges whether a result is right.
-func judgeCorrect(c *report.Check, done *finished) string {
-	words := done.correctness()
-	c.Values = append(c.Values, report.Value{Name: "wrong " + words.unit, Value: float64(done.wrong),
+func judgeCorrect(c *report.Check, done *Finished) string {
+	words := done.Correctness()
+	c.Values = append(c.Values, report.Value{Name: "wrong " + words.Unit, Value: float64(done.Wrong),
 		Want: "0"})
 	if done.MayMiss > 0 {
 		c.Values = append(c.Values, report.Value{Name: "bytes left out", Value: float64(done.Missing),
 			Want: fmt.Sprintf("<= %d", done.MayMiss)})
 	}
 	switch {
-	case done.wrong > 0:
+	case done.Wrong > 0:
 		c.Verdict = verdict.Fail
-		return fmt.Sprintf(words.wrong, done.wrong)
+		return fmt.Sprintf(words.Wrong, done.Wrong)
 	case done.Missing > done.MayMiss, done.MayMiss > 0:
 		return judgeLeftOut(c, done, words)
-	case words.unknown != "":
+	case words.Unknown != "":
 		c.Verdict = verdict.Inconclusive
-		return words.unknown
+		return words.Unknown
 	}
-	return words.right
+	return words.Right
 }
 
-func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished,
+func JudgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *Finished,
 	f *report.Fidelity) {
 	done := workload(w.Name)
 	if done == nil {
@@ -323,7 +323,7 @@ func judgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 
 // judgeFigures judges a workload's figures, such as a training's loss or the duration of messages,
 // and returns its findings. Times from a host that did not keep up prove nothing.
-func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *finished,
+func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *Finished,
 	f *report.Fidelity) (found []string) {
 	for _, k := range spec.Figures {
 		if k.Kind == (spec.BoundKind{}) {
@@ -396,8 +396,8 @@ func judgeTimed(c *report.Check, holds bool, want string, eased bool, f *report.
 	return is + want + ", but the emulation was " + f.Verdict
 }
 
-// judgeBeside compares a workload with another workload, in addition to judgeWorkload.
-func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *finished,
+// JudgeBeside compares a workload with another workload, in addition to judgeWorkload.
+func JudgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name string) *Finished,
 	f *report.Fidelity) {
 	b, done, other := w.Beside, workload(w.Name), workload(w.Beside.Workload)
 	if done == nil {
@@ -417,7 +417,7 @@ func judgeBeside(c *report.Check, w *spec.WorkloadCheck, workload func(name stri
 
 // judgePart compares one figure of a workload with the same figure of another workload. If the host
 // did not keep up, the comparison proves nothing: one of the two may have had less time.
-func judgePart(c *report.Check, name, want, beside string, done, other *finished, f *report.Fidelity) {
+func judgePart(c *report.Check, name, want, beside string, done, other *Finished, f *report.Fidelity) {
 	bound, err := spec.ParseBound(want, spec.BesideBound)
 	own, has := done.Figure(name)
 	others := 0.0
@@ -441,9 +441,9 @@ func judgePart(c *report.Check, name, want, beside string, done, other *finished
 	c.Summary = strings.TrimPrefix(c.Summary+"; "+text, "; ")
 }
 
-// judgeFidelityCheck judges a fidelity check. A failure has the verdict OVERLOADED, because the
+// JudgeFidelityCheck judges a fidelity check. A failure has the verdict OVERLOADED, because the
 // check is about the emulator and says nothing about the workloads.
-func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
+func JudgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 	if f == nil {
 		c.Verdict, c.Summary = verdict.Inconclusive, "the run was not measured"
 		return
@@ -458,9 +458,9 @@ func judgeFidelityCheck(c *report.Check, want string, f *report.Fidelity) {
 	c.Summary = fmt.Sprintf("the emulation was %s, want %s", f.Verdict, want)
 }
 
-// excuseSources makes a failed check of throughput INCONCLUSIVE if the host held up sources of traffic. Such
+// ExcuseSources makes a failed check of throughput INCONCLUSIVE if the host held up sources of traffic. Such
 // a source sends less than the file asks for.
-func excuseSources(c *report.Check, check *spec.PacketsCheck, f *report.Fidelity) {
+func ExcuseSources(c *report.Check, check *spec.PacketsCheck, f *report.Fidelity) {
 	if c.Verdict != verdict.Fail || check.Throughput == nil || f == nil {
 		return
 	}

@@ -1,4 +1,4 @@
-package runner
+package judge
 
 import (
 	"cmp"
@@ -33,9 +33,9 @@ type timedSpans struct {
 	worker.Spans
 }
 
-// chart keeps what the charts show of a workload's result: the ranks' times of the slowest and of the last
+// Chart keeps what the charts show of a workload's result: the ranks' times of the slowest and of the last
 // operation, and how long operations took.
-func (f *finished) chart(job *worker.Job, r *worker.Result) {
+func (f *Finished) Chart(job *worker.Job, r *worker.Result) {
 	if _, is := r.Own.(*worker.Iterations); is {
 		return // its report has the tasks of each rank
 	}
@@ -46,7 +46,7 @@ func (f *finished) chart(job *worker.Job, r *worker.Result) {
 		}
 	}
 	if len(times) > 1 && job.Sweep == nil {
-		f.times = append(f.times, report.NewDistribution(f.name, "operation", report.RanksSource, times))
+		f.Times = append(f.Times, report.NewDistribution(f.Name, "operation", report.RanksSource, times))
 	}
 	switch {
 	case r.Last == nil:
@@ -63,48 +63,48 @@ func (f *finished) chart(job *worker.Job, r *worker.Result) {
 
 // follower returns the check that follows the packets of the recordings. It returns nil if a recording is
 // incomplete or of chosen packets, or if the recordings are too long. The charts are then made without it.
-func (e *evidence) follower(file *spec.Testbed, p *plan.Plan) *follow.Follower {
-	if c := e.captures; !c.complete() || c.filtered() || c.packets() > maxFollowed ||
-		e.aborted != nil || e.clock == nil {
+func (e *Evidence) follower(file *spec.Testbed, p *plan.Plan) *follow.Follower {
+	if c := e.Captures; !c.complete() || c.filtered() || c.packets() > maxFollowed ||
+		e.Aborted != nil || e.Clock == nil {
 		return nil
 	}
-	o := follow.Options{Options: verify.Options{Plan: p, Keys: e.keys}}
-	for i := range e.workloads {
-		o.Workloads = append(o.Workloads, e.trafficOf(file, &e.workloads[i]))
+	o := follow.Options{Options: verify.Options{Plan: p, Keys: e.Keys}}
+	for i := range e.Workloads {
+		o.Workloads = append(o.Workloads, e.TrafficOf(file, &e.Workloads[i]))
 	}
 	return follow.NewFollower(o)
 }
 
-// chart adds the data of the page's charts to the report.
-func (e *evidence) chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
-	for i := range e.workloads {
-		r.Distributions = append(r.Distributions, e.workloads[i].times...)
+// Chart adds the data of the page's charts to the report.
+func (e *Evidence) Chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
+	for i := range e.Workloads {
+		r.Distributions = append(r.Distributions, e.Workloads[i].Times...)
 	}
-	if e.clock == nil {
+	if e.Clock == nil {
 		return
 	}
-	c := chartMaker{evidence: e, recording: e.recording, plan: p}
+	c := chartMaker{Evidence: e, recording: e.recording, plan: p}
 	if c.recording != nil {
-		c.file = strings.Join(e.captures.names(), " and ")
+		c.file = strings.Join(e.Captures.names(), " and ")
 		first := 0 // steps that record
 		for first < len(file.Steps) && file.Steps[first].Capture != nil {
 			first++
 		}
-		switch whole := first >= len(e.captures); {
-		case e.captures.dropped() > 0:
-			c.file += plural.Text(", which lost %d packets", e.captures.dropped())
+		switch whole := first >= len(e.Captures); {
+		case e.Captures.dropped() > 0:
+			c.file += plural.Text(", which lost %d packets", e.Captures.dropped())
 		case whole:
 			c.series(r.Series)
 		}
-		c.ran = c.stacks()
+		c.ran = c.stacks(file)
 		r.Distributions = append(r.Distributions, c.distributions()...)
 	}
-	for i := range e.workloads {
-		for k, spans := range e.workloads[i].spans {
-			if k > 0 && len(e.workloads) > report.ActivitiesKept/2 {
+	for i := range e.Workloads {
+		for k, spans := range e.Workloads[i].spans {
+			if k > 0 && len(e.Workloads) > report.ActivitiesKept/2 {
 				break // the slowest operation of each workload has to do
 			}
-			r.Activities = append(r.Activities, c.operation(e.workloads[i].name, &spans))
+			r.Activities = append(r.Activities, c.operation(e.Workloads[i].Name, &spans))
 		}
 	}
 	if c.recording != nil {
@@ -113,8 +113,8 @@ func (e *evidence) chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
 	r.Activities = r.Activities[:min(len(r.Activities), report.ActivitiesKept)]
 }
 
-// drawUse draws the topology of a run with the use of its links.
-func drawUse(w io.Writer, p *plan.Plan, r *report.Report) error {
+// DrawUse draws the topology of a run with the use of its links.
+func DrawUse(w io.Writer, p *plan.Plan, r *report.Report) error {
 	uses := picture.Uses{}
 	for link, both := range r.Uses() {
 		uses[link] = [2]picture.Use{picture.Use(both[0]), picture.Use(both[1])}
@@ -124,7 +124,7 @@ func drawUse(w io.Writer, p *plan.Plan, r *report.Report) error {
 
 // chartMaker makes charts of a recording.
 type chartMaker struct {
-	*evidence
+	*Evidence
 	recording *follow.Recording
 	file      string // and what the recording lost
 	plan      *plan.Plan
@@ -132,7 +132,7 @@ type chartMaker struct {
 }
 
 // seconds converts nanoseconds since 1970 to seconds from the start of the first step.
-func (c *chartMaker) seconds(ns int64) float64 { return c.clock.Of(time.Unix(0, ns)).Sub(0).Seconds() }
+func (c *chartMaker) seconds(ns int64) float64 { return c.Clock.Of(time.Unix(0, ns)).Sub(0).Seconds() }
 
 // distributions returns how long messages took, by workload and protocol.
 func (c *chartMaker) distributions() (all []report.Distribution) {
@@ -169,11 +169,11 @@ func (c *chartMaker) operation(step string, of *timedSpans) report.Activity {
 	if of.Count > 1 {
 		a.What = plural.Text("%d operations in succession", of.Count)
 	}
-	by := clock.Dilation(c.clock.Dilation())
+	by := clock.Dilation(c.Clock.Dilation())
 	begin := of.Start.UnixNano()
 	a.Start = c.seconds(begin)
 	end := begin
-	ranks := c.workload(step).traffic.Ranks
+	ranks := c.Workload(step).Traffic.Ranks
 	for i, span := range of.Ranks[:min(len(of.Ranks), report.LanesKept)] {
 		lane := report.Lane{Rank: &i}
 		if at := slices.IndexFunc(ranks, func(r verify.Rank) bool { return r.Rank == i }); at >= 0 {
@@ -186,7 +186,7 @@ func (c *chartMaker) operation(step string, of *timedSpans) report.Activity {
 			lane.Spans = append(lane.Spans, report.Span{Of: report.WaitSpan,
 				Start: from + by.Passed(w.From).Seconds(), End: from + by.Passed(w.To).Seconds()})
 		}
-		lane.Steps = reportSteps(span.Steps, func(d time.Duration) float64 {
+		lane.Steps = ReportSteps(span.Steps, func(d time.Duration) float64 {
 			return from + by.Passed(d).Seconds()
 		})
 		kept := min(len(lane.Steps), report.PartsKept(min(len(of.Ranks), report.LanesKept)))
@@ -211,8 +211,8 @@ func (c *chartMaker) operation(step string, of *timedSpans) report.Activity {
 	return a
 }
 
-// reportSteps returns the steps of a rank's algorithm, with their times in the report.
-func reportSteps(of []rank.Steps, at func(time.Duration) float64) (all []report.RankSteps) {
+// ReportSteps returns the steps of a rank's algorithm, with their times in the report.
+func ReportSteps(of []rank.Steps, at func(time.Duration) float64) (all []report.RankSteps) {
 	for _, s := range of {
 		steps := report.RankSteps{Of: s.Of, Count: s.Count, Each: s.Each, Start: at(s.From)}
 		for _, end := range s.Ends {
@@ -230,15 +230,16 @@ type ran struct {
 }
 
 // stacks returns the times of the steps whose ranks report nothing about their operations.
-func (c *chartMaker) stacks() (all []ran) {
-	for i, s := range c.prepared {
-		if s.frame().key != "stack" {
+func (c *chartMaker) stacks(file *spec.Testbed) (all []ran) {
+	for i := range min(len(file.Steps), len(c.Steps)) {
+		stack := file.Steps[i].Stack
+		if stack == nil {
 			continue
 		}
 		at := func(seconds float64) int64 {
-			return c.clock.Real(clock.Time(seconds * float64(time.Second))).UnixNano()
+			return c.Clock.Real(clock.Time(seconds * float64(time.Second))).UnixNano()
 		}
-		all = append(all, ran{s.object(), at(c.steps[i].Start), at(c.steps[i].End)})
+		all = append(all, ran{stack.Name, at(c.Steps[i].Start), at(c.Steps[i].End)})
 	}
 	return all
 }
@@ -334,8 +335,8 @@ func (c *chartMaker) series(s *report.Series) {
 		return
 	}
 	end := 0.0
-	for i := range c.steps {
-		end = max(end, c.steps[i].End)
+	for i := range c.Steps {
+		end = max(end, c.Steps[i].End)
 	}
 	interval := max(end, 1e-6) / report.SeriesPoints
 	lines := make([][]measure.Moment, len(c.recording.Taps))

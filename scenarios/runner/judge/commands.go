@@ -1,4 +1,4 @@
-package runner
+package judge
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ import (
 
 // packetCommands adds to a check the command lines that show its packets: those that break it, or the records
 // of switches that it counts, if there are any.
-func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *verify.Result) {
+func (e *Evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *verify.Result) {
 	for _, record := range []struct {
 		counted bool
 		verdict string
@@ -24,7 +24,7 @@ func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *veri
 		{p.Trims != nil && r.Measured["trimmed"] > 0, "trim"},
 	} {
 		if record.counted {
-			c.Commands = append(c.Commands, []string{"railbed", "decode", e.out, "-Y",
+			c.Commands = append(c.Commands, []string{"railbed", "decode", e.Out, "-Y",
 				fmt.Sprintf("railbed.verdict == %q", record.verdict), "-c", "20"})
 		}
 	}
@@ -32,14 +32,14 @@ func (e *evidence) packetCommands(c *report.Check, p *spec.PacketsCheck, r *veri
 		return
 	}
 	c.Commands = append(c.Commands,
-		[]string{"railbed", "decode", path.Join(e.out, c.Excerpt)},
-		[]string{"railbed", "follow", e.out, "--packet", strconv.Itoa(r.Offenders.First())})
+		[]string{"railbed", "decode", path.Join(e.Out, c.Excerpt)},
+		[]string{"railbed", "follow", e.Out, "--packet", strconv.Itoa(r.Offenders.First())})
 }
 
 // workloadCommands adds to the checks of a workload the command lines that show its messages in the
 // recording.
-func (e *evidence) workloadCommands(file *spec.Testbed, checks []report.Check) {
-	if e.captures.packets() == 0 {
+func (e *Evidence) workloadCommands(file *spec.Testbed, checks []report.Check) {
+	if e.Captures.packets() == 0 {
 		return
 	}
 	for i, check := range file.Checks {
@@ -50,13 +50,13 @@ func (e *evidence) workloadCommands(file *spec.Testbed, checks []report.Check) {
 		case check.Packets != nil && check.Packets.BytesPerRank != nil:
 			name = check.Packets.BytesPerRank.Workload
 		}
-		if e.workload(name) == nil {
+		if e.Workload(name) == nil {
 			continue
 		}
 		c := &checks[i]
-		c.Commands = append(c.Commands, []string{"railbed", "follow", e.out, "--workload", name})
+		c.Commands = append(c.Commands, []string{"railbed", "follow", e.Out, "--workload", name})
 		if c.Verdict != verdict.Pass {
-			c.Commands = append(c.Commands, []string{"railbed", "why", e.out, "--workload", name})
+			c.Commands = append(c.Commands, []string{"railbed", "why", e.Out, "--workload", name})
 		}
 	}
 }
