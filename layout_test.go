@@ -25,15 +25,16 @@ const (
 	maxFileLines     = 500
 	maxFunctionLines = 70
 	maxColumns       = 110 // with tabs of 4
+	testkit          = "testkit"
 )
 
 // floors are the top-level folders, the lowest first: a package imports packages of its
-// own folder and of those on lower floors.
+// own folder and of those on lower floors. Tests of all floors import the testkit.
 var floors = []struct {
 	folders []string
 	holds   string
 }{
-	{[]string{"internal"}, "units, clock, verdicts, packet headers, netlink, run directories, test support"},
+	{[]string{"internal"}, "units, clock, verdicts, packet headers, netlink, run directories"},
 	{[]string{"plan"}, "the file, its schema, the compiler, topologies, collectives, rates, pictures"},
 	{[]string{"transports"}, "rd, roce, tcp and quic behind one interface"},
 	{[]string{"capture"}, "the packet language, recordings, and what they prove"},
@@ -43,6 +44,7 @@ var floors = []struct {
 	{[]string{"workloads"}, "collectives, training, messages, other people's programs, traffic"},
 	{[]string{"scenarios"}, "the runner and the library"},
 	{[]string{"cli"}, "parsing and printing, one file per command"},
+	{[]string{testkit}, "support of tests, of which the command has none"},
 	{[]string{"."}, "the command"},
 }
 
@@ -59,15 +61,6 @@ func floorOf(folder string) (floor int, known bool) {
 func topOf(folder string) string {
 	top, _, _ := strings.Cut(folder, "/")
 	return top
-}
-
-// testSupport are the packages for tests. The command has none of them.
-var testSupport = []string{
-	"capture/verify/verifytest", "fabric/port/porttest", "fabric/softswitch/calculustest",
-	"internal/hosttest", "internal/hosttest/browsertest", "internal/hosttest/dockertest",
-	"internal/hosttest/passes", "internal/hosttest/passes/list", "internal/hosttest/vmtest",
-	"internal/protocoltest", "nodes/nodestest", "plan/plantest", "transports/rd/privacy/privacytest",
-	"transports/transportstest",
 }
 
 // fence keeps an import in the places that allow it.
@@ -103,8 +96,8 @@ var fences = []fence{
 	{"C", nowhere, "no place", "the command is one static binary without cgo"},
 	{"testing", source.isTestSupport, "tests and test support", "it registers flags in the command"},
 	{"testing/", source.isTestSupport, "tests and test support", "it registers flags in the command"},
-	{module + "/internal/hosttest", source.isTestSupport, "tests and test support",
-		"its init plays a part that no command has"},
+	{module + "/" + testkit + "/", source.isTestSupport, "tests and test support",
+		"it is no part of the command"},
 }
 
 // longFunctions are functions over the limit, with the reason.
@@ -121,7 +114,7 @@ func (s source) isTest() bool   { return strings.HasSuffix(s.path, "_test.go") }
 func (s source) isLinux() bool {
 	return strings.HasSuffix(strings.TrimSuffix(strings.TrimSuffix(s.path, ".go"), "_test"), "_linux")
 }
-func (s source) isTestSupport() bool { return s.isTest() || slices.Contains(testSupport, s.folder()) }
+func (s source) isTestSupport() bool { return s.isTest() || topOf(s.folder()) == testkit }
 
 func in(folder string) func(source) bool {
 	return func(s source) bool { return s.folder() == folder || strings.HasPrefix(s.folder(), folder+"/") }
@@ -129,11 +122,11 @@ func in(folder string) func(source) bool {
 
 func nowhere(source) bool { return false }
 
-func inCaptureOrTest(s source) bool { return in("capture")(s) || s.isTest() }
+func inCaptureOrTest(s source) bool { return in("capture")(s) || s.isTestSupport() }
 
-func inCNIOrTest(s source) bool { return in("nodes/cni")(s) || s.isTest() }
+func inCNIOrTest(s source) bool { return in("nodes/cni")(s) || s.isTestSupport() }
 
-func inQUICOrTest(s source) bool { return in("transports/quic")(s) || s.isTest() }
+func inQUICOrTest(s source) bool { return in("transports/quic")(s) || s.isTestSupport() }
 
 func inSpecConvertOrTest(s source) bool {
 	return in("plan/spec")(s) || in("plan/convert")(s) || s.isTest()
@@ -185,7 +178,7 @@ func importViolations(s source, at, imported string) (found []string) {
 		}
 	}
 	target, own := strings.CutPrefix(imported, module+"/")
-	if !own || topOf(target) == topOf(s.folder()) {
+	if !own || topOf(target) == topOf(s.folder()) || topOf(target) == testkit {
 		return found
 	}
 	from, _ := floorOf(s.folder())
@@ -324,11 +317,6 @@ func TestLayout(t *testing.T) {
 	for _, s := range sources {
 		folders[s.folder()], folders[topOf(s.folder())] = true, true
 	}
-	for _, name := range testSupport {
-		if !folders[name] {
-			t.Errorf("there is no package %s", name)
-		}
-	}
 	for _, floor := range floors {
 		for _, name := range floor.folders {
 			if !folders[name] {
@@ -382,8 +370,8 @@ func TestLayoutFindsViolations(t *testing.T) {
 		{"rand v2", "fabric/link/a.go", doc + `import "math/rand/v2"`, ""},
 		{"testing", "fabric/link/a.go", doc + `import "testing"`, "registers flags"},
 		{"synctest", "fabric/link/a.go", doc + `import "testing/synctest"`, "registers flags"},
-		{"hosttest", "fabric/link/a.go", doc + `import "railbed/internal/hosttest"`, "plays a part"},
-		{"hosttest in a test", "fabric/link/a_test.go", doc + `import "railbed/internal/hosttest"`, ""},
+		{"hosttest", "fabric/link/a.go", doc + `import "railbed/testkit/hosttest"`, "no part of the command"},
+		{"hosttest in a test", "fabric/link/a_test.go", doc + `import "railbed/testkit/hosttest"`, ""},
 		{"no comment", "fabric/link/a.go", "package x\n", "has no comment"},
 		{"long file", "fabric/link/a.go", doc + strings.Repeat("\n", maxFileLines), "lines, limit 500"},
 		{"long function", "fabric/link/a.go", doc + "func f() {\n" + long + "}\n",

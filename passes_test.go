@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"testing"
 
-	"railbed/internal/hosttest/passes"
+	"railbed/testkit/hosttest/passes"
 )
 
 // TestEveryTestRunsInAPass divides the tests as make test does. It finds the tests without package passes,

@@ -11,8 +11,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/browsertest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/browsertest"
 )
 
 // TestSite builds the manual and looks at pages and at the search in a browser, wide and narrow, on light and

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest/vmtest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // setClock moves the machine's wall clock.

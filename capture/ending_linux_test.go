@@ -11,7 +11,7 @@ import (
 	"railbed/capture/filter"
 	"railbed/capture/pcapng"
 	"railbed/internal/feed"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // fed is a feed and the taps of a soft switch that come by it.

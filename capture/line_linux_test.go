@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
+	"railbed/testkit/hosttest"
 )
 
 // within runs a command inside a namespace.

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
 )
 
 // TestManyTaps opens 600 taps and records at each of them, in bounded memory

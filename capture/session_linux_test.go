@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
 )
 
 // The tests measure rates and durations.

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // crash brings a testbed up and kills its supervisor.

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // input is an input of the GitHub action, or of the GitLab template.

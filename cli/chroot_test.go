@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // inChroot makes a root directory that is no mount, on a file system whose

@@ -16,11 +16,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/reexec"
 	"railbed/nodes/cni"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // cniFile has four nodes, two of which are somebody else's containers.

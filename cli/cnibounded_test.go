@@ -11,11 +11,11 @@ import (
 
 	"railbed/fabric"
 	"railbed/internal/frame"
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // A supervisor that asks the plugin for more than a NIC gets nothing made in the container.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
+	"railbed/testkit/hosttest"
 )
 
 // withContainerd runs containerd with its own folders, in mount and PID namespaces that end with

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
+	"railbed/testkit/hosttest"
 )
 
 // The plugin runs as root. It sends no request to a testbed whose directory belongs to another user

@@ -8,7 +8,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // railsFile has three servers with a NIC on each of two rails, two of which are somebody

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/nodes/cni"
+	"railbed/testkit/hosttest"
 )
 
 // installed is a directory with the plugin in it, as railbed cni install makes it.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"railbed/internal/hosttest"
 	"railbed/nodes/cni"
+	"railbed/testkit/hosttest"
 )
 
 // The specification's rules for a plugin, by calls as runtimes make them.

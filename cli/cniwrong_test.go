@@ -14,10 +14,10 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
 	"railbed/nodes/cni"
+	"railbed/testkit/hosttest"
 )
 
 // manyFile has more NICs than have sockets of their own in the soft switches, in one

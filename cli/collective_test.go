@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // ncclRow is a row as scripts that read the tables of nccl-tests take it apart.

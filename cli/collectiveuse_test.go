@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestCollectivesOfOneSwitch runs two processes whose collectives need the same switch. The second

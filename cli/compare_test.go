@@ -11,8 +11,8 @@ import (
 
 	"railbed/capture/compare"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // results writes the results of runs of one workload with these times, in microseconds, and returns their

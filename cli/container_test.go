@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // TestRailbedInAContainer runs a scenario in the image, with the capabilities that the line of

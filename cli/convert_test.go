@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 var limits = regexp.MustCompile(`(?m)^ *(cpu|memory|ports): .*\n`)

@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"railbed/capture/display"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestDecode prints packets of Linux's rxe as lines, as JSON and as fields.
 func TestDecode(t *testing.T) {
-	const name = "../capture/verify/roce/testdata/rxe/write.pcap"
+	const name = "../capture/verify/rocechecks/testdata/rxe/write.pcap"
 	code, stdout, stderr := runMain(t, "decode", name, "-Y", "infiniband.bth.opcode == 17", "-c", "1")
 	if code != 0 || !strings.Contains(stdout, "10.0.0.1:4791 RoCEv2") ||
 		!strings.Contains(stdout, "RC_ACKNOWLEDGE qp") || strings.Count(stdout, "\n") != 1 {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // TestDissectorCommand puts what is printed where the help says, and Wireshark

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/testbed/doctor"
+	"railbed/testkit/hosttest"
 )
 
 // runDoctor runs the command line as main does.

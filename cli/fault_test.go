@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"railbed/fabric/softswitch"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // TestFaultCommands adds faults to a running testbed, sees what they hit, and clears them.

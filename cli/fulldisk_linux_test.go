@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // onAFullDisk runs a scenario whose results do not fit their file system, first the

@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
+	"railbed/testkit/hosttest"
 )
 
 // lossyRails are the arguments for a file with each worked example.

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // spoken collects the output of a command so far.

@@ -19,12 +19,12 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/testbed/probe"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // jsonCase is a command and its JSON document with -o json.
@@ -69,7 +69,7 @@ func TestJSON(t *testing.T) {
 		{path: "run", args: []string{scenario, "--out", out + "2"}},
 		{path: "report", args: []string{out, out + "2", "--html", filepath.Join(dir, "comparison.html")}},
 		{path: "verify", args: []string{filepath.Join(out, "run.pcapng"), "--testbed-file", scenario}},
-		{path: "decode", args: []string{"../capture/verify/roce/testdata/rxe/send.pcap", "-c", "3"},
+		{path: "decode", args: []string{"../capture/verify/rocechecks/testdata/rxe/send.pcap", "-c", "3"},
 			lines: true},
 		{path: "follow", args: []string{out}},
 		{path: "why", args: []string{out}},

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/rundir"
+	"railbed/testkit/hosttest"
 )
 
 // goneWithin is how soon after a kill nothing may be left (DESIGN.md §2).

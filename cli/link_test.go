@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestLinkDirection takes one direction down and up again, in both ways of

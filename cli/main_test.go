@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
 )
 
 // The tests run testbeds on this executable.

@@ -19,12 +19,12 @@ import (
 
 	"github.com/google/nftables"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // railbed runs the command in the container's namespace.

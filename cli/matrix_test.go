@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/scenarios/suite"
+	"railbed/testkit/hosttest"
 )
 
 // lossMatrix is the library's scenario with a matrix: 3 transports and 2 losses.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // TestNetem is a user's session on a host with netem: a guest whose kernel has

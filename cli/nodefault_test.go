@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"railbed/fabric/softswitch"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // faultsOf returns the faults of a command's answer.

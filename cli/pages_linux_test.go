@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // commandLimit is the longest that one command of a page may take.

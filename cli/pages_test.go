@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // page has the console blocks, and the files that titles of blocks of YAML and shell programs name.

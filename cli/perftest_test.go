@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"railbed/cli"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports/roce/perftest"
 )
 

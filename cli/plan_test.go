@@ -9,12 +9,12 @@ import (
 	"testing"
 
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/plan/allocation"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // railbed runs the command in this process.

@@ -15,8 +15,8 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // hostile is a text that clears the screen, sets the title, turns the direction of writing, and has

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/testbed/probe"
+	"railbed/testkit/hosttest"
 )
 
 const probed = `

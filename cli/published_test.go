@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // A server that accepts connections until its backlog is full, and answers none.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // echoPeer answers each datagram with itself, behind the node's name and the peer's port.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"railbed/fabric/port"
-	"railbed/internal/hosttest"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // TestInspectSaysWhyNotTheFastestDriver: more NICs than have ports of their own say

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/testbed"
 	"railbed/testbed/doctor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // TestRDMAOfTheHost: the plan says what a NIC's RDMA device is, and up says what

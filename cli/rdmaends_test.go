@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"railbed/cli"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 	"railbed/transports/roce/perftest"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"railbed/capture/keep"
 	"railbed/capture/report"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // severalRun writes the results of a run with three recordings: of NICs, in several files; of switches; and

@@ -15,9 +15,9 @@ import (
 
 	"railbed/capture/keep"
 	"railbed/capture/report"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // rotatedRun writes the results of a run whose recording is in several files, and returns the directory and

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // TestRoutersWithDaemons runs FRRouting's commands in a switch. A daemon restores a route that was

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/testbed/doctor"
+	"railbed/testkit/hosttest"
 )
 
 const pair = "fabric:\n  topology: single-switch\n  params: {hosts: 2}\n  links: {default: {rate: 100mbit}}\n"

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/scenarios/suite"
+	"railbed/testkit/hosttest"
 )
 
 // TestReaderOfARunEnds: a run whose output has no reader any more, as in "railbed run | head -1", comes to

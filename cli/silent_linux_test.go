@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestSignalsEndReadsOfPipes: a signal ends a command that waits for data from a pipe.

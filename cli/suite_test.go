@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/scenarios/suite"
+	"railbed/testkit/hosttest"
 )
 
 // smallReduce is a file of two hosts with a small all-reduce over links of a rate.

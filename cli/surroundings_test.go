@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 const small = "name: cli-small\nfabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}\n"

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // TestSwitchesAlone brings up fabrics without hosts, as imported labs have them.

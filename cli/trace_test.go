@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // tracePart is a slice of a trace, in microseconds.

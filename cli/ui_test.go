@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestUI opens the URL that the command prints. The command ends at Ctrl-C and with its testbed.

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // outcome is the result of a command line.

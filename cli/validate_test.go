@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 const validated = "name: v\nfabric: {topology: single-switch, params: {hosts: 2}}\n"

@@ -15,7 +15,7 @@ import (
 	"railbed/capture/keep"
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/capture/verify/ranks"
 	"railbed/internal/input"
 	"railbed/internal/plural"
@@ -377,18 +377,18 @@ func (f verifyFlags) checks(p *plan.Plan, file *spec.Testbed) ([]titled, error) 
 	if len(f.named) > 0 || f.rules != "" {
 		checks, err := namedChecks(f.named, f.rules, w, p, f.ran)
 		if f.asked("mtu") {
-			checks = append(checks, titled{Check: fabric.NewMTU(f.mtu)})
+			checks = append(checks, titled{Check: fabricchecks.NewMTU(f.mtu)})
 		}
 		if f.asked("fidelity") {
 			checks = append(checks, fidelity())
 		}
 		return checks, err
 	}
-	checks := []titled{{Check: fabric.NewMTU(f.mtu)}}
+	checks := []titled{{Check: fabricchecks.NewMTU(f.mtu)}}
 	if p != nil {
-		checks = append(checks, titled{Check: fabric.NewConservation("*")})
+		checks = append(checks, titled{Check: fabricchecks.NewConservation("*")})
 		if hasEqualCost(p) {
-			checks = append(checks, titled{Check: fabric.NewPathSpread(&spec.PathSpread{Switch: "*",
+			checks = append(checks, titled{Check: fabricchecks.NewPathSpread(&spec.PathSpread{Switch: "*",
 				MinShare: share})})
 		}
 		checks = append(checks, fidelity())

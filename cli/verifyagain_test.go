@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestVerifyJudgesAsRun has the recordings of a run judged by "run" and by "verify". Both require the packets

@@ -9,7 +9,7 @@ import (
 )
 
 func TestVerifyRules(t *testing.T) {
-	const capture = "../capture/verify/roce/testdata/rxe/write-lost-behind.pcap"
+	const capture = "../capture/verify/rocechecks/testdata/rxe/write-lost-behind.pcap"
 	rules := func(text string) string {
 		name := filepath.Join(t.TempDir(), "rules.yaml")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -78,7 +78,7 @@ func TestOffendersFollowNoPlantedLink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const capture = "../capture/verify/roce/testdata/rxe/write-lost-behind.pcap"
+	const capture = "../capture/verify/rocechecks/testdata/rxe/write-lost-behind.pcap"
 	code, stdout, stderr := railbed("", "verify", capture, "--check",
 		"rule: {never: infiniband}", "--offenders", shared)
 	if code != 2 || !strings.Contains(stderr, "is a symbolic link") {

@@ -20,7 +20,7 @@ func TestVerifyNamesTaps(t *testing.T) {
 	const ports = "h0:eth0, h1:eth0, leaf1:p0, leaf1:p1"
 	one, two := writeCapture(t, "eth0", 1515), writeCapture(t, "eth0,eth1", 1515)
 	strange := writeCapture(t, "eth\x1b[31m", 1515)
-	const pcap = "../capture/verify/roce/testdata/rxe/write-lost-behind.pcap"
+	const pcap = "../capture/verify/rocechecks/testdata/rxe/write-lost-behind.pcap"
 	for name, c := range map[string]struct {
 		args []string
 		code int

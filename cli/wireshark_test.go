@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"railbed/capture/wireshark"
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
 )
 
 // incast is a file whose switch drops packets if two hosts send to the third.

@@ -7,7 +7,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // A testbed may only create in a container's namespace what plans can request, and may only carry

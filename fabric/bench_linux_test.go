@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 // sizes are leaf-spine fabrics of 64, 256 and 1,024 nodes.

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/link"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 func ping(t testing.TB, ns *kernel.Namespace, args ...string) (string, bool) {

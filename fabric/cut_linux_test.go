@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 // TestDirectionIsCut: packets in the cut direction are lost and the others arrive. Both ends keep

@@ -11,11 +11,11 @@ import (
 
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/live"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/reexec"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // The tests measure rates and durations.

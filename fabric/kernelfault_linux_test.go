@@ -15,13 +15,13 @@ import (
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/feed"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/kernel"
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
+	"railbed/testkit/plantest"
 )
 
 // TestKernelFaults harms packets at kernel links, bridges and routers, in a guest whose kernel has BPF.

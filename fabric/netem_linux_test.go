@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/kernel"
 	"railbed/internal/units"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
+	"railbed/testkit/plantest"
 )
 
 // late is the largest excess over the requested delay for a quarter of the packets: a guest's

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // conversation is a TCP connection between two nodes. It sends data when a test requests it, and

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/wire"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // TestNeighborsAreFoundWhenNeeded: in a subnet of many nodes, a node has a permanent entry for each

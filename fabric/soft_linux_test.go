@@ -9,10 +9,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // Soft switches that do not start are an error that contains the cause, and leave nothing in the

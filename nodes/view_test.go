@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/nodes"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

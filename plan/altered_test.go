@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
 )
 
 // A setting of a direction alters arrivals unless it is known not to.

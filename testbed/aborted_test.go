@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
-	"railbed/plan/plantest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // TestReasonAfterASweep checks that the reason of a testbed's end is known after another command has swept

@@ -17,8 +17,8 @@ import (
 
 	"railbed/internal/clock"
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 	"railbed/transports/aggregation"
 )
 

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // leafSpine is the fabric that bring-up is measured on.

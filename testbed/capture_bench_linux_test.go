@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // floodPart sends datagrams to an address and receives its peer's datagrams, until it is ended.

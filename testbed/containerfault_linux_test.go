@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"railbed/fabric/softswitch"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/units"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // TestContainerLimits slows a container, and leaves it too little memory.

@@ -8,7 +8,7 @@ import (
 
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // A thousand nodes fit into a limit of 20,000; what does not fit is refused with

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest/dockertest"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // BenchmarkContainers brings 32 containers up, on one soft switch, and beside it runs

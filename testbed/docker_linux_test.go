@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/nodes/docker"
@@ -21,6 +19,8 @@ import (
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // TestContainers has two containers and a netns node on one soft switch.

@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
-	"railbed/plan/plantest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/porttest"
 )
 
 // floodFile has two nodes on a soft switch by links whose rate is no limit.

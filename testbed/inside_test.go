@@ -11,10 +11,10 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // impostorPart takes the name of the supervisor's socket in a node, starts a command in

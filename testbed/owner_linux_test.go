@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // listenAs listens at a path as another user. The socket is root's, so that the credentials

@@ -7,10 +7,10 @@ import (
 	"os"
 	"testing"
 
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // mostWakeups bounds how often per second the process of idle soft switches may wake up by itself,

@@ -11,12 +11,12 @@ import (
 
 	"railbed/capture/verify"
 	"railbed/capture/verify/evidence"
-	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 const rdmaGuests = `

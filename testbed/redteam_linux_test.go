@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
+	"railbed/testkit/hosttest"
 )
 
 // intruderPart is another user of the host, or a program in a node, that tries to get at a

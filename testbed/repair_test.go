@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 const (

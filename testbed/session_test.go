@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"railbed/internal/frame"
-	"railbed/internal/hosttest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // TestUnreadChannel: a command whose channel is not read waits. When the channel is read it

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // The stacks of this file choose their transports themselves. Between two

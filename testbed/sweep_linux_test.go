@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/nodes/docker"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // TestHangingEngine: an engine that accepts connections and does not answer delays only callers

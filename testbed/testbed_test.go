@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
 	"railbed/internal/units"
-	"railbed/plan/plantest"
 	"railbed/testbed"
 	"railbed/testbed/probe"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // The tests run testbeds on this executable.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // TestTraceroute runs the program over soft switches. The hops of each flow are the switches of one

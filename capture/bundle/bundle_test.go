@@ -14,7 +14,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

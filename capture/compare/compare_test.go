@@ -16,8 +16,8 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -23,9 +23,9 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -25,9 +25,9 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
-	"railbed/internal/protocoltest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/protocoltest"
 )
 
 // The code under test has one goroutine, so that nothing could race.
@@ -186,8 +186,9 @@ func TestFiltersAsWireshark(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	own := ours(t)
 	files := map[string]int{ // number of drawn filters
-		kinds(t): 20, own: 20, "../verify/roce/testdata/rxe/write-lost-behind.pcap": 10,
-		"../verify/roce/testdata/rxe/atomic.pcap": 5, "../verify/roce/testdata/rxe/write-ipv6.pcap": 5,
+		kinds(t): 20, own: 20, "../verify/rocechecks/testdata/rxe/write-lost-behind.pcap": 10,
+		"../verify/rocechecks/testdata/rxe/atomic.pcap":     5,
+		"../verify/rocechecks/testdata/rxe/write-ipv6.pcap": 5,
 	}
 	for _, name := range strings.Fields(os.Getenv("RAILBED_CAPTURES")) {
 		files[name] = 60

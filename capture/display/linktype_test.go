@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // linked are packets with the insides of tunnels, or with a SEND of InfiniBand, by the link type.

@@ -37,7 +37,7 @@ func TestSureOfCutPackets(t *testing.T) {
 		all = append(all, c.frame)
 	}
 	for _, name := range []string{"atomic", "write-ipv6", "read"} {
-		all = append(all, packetsOf(t, "../verify/roce/testdata/rxe/"+name+".pcap")...)
+		all = append(all, packetsOf(t, "../verify/rocechecks/testdata/rxe/"+name+".pcap")...)
 	}
 	ethernet := pcapng.Interface{LinkType: pcapng.LinkEthernet, Name: "h0:eth0"}
 	var whole, cut Packet

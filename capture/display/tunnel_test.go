@@ -17,8 +17,8 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // insides are the IP packets in tunnels: a datagram from port 7777 to port 5555.

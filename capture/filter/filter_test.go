@@ -15,7 +15,7 @@ import (
 	"github.com/google/gopacket/layers"
 	"golang.org/x/net/bpf"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -12,8 +12,8 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/verifytest"
 )
 
 // TestWiresharkFindsMessages: tshark selects the records of each message, of which TCP's sequence numbers

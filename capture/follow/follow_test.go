@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -8,9 +8,9 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/wire"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // routed is a scene at a router of the kernel with 20 segments from h0 to h1. The tenth does not leave the

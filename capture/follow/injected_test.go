@@ -16,8 +16,8 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
-	"railbed/capture/verify/verifytest"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // readRun follows the packets of a scene as the recording of a run.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/infiniband"
+	"railbed/testkit/verifytest"
 )
 
 // TestPlacedInOrder: a WRITE of four packets is complete when its last packet was accepted. Of its packets

@@ -10,8 +10,8 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // TestMemoryIsBounded: a recording that is larger than the limit is followed up to the limit. Its memory is

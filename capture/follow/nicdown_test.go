@@ -9,9 +9,9 @@ import (
 
 	"railbed/capture/follow"
 	"railbed/capture/report"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/wire"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // TestWhyNamesNICsThatProgramsTakeDown: a program in h1 takes h1's NIC down. Packets to h1 end at the switch

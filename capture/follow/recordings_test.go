@@ -11,7 +11,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
+	"railbed/testkit/verifytest"
 )
 
 // TestRecordingsOfDifferentTimes follows two packets. The recording of the receiver's NIC ends between them,

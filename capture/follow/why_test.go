@@ -10,9 +10,9 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/follow"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/wire"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // pair is a scene of two hosts at a soft switch, with links of 100 Mbit/s.

@@ -12,10 +12,10 @@ import (
 	"railbed/capture/keep"
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
-	"railbed/internal/hosttest"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/verifytest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
@@ -150,7 +150,8 @@ func judge(t *testing.T, s *verifytest.Scene, file []byte) {
 	t.Helper()
 	o := s.Options()
 	o.From, o.To = 0, 0
-	results, summary, err := evidence.Run(t.Context(), bytes.NewReader(file), o, fabric.NewConservation("*"))
+	results, summary, err := evidence.Run(t.Context(), bytes.NewReader(file), o,
+		fabricchecks.NewConservation("*"))
 	if err != nil || summary.Truncated || summary.Lost > 0 || summary.Note != "" ||
 		results[0].Verdict == verdict.Fail {
 		t.Errorf("%+v, %+v, %v", results, summary, err)

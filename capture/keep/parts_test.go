@@ -11,10 +11,10 @@ import (
 	"railbed/capture/keep"
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // rotated writes a recording to files of 100 KiB, of which there are at least four.
@@ -35,7 +35,7 @@ func rotated(t *testing.T, whole []byte) (folder fstest.MapFS, names []string) {
 // judged judges a recording by a check that passes for the whole recording.
 func judged(t *testing.T, s *verifytest.Scene, in io.Reader) (evidence.Result, evidence.Summary) {
 	t.Helper()
-	results, summary, err := evidence.Run(t.Context(), in, s.Options(), fabric.NewConservation("*"))
+	results, summary, err := evidence.Run(t.Context(), in, s.Options(), fabricchecks.NewConservation("*"))
 	if err != nil {
 		t.Fatal(err)
 	}

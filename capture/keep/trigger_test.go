@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"railbed/capture/keep"
-	"railbed/capture/verify/verifytest"
+	"railbed/testkit/verifytest"
 )
 
 func TestWrongTriggers(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/internal/protocoltest"
 	"railbed/internal/wire"
+	"railbed/testkit/protocoltest"
 )
 
 // between returns a frame with a datagram between two ports.

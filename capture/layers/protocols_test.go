@@ -15,9 +15,9 @@ import (
 	golayers "github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/protocoltest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/protocoltest"
 )
 
 // unhex reads literal bytes; white space does not count.

@@ -8,8 +8,8 @@ import (
 	"github.com/google/gopacket"
 	golayers "github.com/google/gopacket/layers"
 
-	"railbed/internal/protocoltest"
 	"railbed/internal/wire"
+	"railbed/testkit/protocoltest"
 )
 
 // rdExampleNames are the examples of transports/rd/PROTOCOL.md.

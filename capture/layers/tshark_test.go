@@ -11,7 +11,7 @@ import (
 	golayers "github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // captured is a frame as a capture has it: of length bytes, of which the first ones.

@@ -18,7 +18,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // unhex joins lines of hex digits; what follows a # is a remark.

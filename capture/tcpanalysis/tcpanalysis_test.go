@@ -16,8 +16,8 @@ import (
 	"github.com/google/gopacket/layers"
 	"github.com/google/gopacket/pcapgo"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

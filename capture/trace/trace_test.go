@@ -12,8 +12,8 @@ import (
 
 	"railbed/capture/follow"
 	"railbed/capture/trace"
-	"railbed/capture/verify/verifytest"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/verifytest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

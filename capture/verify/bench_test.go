@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
+	"railbed/testkit/verifytest"
 )
 
 // BenchmarkVerify runs all checks over a capture; see "make bench" for tshark on

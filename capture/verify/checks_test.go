@@ -10,14 +10,14 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/capture/verify/ranks"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // The checks of the table, in the order of its columns.
@@ -27,10 +27,10 @@ func checksOf(s *verifytest.Scene) []evidence.Check {
 	return []evidence.Check{
 		ranks.NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
 		ranks.NewRankNIC(s.Workload),
-		fabric.NewConservation("*"),
-		fabric.NewPathSpread(&spec.PathSpread{Switch: "leaf*", MinShare: units.Ratio{Num: 1, Den: 2}}),
+		fabricchecks.NewConservation("*"),
+		fabricchecks.NewPathSpread(&spec.PathSpread{Switch: "leaf*", MinShare: units.Ratio{Num: 1, Den: 2}}),
 		NewFidelity(Faithful, HostLoad{Pressure: 0.2, Steal: 0}),
-		fabric.NewMTU(0),
+		fabricchecks.NewMTU(0),
 	}
 }
 
@@ -282,7 +282,7 @@ func TestQueueDropsExplain(t *testing.T) {
 			shorten(s, id)
 		}
 		s.Queues["leaf1:p0"] = drops
-		results, _ := s.Run(fabric.NewConservation("leaf1"))
+		results, _ := s.Run(fabricchecks.NewConservation("leaf1"))
 		if results[0].Verdict != want {
 			t.Errorf("with %d drops counted, want %s: %v", drops, want, results[0])
 		}
@@ -331,9 +331,10 @@ func TestHarmExplains(t *testing.T) {
 			test.spoil(s, id, s.Of(id, "leaf1:p1", false).Time)
 			shorten(s, id)
 		}
-		results, _ := s.Run(fabric.NewConservation("leaf1"), fabric.NewLossless(&spec.LosslessCheck{}),
-			fabric.NewLossless(&spec.LosslessCheck{From: "h1"}),
-			fabric.NewDrops(&spec.DropsCheck{Reason: "fault", Count: "== 2"}))
+		results, _ := s.Run(fabricchecks.NewConservation("leaf1"),
+			fabricchecks.NewLossless(&spec.LosslessCheck{}),
+			fabricchecks.NewLossless(&spec.LosslessCheck{From: "h1"}),
+			fabricchecks.NewDrops(&spec.DropsCheck{Reason: "fault", Count: "== 2"}))
 		for i, r := range results {
 			if r.Verdict != test.want[i] {
 				t.Errorf("%+v, %t: want %s: %v", test.harm, test.hits, test.want[i], r)
@@ -411,7 +412,7 @@ func TestCopiesComeBeforeEqualPackets(t *testing.T) {
 				s.Insert(k)
 			}
 		}
-		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}))
+		results, _ := s.Run(fabricchecks.NewLossless(&spec.LosslessCheck{}))
 		if results[0].Verdict != want {
 			t.Errorf("%s: want %s: %v", comment, want, results[0])
 		}
@@ -436,7 +437,7 @@ func TestRefusedBecauseOfFault(t *testing.T) {
 		lose(s, id, s.Of(id, "leaf1:p1", false).Time)
 		one.Record, one.Time, one.Comment = true, one.Time-1, comment
 		s.Insert(one)
-		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}))
+		results, _ := s.Run(fabricchecks.NewLossless(&spec.LosslessCheck{}))
 		want := pass
 		if strings.Contains(comment, "duplicate") {
 			want = fail
@@ -482,7 +483,7 @@ func TestRefusedByRouters(t *testing.T) {
 			harm(wire.IPv4(k.Frame[14:]))
 		})
 		lose(s, id, s.Of(id, "leaf1:p1", false).Time)
-		results, _ := s.Run(fabric.NewConservation("leaf1"))
+		results, _ := s.Run(fabricchecks.NewConservation("leaf1"))
 		want := pass
 		if name == "" {
 			want = fail
@@ -569,7 +570,7 @@ func TestBridge(t *testing.T) {
 			at(2, verifytest.Start+50_000_100+int64(i), sw+":"+port, true)
 		}
 		s.Now = verifytest.Start + 200_000_000
-		results, _ := s.Run(fabric.NewConservation("*"))
+		results, _ := s.Run(fabricchecks.NewConservation("*"))
 		if results[0].Verdict != c.want {
 			t.Errorf("%s: want %s: %v", name, c.want, results[0])
 		}
@@ -607,7 +608,7 @@ func TestOtherLinkType(t *testing.T) {
 		w.Flush()); err != nil {
 		t.Fatal(err)
 	}
-	results, summary, err := evidence.Run(t.Context(), &out, evidence.Options{}, fabric.NewMTU(1500))
+	results, summary, err := evidence.Run(t.Context(), &out, evidence.Options{}, fabricchecks.NewMTU(1500))
 	if err != nil || results[0].Verdict != unclear || summary.Undecoded != 1 {
 		t.Errorf("%v, %+v, %v", results, summary, err)
 	}
@@ -653,7 +654,7 @@ func FuzzRun(f *testing.F) {
 		if _, _, err := evidence.Run(t.Context(), &out, s.Options(),
 			append(checksOf(s), thatRD(t, spec.ThatRDPlaced), thatRD(t, spec.ThatRDNeeded),
 				ranks.NewBytesPerRank(r.Workload, units.Ratio{}),
-				fabric.NewReordering(&spec.ReorderingCheck{}))...); err != nil {
+				fabricchecks.NewReordering(&spec.ReorderingCheck{}))...); err != nil {
 			t.Fatal(err)
 		}
 	})

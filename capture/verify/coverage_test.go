@@ -9,11 +9,11 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/internal/verdict"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // equalDatagrams are datagrams over IPv6 without anything that tells them apart, 5 ms
@@ -87,7 +87,8 @@ func TestDropsOfEqualPackets(t *testing.T) {
 		if s.Now += c.later; c.later == 0 {
 			s.Now -= 1_000_000 // the scene ends a millisecond later
 		}
-		results, _ := s.Run(fabric.NewLossless(&spec.LosslessCheck{}), fabric.NewConservation("leaf1"))
+		results, _ := s.Run(fabricchecks.NewLossless(&spec.LosslessCheck{}),
+			fabricchecks.NewConservation("leaf1"))
 		verifytest.Wants(t, results[0], c.lossless, c.says)
 		if results[1].Verdict != c.conservation && c.later > 0 ||
 			results[1].Verdict == fail && c.conservation == pass {
@@ -115,7 +116,7 @@ func TestCopiesOfEqualPackets(t *testing.T) {
 		again := s.Of(lost-1, "h2:eth0", false)
 		again.ID, again.Time = s.IDs, drop.Time+after
 		s.Insert(drop, again)
-		verifytest.Judge(t, s, fabric.NewLossless(&spec.LosslessCheck{}), fail,
+		verifytest.Judge(t, s, fabricchecks.NewLossless(&spec.LosslessCheck{}), fail,
 			"40 packets left: 39 arrived, 1 was lost, 0 found no room in the emulated NIC, 0 were refused "+
 				"by their node, 0 were under way at the end; 1 arrived that had not left")
 	}
@@ -156,7 +157,7 @@ func TestOrderOfEqualPackets(t *testing.T) {
 		if c.kernel {
 			s.Plan.Switches[0].Kind = spec.Router
 		}
-		verifytest.Judge(t, s, fabric.NewReordering(&spec.ReorderingCheck{Share: c.share}),
+		verifytest.Judge(t, s, fabricchecks.NewReordering(&spec.ReorderingCheck{Share: c.share}),
 			c.want, c.says)
 	}
 }
@@ -179,12 +180,12 @@ func TestArrivals(t *testing.T) {
 		}
 	}
 	outage := func() evidence.Check {
-		return fabric.NewOutage(&spec.OutageCheck{Longest: "<= 1ms"})
+		return fabricchecks.NewOutage(&spec.OutageCheck{Longest: "<= 1ms"})
 	}
 	reordering := func() evidence.Check {
-		return fabric.NewReordering(&spec.ReorderingCheck{Share: "<= 50%"})
+		return fabricchecks.NewReordering(&spec.ReorderingCheck{Share: "<= 50%"})
 	}
-	lossless := func() evidence.Check { return fabric.NewLossless(&spec.LosslessCheck{}) }
+	lossless := func() evidence.Check { return fabricchecks.NewLossless(&spec.LosslessCheck{}) }
 	for _, c := range []struct {
 		name  string
 		alter func(*verifytest.Scene)
@@ -218,7 +219,7 @@ func TestRecordedDropsExcuseOnce(t *testing.T) {
 	s.Lose("railbed verdict=drop reason=tail depth=40320")
 	s.Lose("")
 	s.Queues["leaf1:p0"], s.Queues["leaf1:p2"] = 1, 1
-	verifytest.Judge(t, s, fabric.NewConservation("*"), fail, "leaf1: 1 packet entered and never left")
+	verifytest.Judge(t, s, fabricchecks.NewConservation("*"), fail, "leaf1: 1 packet entered and never left")
 }
 
 // Queues of kernel switches count drops and record none.
@@ -237,7 +238,7 @@ func TestKernelSwitches(t *testing.T) {
 		return s
 	}
 	drops := func(reason, from, count string) evidence.Check {
-		return fabric.NewDrops(&spec.DropsCheck{From: from, Reason: reason, Count: count})
+		return fabricchecks.NewDrops(&spec.DropsCheck{From: from, Reason: reason, Count: count})
 	}
 	const unknown = "whose flow, reason and time are not known"
 	none, some := map[string]uint64{"leaf1:p0": 0}, map[string]uint64{"leaf1:p0": 403}
@@ -254,23 +255,24 @@ func TestKernelSwitches(t *testing.T) {
 	down.Interrupted = func(link string) bool { return strings.Contains(link, "h1") }
 	verifytest.Judge(t, down, drops("", "", "== 0"), unclear, "the link was down for a time at leaf1:p1,")
 	const mute = "other ports record no drops, marks, trims, pauses or depths"
-	verifytest.Judge(t, play(none), fabric.NewPauses(&spec.PausesCheck{Count: "== 0"}), unclear, mute)
-	verifytest.Judge(t, play(none), fabric.NewDeadlock("none"), unclear, mute)
-	verifytest.Judge(t, play(none), fabric.NewTrims(&spec.TrimsCheck{Count: "== 0"}, nil),
+	verifytest.Judge(t, play(none), fabricchecks.NewPauses(&spec.PausesCheck{Count: "== 0"}), unclear, mute)
+	verifytest.Judge(t, play(none), fabricchecks.NewDeadlock("none"), unclear, mute)
+	verifytest.Judge(t, play(none), fabricchecks.NewTrims(&spec.TrimsCheck{Count: "== 0"}, nil),
 		unclear, mute)
-	verifytest.Judge(t, play(none), fabric.NewQueueDepth(&spec.QueueDepthCheck{Max: "<= 1KB"}, nil), unclear,
+	verifytest.Judge(t, play(none), fabricchecks.NewQueueDepth(&spec.QueueDepthCheck{Max: "<= 1KB"}, nil),
+		unclear,
 		"")
 	gone := play(nil)
 	id := gone.IDs
 	gone.Remove(func(k verifytest.Sighting) bool {
 		return k.ID == id && k.Out && strings.HasPrefix(k.Tap, "leaf1:") || k.ID == id && k.Tap == "h1:eth0"
 	})
-	verifytest.Judge(t, gone, fabric.NewConservation("*"), unclear,
+	verifytest.Judge(t, gone, fabricchecks.NewConservation("*"), unclear,
 		"how many its queues dropped is not known")
 	gone.Queues = none
-	verifytest.Judge(t, gone, fabric.NewConservation("*"), fail, "1 packet entered and never left")
+	verifytest.Judge(t, gone, fabricchecks.NewConservation("*"), fail, "1 packet entered and never left")
 	gone.Queues = map[string]uint64{"leaf1:p1": 1}
-	verifytest.Judge(t, gone, fabric.NewConservation("*"), pass,
+	verifytest.Judge(t, gone, fabricchecks.NewConservation("*"), pass,
 		"queues of kernel switches counted 1 of the missing as dropped")
 }
 
@@ -290,7 +292,7 @@ func TestLowerBoundsNeedNoMoreThanTheySaw(t *testing.T) {
 	} {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
 		c.alter(s)
-		verifytest.Judge(t, s, fabric.NewMarks(&spec.MarksCheck{Count: c.count}),
+		verifytest.Judge(t, s, fabricchecks.NewMarks(&spec.MarksCheck{Count: c.count}),
 			c.want, "")
 	}
 }
@@ -315,7 +317,7 @@ func TestLossesOfOthers(t *testing.T) {
 		altered := original.clone()
 		c.alter(altered)
 		results, _, err := evidence.Run(t.Context(), bytes.NewReader(altered.write(t)), s.Options(),
-			fabric.NewLossless(&spec.LosslessCheck{}))
+			fabricchecks.NewLossless(&spec.LosslessCheck{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,8 +365,8 @@ func TestOrderBeyondTheWindow(t *testing.T) {
 		c.counts[arp.Interface].Delivered += uint64(behind)
 		c.counts[arp.Interface].Accepted += uint64(behind)
 		c.packets = append(c.packets, moved)
-		outage, drops := fabric.NewOutage(&spec.OutageCheck{Longest: "<= 20ms"}),
-			fabric.NewDrops(&spec.DropsCheck{Count: "== 0"})
+		outage, drops := fabricchecks.NewOutage(&spec.OutageCheck{Longest: "<= 20ms"}),
+			fabricchecks.NewDrops(&spec.DropsCheck{Count: "== 0"})
 		results, _, err := evidence.Run(t.Context(), bytes.NewReader(c.write(t)), s.Options(), outage, drops)
 		if err != nil || results[0].Verdict != want || results[1].Verdict != pass {
 			t.Errorf("%d behind: %v, want %s and PASS: %v", behind, err, want, results)

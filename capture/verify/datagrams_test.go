@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/fabricchecks"
+	"railbed/testkit/verifytest"
 )
 
 // The capture says how many datagrams could not be read.
@@ -21,7 +21,7 @@ func TestRDFaultsAreCounted(t *testing.T) {
 			k.Frame = bytes.Clone(k.Frame)
 			k.Frame[42] = 0x50 // neither a block nor a datagram
 		})
-		_, summary := s.Run(fabric.NewMTU(0))
+		_, summary := s.Run(fabricchecks.NewMTU(0))
 		if summary.RDDamaged == 0 || summary.RDDamaged > 8 || summary.RDCut > 0 != cut {
 			t.Errorf("snap length %d: %d damaged, %d cut off", snap, summary.RDDamaged, summary.RDCut)
 		}

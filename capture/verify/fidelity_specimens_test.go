@@ -14,11 +14,11 @@ import (
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // fidelityFile is a soft switch with two hosts. The link to h1 is fast enough for each copy.

@@ -13,12 +13,12 @@ import (
 	"github.com/google/gopacket/pcapgo"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/capture/verify/ranks"
-	"railbed/capture/verify/roce"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/rocechecks"
 	"railbed/internal/units"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // A capture that begins in the middle of the judged traffic gives no FAIL.
@@ -29,7 +29,7 @@ func TestLateCaptureAccusesNobody(t *testing.T) {
 		play(s, 4)
 		s.Begin(2)
 		results, _ := s.Run(ranks.NewBytesPerRank(s.Workload, units.Ratio{Num: 2, Den: 100}),
-			ranks.NewRankNIC(s.Workload), fabric.NewConservation("*"))
+			ranks.NewRankNIC(s.Workload), fabricchecks.NewConservation("*"))
 		for i, r := range results {
 			if r.Verdict == fail || i == 0 && r.Verdict != unclear {
 				t.Errorf("%s: %v", name, r)
@@ -66,11 +66,11 @@ func TestMoreFlowsThanAreFollowed(t *testing.T) {
 	}
 	checks := []evidence.Check{thatRD(t, spec.ThatRDPlaced), thatRD(t, spec.ThatRDNeeded),
 		ranks.NewBytesPerRank(q.Workload, units.Ratio{}),
-		ranks.NewRankNIC(q.Workload), fabric.NewLossless(&spec.LosslessCheck{}),
-		fabric.NewTrims(&spec.TrimsCheck{}, nil)}
+		ranks.NewRankNIC(q.Workload), fabricchecks.NewLossless(&spec.LosslessCheck{}),
+		fabricchecks.NewTrims(&spec.TrimsCheck{}, nil)}
 	for _, name := range everyCheck() {
 		if rule, is := strings.CutPrefix(name, "roce "); is {
-			check, err := roce.New(&spec.RoCECheck{Rule: rule})
+			check, err := rocechecks.New(&spec.RoCECheck{Rule: rule})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
+	"railbed/testkit/verifytest"
 )
 
 // kernelSpecimens are runs in which the counts of kernel switches, and not the recording, show the losses.

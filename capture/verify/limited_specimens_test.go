@@ -8,8 +8,8 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // onewaySpecimens are latencies of other transports than plain datagrams. Packets of TCP go one way only, and

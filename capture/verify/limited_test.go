@@ -11,9 +11,9 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // Times of the scene, in nanoseconds from its start: a fault came into force between the first two, and

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // limitedCheck makes a check that is limited to the time of the fault f of limitedScene, or to other times.

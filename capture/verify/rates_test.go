@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // TestRateLimits sets a link's configured rate so that the carried rate is off by exactly a share.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // writtenCheck makes a check from the text of a file.

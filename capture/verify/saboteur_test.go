@@ -16,9 +16,9 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // tape is a capture file in parts, to be altered and written again.

@@ -13,10 +13,10 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // Times of several recordings, in percent of the packets.
@@ -243,8 +243,8 @@ func TestGapsOfRecordings(t *testing.T) {
 		if test.to != 0 {
 			o.From, o.To = c.packets[0].Time, c.packets[0].Time+int64(test.to)
 		}
-		for _, check := range []evidence.Check{fabric.NewLossless(&spec.LosslessCheck{}),
-			fabric.NewDrops(&spec.DropsCheck{Count: "== 0"})} {
+		for _, check := range []evidence.Check{fabricchecks.NewLossless(&spec.LosslessCheck{}),
+			fabricchecks.NewDrops(&spec.DropsCheck{Count: "== 0"})} {
 			if r := judgeTapes(t, o, test.tapes, check); r.Verdict != test.want {
 				t.Errorf("%s: want %s: %v", test.name, test.want, r)
 			}
@@ -317,8 +317,8 @@ func TestClocksOfOthers(t *testing.T) {
 		s.Change(receiver, func(k *verifytest.Sighting) { k.Time += int64(test.ahead) })
 		s.Now += int64(time.Second)
 		for _, check := range []evidence.Check{
-			fabric.NewLatency(&spec.LatencyCheck{From: "h0", Max: "<= 5ms"}, nil),
-			fabric.NewOutage(&spec.OutageCheck{From: "h0", Longest: "<= 20ms"}),
+			fabricchecks.NewLatency(&spec.LatencyCheck{From: "h0", Max: "<= 5ms"}, nil),
+			fabricchecks.NewOutage(&spec.OutageCheck{From: "h0", Longest: "<= 20ms"}),
 		} {
 			if results, _ := s.Run(check); results[0].Verdict != test.want {
 				t.Errorf("%s: want %s: %v", test.name, test.want, results[0])

@@ -12,17 +12,17 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/capture/verify/ranks"
-	"railbed/capture/verify/rd"
-	"railbed/capture/verify/roce"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/rdchecks"
+	"railbed/capture/verify/rocechecks"
 	"railbed/internal/infiniband"
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // everyCheck names the checks of packets that files can ask for, with the rules and
@@ -112,7 +112,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Lose("")
 		}
-		return s, func() evidence.Check { return fabric.NewConservation("*") }
+		return s, func() evidence.Check { return fabricchecks.NewConservation("*") }
 	},
 	"path-spread": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.NewScene(t)
@@ -122,7 +122,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		s.Small = true
 		s.Ring(4)
 		s.Now += 100_000_000
-		return s, func() evidence.Check { return fabric.NewPathSpread(&spec.PathSpread{Switch: "leaf1"}) }
+		return s, func() evidence.Check {
+			return fabricchecks.NewPathSpread(&spec.PathSpread{Switch: "leaf1"})
+		}
 	},
 	"marks": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
@@ -130,7 +132,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Mark()
 		}
 		return s, func() evidence.Check {
-			return fabric.NewMarks(&spec.MarksCheck{Share: "<= 1%", Count: "== 0"})
+			return fabricchecks.NewMarks(&spec.MarksCheck{Share: "<= 1%", Count: "== 0"})
 		}
 	},
 	"drops": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -139,7 +141,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Lose("railbed verdict=drop reason=tail depth=40320")
 		}
 		return s, func() evidence.Check {
-			return fabric.NewDrops(&spec.DropsCheck{Count: "== 0"})
+			return fabricchecks.NewDrops(&spec.DropsCheck{Count: "== 0"})
 		}
 	},
 	"lossless": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -147,7 +149,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Lose("railbed verdict=drop reason=tail depth=40320")
 		}
-		return s, func() evidence.Check { return fabric.NewLossless(&spec.LosslessCheck{}) }
+		return s, func() evidence.Check { return fabricchecks.NewLossless(&spec.LosslessCheck{}) }
 	},
 	"trims": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
@@ -162,7 +164,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return fabric.NewTrims(&spec.TrimsCheck{Count: ">= 1"}, nil)
+			return fabricchecks.NewTrims(&spec.TrimsCheck{Count: ">= 1"}, nil)
 		}
 	},
 	"pauses": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -171,7 +173,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Chain()
 		}
 		return s, func() evidence.Check {
-			return fabric.NewPauses(&spec.PausesCheck{Count: "== 0"})
+			return fabricchecks.NewPauses(&spec.PausesCheck{Count: "== 0"})
 		}
 	},
 	"deadlock": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -179,7 +181,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 		if broken {
 			s.Circle()
 		}
-		return s, func() evidence.Check { return fabric.NewDeadlock("none") }
+		return s, func() evidence.Check { return fabricchecks.NewDeadlock("none") }
 	},
 	"reordering": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
@@ -194,7 +196,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return fabric.NewReordering(&spec.ReorderingCheck{Share: "<= 1%"})
+			return fabricchecks.NewReordering(&spec.ReorderingCheck{Share: "<= 1%"})
 		}
 	},
 	"outage": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -206,7 +208,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return fabric.NewOutage(&spec.OutageCheck{From: "h0", Longest: "<= 20ms"})
+			return fabricchecks.NewOutage(&spec.OutageCheck{From: "h0", Longest: "<= 20ms"})
 		}
 	},
 	"throughput": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -218,7 +220,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			})
 		}
 		return s, func() evidence.Check {
-			return fabric.NewThroughput(&spec.ThroughputCheck{From: "h0", Rate: ">= 1mbit"}, nil)
+			return fabricchecks.NewThroughput(&spec.ThroughputCheck{From: "h0", Rate: ">= 1mbit"}, nil)
 		}
 	},
 	"queue-depth": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -227,7 +229,7 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			s.Mark() // behind 40,000 bytes
 		}
 		return s, func() evidence.Check {
-			return fabric.NewQueueDepth(&spec.QueueDepthCheck{Max: "<= 30KB"}, nil)
+			return fabricchecks.NewQueueDepth(&spec.QueueDepthCheck{Max: "<= 30KB"}, nil)
 		}
 	},
 	"pacing": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
@@ -237,7 +239,9 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 				p.At /= 2
 			}
 		})
-		return s, func() evidence.Check { return rd.NewPacing(s.Workload, &spec.PacingCheck{Rate: 100e6}) }
+		return s, func() evidence.Check {
+			return rdchecks.NewPacing(s.Workload, &spec.PacingCheck{Rate: 100e6})
+		}
 	},
 	"roce icrc": roceSpecimen(spec.RoCERuleICRC, func(q *verifytest.QP) {
 		q.Healthy()
@@ -372,7 +376,7 @@ func roceSpecimen(rule string, play, spoil func(*verifytest.QP)) func(t *testing
 
 // thatRD makes the check of a sentence about reliable datagrams.
 func thatRD(t *testing.T, that string) evidence.Check {
-	check, err := rd.New(that)
+	check, err := rdchecks.New(that)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +386,7 @@ func thatRD(t *testing.T, that string) evidence.Check {
 // roceCheck makes the check of a rule.
 func roceCheck(t *testing.T, rule string) func() evidence.Check {
 	return func() evidence.Check {
-		check, err := roce.New(&spec.RoCECheck{Rule: rule})
+		check, err := rocechecks.New(&spec.RoCECheck{Rule: rule})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
+	"railbed/testkit/verifytest"
 )
 
 func init() {

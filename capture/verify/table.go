@@ -7,10 +7,10 @@ import (
 
 	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
-	_ "railbed/capture/verify/fabric" // each package of checks registers its checks
+	_ "railbed/capture/verify/fabricchecks" // each package of checks registers its checks
 	_ "railbed/capture/verify/ranks"
-	_ "railbed/capture/verify/rd"
-	_ "railbed/capture/verify/roce"
+	_ "railbed/capture/verify/rdchecks"
+	_ "railbed/capture/verify/rocechecks"
 	_ "railbed/capture/verify/rules"
 	"railbed/plan/spec"
 )

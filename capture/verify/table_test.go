@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // Whoever adds a check to files forgets neither "railbed run" nor "railbed
@@ -136,11 +136,12 @@ func TestSwitchesThatWereNotCaptured(t *testing.T) {
 		left  string
 		want  string
 	}{
-		"conservation":           {fabric.NewConservation("*"), "spine1", "not recorded: spine1:"},
-		"conservation of others": {fabric.NewConservation("leaf*"), "spine1", ""},
-		"path spread": {fabric.NewPathSpread(&spec.PathSpread{Switch: "*"}), "leaf2",
+		"conservation":           {fabricchecks.NewConservation("*"), "spine1", "not recorded: spine1:"},
+		"conservation of others": {fabricchecks.NewConservation("leaf*"), "spine1", ""},
+		"path spread": {fabricchecks.NewPathSpread(&spec.PathSpread{Switch: "*"}), "leaf2",
 			"not recorded: leaf2:"},
-		"path spread of others": {fabric.NewPathSpread(&spec.PathSpread{Switch: "leaf*"}), "spine2", ""},
+		"path spread of others": {fabricchecks.NewPathSpread(&spec.PathSpread{Switch: "leaf*"}), "spine2",
+			""},
 	} {
 		s := verifytest.NewScene(t)
 		s.Ring(4)

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/capture/verify/fabric"
-	"railbed/capture/verify/verifytest"
+	"railbed/capture/verify/fabricchecks"
 	"railbed/internal/verdict"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // kernelScene is a recording of kernel switches of a kind, in which some packets enter a leaf and never
@@ -67,7 +67,7 @@ func TestDropsOfKernels(t *testing.T) {
 			if c.change != nil {
 				c.change(s)
 			}
-			results, _ := s.Run(fabric.NewDrops(&spec.DropsCheck{At: c.at, Count: "== 0"}))
+			results, _ := s.Run(fabricchecks.NewDrops(&spec.DropsCheck{At: c.at, Count: "== 0"}))
 			r := results[0]
 			text := fmt.Sprint(r.Summary, r.Lacking, r.Details)
 			if r.Verdict != c.want || !strings.Contains(text, c.says) {
@@ -92,7 +92,7 @@ func TestBridgesDropLargeFrames(t *testing.T) {
 		s.Ring(4)
 		sw := s.Plan.Switch("leaf1")
 		sw.Kind, sw.Ports[1].MTU = spec.Bridge, c.mtu
-		results, _ := s.Run(fabric.NewDrops(&spec.DropsCheck{At: "leaf1", Count: "== 0"}))
+		results, _ := s.Run(fabricchecks.NewDrops(&spec.DropsCheck{At: "leaf1", Count: "== 0"}))
 		if results[0].Verdict != c.want {
 			t.Errorf("mtu %d: %v, want %s", c.mtu, results[0], c.want)
 		}
@@ -123,7 +123,7 @@ func TestConservationAddsUp(t *testing.T) {
 			s.Ring(4)
 		}
 		change(s)
-		results, _ := s.Run(fabric.NewConservation("*"))
+		results, _ := s.Run(fabricchecks.NewConservation("*"))
 		lines := 0
 		for _, line := range results[0].Details {
 			var node string

@@ -8,8 +8,8 @@ import (
 
 	"railbed/capture/verify/evidence"
 	"railbed/capture/verify/ranks"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/testkit/verifytest"
 )
 
 // TestWithoutAPlan: no tap says which ports there are, so that what was recorded may be a part. A check that

@@ -8,10 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"railbed/internal/hosttest"
 	"strings"
 	"testing"
 	"time"
+
+	"railbed/testkit/hosttest"
 
 	"golang.org/x/sys/unix"
 )

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 const program = "/opt/it's here/railbed"

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // BenchmarkReport measures the program of a fault that hits every packet, without a reader of its reports and

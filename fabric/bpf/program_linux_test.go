@@ -20,12 +20,12 @@ import (
 	"railbed/fabric/softswitch/draw"
 	softpacket "railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
+	"railbed/testkit/plantest"
 )
 
 // TestPrograms loads programs into the kernel of a guest, and compares what they do to packets with the

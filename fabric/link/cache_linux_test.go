@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // Where nothing can be stored, each process measures, and knows the first reason.

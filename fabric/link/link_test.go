@@ -15,11 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 // The tests measure rates and durations.

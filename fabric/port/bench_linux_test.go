@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // forwarder moves frames between two ports in one thread.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // The tests measure rates and durations.

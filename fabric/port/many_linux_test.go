@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // A hundred and twenty-eight ports are open at once, with the descriptors and

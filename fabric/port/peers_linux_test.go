@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
+	"railbed/testkit/porttest"
 )
 
 // benchOptions give the two ports of a benchmark the memory that the rings of a hundred share: a

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // trunkRig is a trunk of some nodes' ports.

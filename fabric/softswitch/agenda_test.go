@@ -9,7 +9,7 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

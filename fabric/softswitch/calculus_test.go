@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/softswitch/calculustest"
 	"railbed/internal/clock"
+	"railbed/testkit/calculustest"
 )
 
 // Sources that keep to b + r*t, through the engine's own NICs, links and switches,

@@ -10,7 +10,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // FuzzPipeline passes an engine any frames that a node may send. The engine never panics, its

@@ -10,7 +10,7 @@ import (
 	"railbed/internal/clock"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // arrival is a frame that a node got.

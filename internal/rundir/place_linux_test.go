@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
+	"railbed/testkit/hosttest"
 )
 
 // placeEnv has this executable print where its user's testbeds are.

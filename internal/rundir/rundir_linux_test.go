@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
+	"railbed/testkit/hosttest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

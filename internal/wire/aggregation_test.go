@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"railbed/internal/protocoltest"
+	"railbed/testkit/protocoltest"
 )
 
 // The examples of PROTOCOL.md, in the words that stand around them.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"railbed/internal/protocoltest"
+	"railbed/testkit/protocoltest"
 )
 
 // FuzzParse checks the promises of Headers for any bytes. If gopacket's own decoder accepts a frame

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"railbed/internal/protocoltest"
+	"railbed/testkit/protocoltest"
 )
 
 // The example of PROTOCOL.md, in the words that stand around it.

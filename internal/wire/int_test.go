@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"railbed/internal/protocoltest"
+	"railbed/testkit/protocoltest"
 )
 
 // The example "INT-MD in-between UDP header and UDP payload" of the INT

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"railbed/internal/protocoltest"
+	"railbed/testkit/protocoltest"
 )
 
 // The lives of transports/rd/PROTOCOL.md's examples.

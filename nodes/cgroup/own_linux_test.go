@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

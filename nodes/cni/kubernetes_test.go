@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v4"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // Which NIC an ADD gets: the next free node's, one of a group's, a named one; and of a

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/reexec"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/nodes"
-	"railbed/nodes/nodestest"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
+	"railbed/testkit/nodestest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // said returns the output of a script in a node.

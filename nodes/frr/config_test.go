@@ -5,8 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

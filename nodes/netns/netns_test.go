@@ -10,15 +10,15 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/reexec"
 	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/cgroup"
 	"railbed/nodes/netns"
-	"railbed/nodes/nodestest"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/nodestest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/nodes"
 	"railbed/nodes/netns"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 // viewNode is a node for the tests of its view of the host.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
 )
 
 // machine is a host in a folder: the real one's files under an overlay, with links in the place of some

@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/vmimage"
 	"railbed/nodes"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 // ownDev replaces /dev by a folder with the devices that QEMU needs, without KVM, until the test

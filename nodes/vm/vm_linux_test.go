@@ -14,15 +14,15 @@ import (
 
 	"github.com/creack/pty"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/reexec"
 	"railbed/internal/verdict"
 	"railbed/internal/vmimage"
 	"railbed/nodes"
-	"railbed/nodes/nodestest"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/nodestest"
 )
 
 // The tests boot guests.

@@ -14,7 +14,7 @@ import (
 
 	"railbed/internal/units"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // TestFillExamples checks rates in networks that can be computed by hand.

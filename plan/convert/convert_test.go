@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/internal/hosttest"
 	"railbed/plan"
 	"railbed/plan/convert"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

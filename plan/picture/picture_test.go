@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/plan/plantest"
 	"railbed/plan/topology"
+	"railbed/testkit/plantest"
 )
 
 func generated(name, params string) string {

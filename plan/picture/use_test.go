@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // drawn returns the drawing of a shape with uses.

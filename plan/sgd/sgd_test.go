@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/testkit/hosttest"
 )
 
 // filled repeats a numbered text up to the size of a hostile file.

@@ -10,12 +10,12 @@ import (
 	"railbed/capture/layers"
 	"railbed/capture/verify"
 	core "railbed/capture/verify/evidence"
-	"railbed/capture/verify/roce"
-	"railbed/internal/hosttest"
+	"railbed/capture/verify/rocechecks"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // evidence is the evidence about a group of cells, independent of the ends' answers: the packets at
@@ -112,7 +112,7 @@ func (e *evidence) judge(kind string) finding {
 	rules := []verify.Check{came}
 	for _, rule := range []string{spec.RoCERuleICRC, spec.RoCERulePSN, spec.RoCERuleAcks, spec.RoCERuleWrites,
 		spec.RoCERuleGoBack} {
-		check, err := roce.New(&spec.RoCECheck{Rule: rule})
+		check, err := rocechecks.New(&spec.RoCECheck{Rule: rule})
 		if err != nil {
 			e.Fatal(err)
 		}

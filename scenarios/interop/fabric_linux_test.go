@@ -10,9 +10,9 @@ import (
 
 	"railbed/fabric"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/plantest"
 )
 
 // fabricText: two NICs for rdma_rxe, so that it can be tried against itself, behind

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
 	"railbed/internal/verdict"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 	"railbed/transports/roce/queuepair"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // TestAbsentFilesOfContainers: a path in the file that leads nowhere is a mistake of the file, with its

@@ -9,9 +9,9 @@ import (
 	"railbed/scenarios/runner/judge"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // allToAlls are all-to-alls over both transports, the second one skewed, of elements that

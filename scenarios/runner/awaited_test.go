@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // TestAwaitedCommandIsNotEndedWithTheRun: the run, too, awaits the end of a command that "wait" or "after"

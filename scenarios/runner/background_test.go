@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestWorkloadsOfTwoClasses: workloads over each transport send packets of their own DSCP, by IPv4 and IPv6,

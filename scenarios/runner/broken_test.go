@@ -14,9 +14,9 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // ring is a file with an all-reduce over four hosts, two leaves and two spines,

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // star is a file with so many hosts at one switch, what they do, and checks of the bytes of each

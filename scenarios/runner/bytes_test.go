@@ -10,10 +10,10 @@ import (
 
 	"railbed/capture/verify"
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // bytesOfAll returns a file with each kind of collective by its default algorithm over each

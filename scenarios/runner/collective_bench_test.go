@@ -15,13 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 	"railbed/workloads/worker"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
 )
 
 // TestContainers runs the library's scenarios with containers, whose programs are

@@ -14,9 +14,9 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
 )
 
 // dilated is a run ten times slower than real time: a round trip of 20 ms over

@@ -6,8 +6,8 @@ import (
 
 	"railbed/scenarios/runner/judge"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // rdDroppable is a ring over spines that lose packets, which may leave out parts of

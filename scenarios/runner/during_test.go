@@ -3,8 +3,8 @@ package runner
 import (
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestLimitsOfARun: a fault drops the requests of ping for a time. Lost requests are found in the time of the

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // faulted is a file with a ping of 8 packets over faults at the port to h1, and a check.

@@ -14,8 +14,8 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/layers"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // followed has a lossy link, a queue that fills and three transports.

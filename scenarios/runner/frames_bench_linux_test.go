@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
+	"railbed/testkit/hosttest"
 )
 
 const (

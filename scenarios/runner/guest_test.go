@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestWorkloadsInAGuest has one of three ranks in a virtual machine, whose kernel is

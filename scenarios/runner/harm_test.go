@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // crashBound is the time after a crash within which every workload ends, by docs/how-to/node-faults.md.

@@ -9,7 +9,7 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // alike sends IPv6 datagrams that are equal in every byte, in a row and in bursts. A link

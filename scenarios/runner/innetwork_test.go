@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 	"railbed/workloads/worker"
 )
 

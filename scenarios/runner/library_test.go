@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
 )
 
 // schemaLine makes editors complete and check a file, so many folders below the

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // A change of a link that meets no packet tests nothing. The steps run one after the other, so that no time

@@ -12,9 +12,9 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/plantest"
 )
 
 // recorder notes what a linkBook asks of the testbed.

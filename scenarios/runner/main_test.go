@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // The tests run testbeds on this executable, and measure their rates.

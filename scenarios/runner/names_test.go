@@ -3,8 +3,8 @@ package runner
 import (
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestRanksHaveNames: another program of the node sees the rank's name, as top does.

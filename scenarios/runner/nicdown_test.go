@@ -7,8 +7,8 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/clock"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
 )
 
 // The only step with a command in the node of a NIC, in the time in which the NIC went down, took it down.

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/allocation"
+	"railbed/testkit/hosttest"
 )
 
 // pacedRates are the rates at which TestPacingOfRecordings sends, with the sizes that it sends.

@@ -25,10 +25,10 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/browsertest"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/browsertest"
 )
 
 // browser is a tab of a headless Chromium. said has the errors of its console, and the addresses that pages

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestWhatCannotBeProvedDoesNotPass runs files and compares the findings of Provable for each check

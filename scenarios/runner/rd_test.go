@@ -11,9 +11,9 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // rdRing is ring over reliable datagrams, with the checks for them.

@@ -12,11 +12,11 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // full is two hosts that send one more than its link carries, for long enough to

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // TestRepeatsAreReported lets five hosts send to one at line rate over a switch with a short buffer. The

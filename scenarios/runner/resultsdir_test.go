@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // A directory for results that another user made in /tmp is refused and stays as it is.

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestDaemonThatEnds checks that commands run in routers with daemons. The report must say how long

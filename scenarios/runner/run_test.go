@@ -19,13 +19,13 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/doctor"
+	"railbed/testkit/hosttest"
 )
 
 // twoHosts is the head of a file of two hosts on one switch.

@@ -19,9 +19,9 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 	"railbed/transports/rd/privacy"
 )
 

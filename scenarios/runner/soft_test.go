@@ -11,9 +11,9 @@ import (
 
 	"railbed/capture/report"
 	"railbed/fabric/softswitch"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // crowd is three hosts that send to one: at priority 3, which is lossless, and at

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestCommandsThatAreNotThere runs commands that the nodes do not have. Only a program that the file requires

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/usage"
+	"railbed/testkit/hosttest"
 )
 
 // Programs of a node that take the processors from the reader of a flood: the run names who starved, and is

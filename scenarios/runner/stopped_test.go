@@ -15,10 +15,10 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 // steady is a fabric whose smallest time is 4 ms, that of 1,500 bytes at 3

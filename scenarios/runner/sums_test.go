@@ -11,8 +11,8 @@ import (
 	"railbed/capture/display"
 	"railbed/capture/follow"
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // summed has a rank far away, whose contributions come last, and a link that loses contributions and sums.

@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // sending is a run with a recording, switches, a command in the background, a source

@@ -11,9 +11,9 @@ import (
 
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // What the host held sources up moves the verdict, since less was offered than

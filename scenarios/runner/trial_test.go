@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // TestTrials: each NIC of a ring sends at its link's rate. The pairs of an all-to-all over one spine share

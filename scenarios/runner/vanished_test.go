@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // flooded sends more than the ring between a NIC and the soft switches holds while

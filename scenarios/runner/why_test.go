@@ -8,8 +8,8 @@ import (
 
 	"railbed/capture/follow"
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
+	"railbed/testkit/hosttest"
 )
 
 // TestWhyNamesTheCause runs scenarios with a known fault, and reads their results as railbed why does. The

@@ -10,7 +10,7 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // causeScene is a scenario with one fault. $V is a node that the seed chooses, $N its number, and $T a

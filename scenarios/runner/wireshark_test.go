@@ -16,8 +16,8 @@ import (
 	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/layers"
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // headerFields are the fields of a header by the dissector's names: what its Go type

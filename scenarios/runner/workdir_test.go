@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // visibleDir returns a temporary directory that nodes see. The directories of t.TempDir are in /tmp, of which

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // matrixFile is a file with a matrix of two axes, and the comparisons of a test.

@@ -15,10 +15,10 @@ import (
 	"unicode"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/scenarios/outdir"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -15,11 +15,11 @@ import (
 
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
-	"railbed/plan/plantest"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 func TestMain(m *testing.M) {

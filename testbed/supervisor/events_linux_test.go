@@ -7,10 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"railbed/internal/hosttest"
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"railbed/testkit/hosttest"
 )
 
 // followed is a reader of the events of a server that it has not read from yet.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // The connection of a program of another user is closed, and the next program is served.

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -12,10 +12,10 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/browsertest"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/browsertest"
 )
 
 var updatePictures = flag.Bool("update", false, "write the pictures of the page in docs/pictures")

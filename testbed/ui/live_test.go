@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
-	"railbed/plan/plantest"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // TestStream follows a testbed: counters move with traffic, events come, and the last message gives the end.

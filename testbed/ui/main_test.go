@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 var _ = hosttest.MarkPackage(hosttest.AsNobody)

@@ -6,10 +6,11 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"railbed/internal/hosttest"
 	"syscall"
 	"testing"
 	"time"
+
+	"railbed/testkit/hosttest"
 )
 
 // asReceiver is set in the process of this test that is stopped.

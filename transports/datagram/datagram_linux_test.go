@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // open is a UDP socket at a loopback address, with its port.

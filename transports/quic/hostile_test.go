@@ -13,7 +13,7 @@ import (
 
 	quicgo "github.com/quic-go/quic-go"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/memory"
 )

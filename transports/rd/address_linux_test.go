@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"railbed/testkit/privacytest"
 	"railbed/transports"
-	"railbed/transports/rd/privacy/privacytest"
 )
 
 // TestAddressTaken checks that an owner that adds another endpoint at a peer's address need not

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"testing"
 
+	"railbed/testkit/privacytest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
-	"railbed/transports/rd/privacy/privacytest"
-	"railbed/transports/transportstest"
 )
 
 // BenchmarkGoodput is one pair on the loopback device, by message size; with CPU

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 )

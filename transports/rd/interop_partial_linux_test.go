@@ -7,7 +7,7 @@ import (
 	"errors"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 )

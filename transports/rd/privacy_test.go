@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"railbed/testkit/privacytest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/rd/privacy/privacytest"
 )
 
 // TestWhoEncrypts checks that an endpoint that encrypts and another that does not cannot be peers.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
 )

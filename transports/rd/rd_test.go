@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/privacytest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/rd/privacy/privacytest"
-	"railbed/transports/transportstest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.MainAlone(m, "rd-ports")) }

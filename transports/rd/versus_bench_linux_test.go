@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // versusFor is how long one measurement floods.

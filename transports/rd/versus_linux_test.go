@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
+	"railbed/testkit/privacytest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
-	"railbed/transports/rd/privacy/privacytest"
-	"railbed/transports/transportstest"
 )
 
 // The ends of comparisons beside quic-go, which say hello alike: the far one

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // program returns a contestant that is an external program: a server at the far end and a client at

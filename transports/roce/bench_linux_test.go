@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
-	"railbed/transports/transportstest"
 )
 
 // BenchmarkGoodput is one pair on the loopback device, by message size and path MTU,

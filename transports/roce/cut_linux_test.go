@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
 	"railbed/internal/kernel"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // cutting is two sockets at an address of the loopback device, and who sees what goes

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/dcqcn"

@@ -6,9 +6,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // datagram sends an IP packet as it is.

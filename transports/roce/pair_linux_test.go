@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"

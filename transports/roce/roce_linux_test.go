@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
 	"railbed/transports/roce/queuepair"
-	"railbed/transports/transportstest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

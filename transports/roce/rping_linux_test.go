@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/infiniband"
 	"railbed/internal/kernel"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )

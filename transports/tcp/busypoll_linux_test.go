@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
-	"railbed/transports/transportstest"
 )
 
 func TestConformanceBusyPoll(t *testing.T) {

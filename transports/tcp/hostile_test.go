@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 )
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
-	"railbed/transports/transportstest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 )
 

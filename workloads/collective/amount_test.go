@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
 	"railbed/plan/schedule"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/workloads/collective/msccl"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/testkit/hosttest"
 )
 
 // TestLossyAllReduce runs rings over a transport that leaves bytes out. All ranks must have the

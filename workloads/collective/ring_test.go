@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
 	"railbed/transports/tcp"
-	"railbed/transports/transportstest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"railbed/internal/frame"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/testkit/hosttest"
 	"railbed/workloads/collective"
 )
 

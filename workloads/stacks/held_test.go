@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // TestHeldRank checks which rank stands out, from outputs of the script.

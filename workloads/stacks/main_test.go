@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) {

@@ -4,8 +4,8 @@ import (
 	"io"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // Links that a program of a node planted where a stack puts its files are replaced: nothing

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/verdict"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 const twoHosts = "name: stacks-%d\nfabric: {topology: single-switch, params: {hosts: 2}}\n"

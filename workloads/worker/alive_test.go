@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/internal/hosttest"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 	"railbed/workloads/flows"
 	"railbed/workloads/rank"
 )

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 	"railbed/workloads/rank"
 )
 

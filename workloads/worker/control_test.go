@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // controlledJob is a job over rd that something holds back besides the NICs' rates.

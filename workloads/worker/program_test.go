@@ -8,11 +8,11 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 	"railbed/transports/rd/engine"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"

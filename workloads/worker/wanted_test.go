@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"railbed/internal/element"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 	"railbed/workloads/flows"
 	"railbed/workloads/training"
 )

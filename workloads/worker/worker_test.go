@@ -19,11 +19,11 @@ import (
 
 	"railbed/internal/element"
 	"railbed/internal/frame"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/rank"
 )

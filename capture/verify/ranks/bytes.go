@@ -9,7 +9,7 @@ import (
 
 	"railbed/capture/verify/conditions"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/roce"
+	"railbed/capture/verify/rocechecks"
 	"railbed/internal/infiniband"
 	"railbed/internal/plural"
 	"railbed/internal/units"
@@ -52,7 +52,7 @@ type bytesPerRank struct {
 	capture   *evidence.Capture
 	flows     []*rankFlow // of TCP, by index
 	datagrams map[rdKey]*rankStream
-	requests  *roce.Requests
+	requests  *rocechecks.Requests
 	asked     []roceStream                      // by Request.Flow
 	placed    map[evidence.RDSpace]*placedBytes // nil if no rank states Missing
 	updates   []updates                         // to aggregating switches, by rank
@@ -111,7 +111,7 @@ func bytesConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
 func NewBytesPerRank(w evidence.Workload, tolerance units.Ratio) evidence.Check {
 	b := &bytesPerRank{roles: evidence.NewRoles(w), tolerance: tolerance.Float(),
 		datagrams: map[rdKey]*rankStream{},
-		requests:  roce.NewRequests(), updates: make([]updates, len(w.Ranks)),
+		requests:  rocechecks.NewRequests(), updates: make([]updates, len(w.Ranks)),
 		unread: make([]uint64, len(w.Ranks))}
 	if slices.ContainsFunc(w.Ranks, func(r evidence.Rank) bool { return r.Missing != nil }) {
 		b.placed = map[evidence.RDSpace]*placedBytes{}

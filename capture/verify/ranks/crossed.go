@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/roce"
+	"railbed/capture/verify/rocechecks"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
@@ -45,7 +45,7 @@ type crossed struct {
 	nodes     map[netip.Addr]evidence.Owner // of ranks
 	others    []*evidence.Roles
 	streams   map[crossedFlow]*stream
-	requests  *roce.Requests
+	requests  *rocechecks.Requests
 	datagrams map[rdKey]*rdStream
 	nics      []*crossedNIC
 	ports     map[int]int // by tap index: the result of nic
@@ -72,7 +72,7 @@ var _ = evidence.Register(evidence.Kind{Key: "crossed", Example: "ar", Timed: ev
 // NewCrossed makes the check.
 func NewCrossed(c evidence.Crossing) evidence.Check {
 	k := &crossed{crossing: c, streams: map[crossedFlow]*stream{},
-		requests: roce.NewRequests(), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
+		requests: rocechecks.NewRequests(), datagrams: map[rdKey]*rdStream{}, ports: map[int]int{}}
 	for _, w := range c.Others {
 		k.others = append(k.others, evidence.NewRoles(w))
 	}

@@ -6,13 +6,13 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/infiniband"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // The bytes of a run crossed its ranks' links, or the check says whose did not.

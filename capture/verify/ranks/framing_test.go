@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/testkit/verifytest"
 )
 
 // framed is two ranks over tcp that send each other messages, as transports/tcp does.

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/verifytest"
 )
 
 // TestBytesAgreeWithTshark computes the bytes of each rank with tshark alone,

@@ -10,7 +10,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // adding holds the packets at the ports of two leaves and a spine, for a job of four workers.

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
+	"railbed/testkit/verifytest"
 )
 
 // overQUIC is a ring of ranks whose datagrams cannot be read: each rank sends its expected bytes to the

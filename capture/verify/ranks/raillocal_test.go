@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/testkit/verifytest"
 )
 
 // TestRailLocal judges a ring over two leaves, which is not rail-local. It then judges the packets

@@ -3,8 +3,8 @@ package ranks
 import (
 	"testing"
 
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
+	"railbed/testkit/verifytest"
 )
 
 // What a link doubles behind a NIC, and what a bridge that does not know an address sends to

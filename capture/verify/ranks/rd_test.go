@@ -7,10 +7,10 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/internal/wire"
+	"railbed/testkit/verifytest"
 )
 
 // rdMutations are runs that are broken on purpose, with the verdicts of bytes-per-rank and

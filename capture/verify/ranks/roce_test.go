@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/infiniband"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/testkit/verifytest"
 )
 
 // roceRing is two ranks that write 3,000 bytes to each other, of which one packet goes

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // BenchmarkRules judges a capture by a rule of each kind, and by none.

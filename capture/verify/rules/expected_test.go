@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
+	"railbed/testkit/verifytest"
 )
 
 // ruled returns the result of a rule.

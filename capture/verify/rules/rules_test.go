@@ -11,11 +11,11 @@ import (
 
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/infiniband"
 	"railbed/internal/verdict"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
+	"railbed/testkit/verifytest"
 )
 
 // datagrams sends a datagram each millisecond from h0 to h2, each from a port of its own if apart is set,

@@ -17,10 +17,10 @@ import (
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
-	"railbed/internal/hosttest"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/verifytest"
 )
 
 // ruleOf makes a check from the text of a rule.
@@ -108,8 +108,8 @@ func recordings(t *testing.T) []string {
 	if err := os.WriteFile(name, s.Write(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"../roce/testdata/rxe/write-lost-behind.pcap",
-		"../roce/testdata/rxe/write-marked.pcap", name}
+	return []string{"../rocechecks/testdata/rxe/write-lost-behind.pcap",
+		"../rocechecks/testdata/rxe/write-marked.pcap", name}
 }
 
 var frameOf = regexp.MustCompile(`^frame (\d+) of the capture, which breaks the check$`)
@@ -226,7 +226,7 @@ func TestCountsOfFlowsAsWireshark(t *testing.T) {
 // The sums, orders and times are computed from the fields that tshark prints.
 func TestStatesAsWireshark(t *testing.T) {
 	hosttest.Need(t, hosttest.Tshark)
-	const name = "../roce/testdata/rxe/write-lost-behind.pcap"
+	const name = "../rocechecks/testdata/rxe/write-lost-behind.pcap"
 	rows := fields(t, name, "infiniband", "infiniband.bth.opcode", "infiniband.bth.psn", "frame.len",
 		"ip.src", "ip.dst", "frame.time_epoch")
 	type packet struct {

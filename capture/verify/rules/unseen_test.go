@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"railbed/capture/verify/evidence"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/testkit/privacytest"
+	"railbed/testkit/verifytest"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/rd/privacy/privacytest"
 )
 
 // sealedRing is a ring all-reduce over rd, which is encrypted. The headers may be readable, and keys known.

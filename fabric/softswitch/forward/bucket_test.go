@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/softswitch/calculustest"
 	"railbed/internal/clock"
+	"railbed/testkit/calculustest"
 )
 
 // TestBucketKeepsItsCurve: whatever the requests, a bucket of b tokens and r a second admits at

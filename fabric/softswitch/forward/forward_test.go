@@ -9,10 +9,10 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

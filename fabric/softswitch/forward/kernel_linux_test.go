@@ -16,11 +16,11 @@ import (
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/packet"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // unlike are frames that Linux treats otherwise, and why we do not.

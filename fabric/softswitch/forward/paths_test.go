@@ -9,8 +9,8 @@ import (
 
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
 )
 
 // text is a path in words.

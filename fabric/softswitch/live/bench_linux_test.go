@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
 	"railbed/internal/feed"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/internal/wire"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
+	"railbed/testkit/porttest"
 )
 
 // The switches of the benchmarks: two nodes on one layer-3 switch by links whose

@@ -15,10 +15,10 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/link"
 	"railbed/fabric/softswitch/live"
-	"railbed/internal/hosttest"
 	"railbed/internal/kernel"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 )
 
 // twoHosts builds two nodes on one soft switch.

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
 )
 
 // The tests measure rates and durations.

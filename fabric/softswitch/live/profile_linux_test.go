@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // profileEnv has the process of the switches write a profile of its CPU time into a

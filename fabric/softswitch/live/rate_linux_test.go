@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/port/porttest"
 	"railbed/fabric/softswitch"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // BenchmarkRate is the rate of a busy link, as the kernel counts the bytes that arrive at the far

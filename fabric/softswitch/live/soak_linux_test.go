@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/port/porttest"
 	"railbed/fabric/softswitch"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // The whole way of a frame, from a node's NIC to the other's, with marks, pauses

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"railbed/fabric/port"
-	"railbed/fabric/port/porttest"
-	"railbed/internal/hosttest"
 	"railbed/plan"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/porttest"
 )
 
 // TestStartSurvivesTheProcess: if a process dies before it has answered, Start returns an error at

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/fabric/softswitch/calculustest"
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/plan"
+	"railbed/testkit/calculustest"
 )
 
 // TestPaceKeepsItsCurve: a priority that Gentle Flow Control slows to a rate r sends in no interval

@@ -10,7 +10,7 @@ import (
 	"railbed/internal/clock"
 	"railbed/internal/units"
 	"railbed/plan"
-	"railbed/plan/plantest"
+	"railbed/testkit/plantest"
 )
 
 // control is a PFC frame without its check sequence, in bytes.

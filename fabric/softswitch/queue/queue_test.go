@@ -7,11 +7,11 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/testkit/hosttest"
 )
 
 // The tests measure rates and durations.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

@@ -7,9 +7,9 @@ import (
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/capture/verify"
-	"railbed/capture/verify/verifytest"
 	"railbed/internal/clock"
 	"railbed/plan/spec"
+	"railbed/testkit/verifytest"
 )
 
 // ringCharts returns a maker of charts for a ring of reliable datagrams in which leaf1 marks every second

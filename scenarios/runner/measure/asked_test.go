@@ -10,9 +10,9 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/usage"
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
+	"railbed/testkit/plantest"
 )
 
 // askedSampler is a sampler of ten seconds of a file with three hosts. Each host's programs ran for a second

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 )
 

@@ -3,7 +3,7 @@ package engine
 import (
 	"testing"
 
-	"railbed/transports/rd/privacy/privacytest"
+	"railbed/testkit/privacytest"
 )
 
 // FuzzEncrypted lets bytes forge packets, and replay genuine ones, between peers that encrypt. The

@@ -7,9 +7,9 @@ import (
 
 	"railbed/internal/clock"
 	"railbed/internal/wire"
+	"railbed/testkit/privacytest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/rd/rate"
 )
 

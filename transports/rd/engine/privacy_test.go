@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"railbed/internal/wire"
+	"railbed/testkit/privacytest"
 	"railbed/transports"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/rd/privacy/privacytest"
 )
 
 // encrypt makes nodes from now on encrypt, half of the worlds with headers that

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports"
 	"railbed/transports/rd/path"
 )

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 )
 
 // The code under test has one goroutine, so that nothing could race.

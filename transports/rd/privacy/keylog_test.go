@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/protocoltest"
 	"railbed/internal/wire"
+	"railbed/testkit/protocoltest"
 )
 
 // exampleLog opens the document's examples.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
-	"railbed/internal/protocoltest"
 	"railbed/internal/wire"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/protocoltest"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }

@@ -24,7 +24,7 @@ const (
 // weight for each input. The activation is the hyperbolic tangent.
 type Policy [policyWeights]float32
 
-// trained holds the weights that transports/rd/rate/train found: PolicyWeights numbers of IEEE
+// trained holds the weights that testkit/arena/train found: PolicyWeights numbers of IEEE
 // 754's binary32, big-endian.
 //
 //go:embed learned.weights

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // besideEnv has the test binary measure this package and rdma_rxe in turn, as the

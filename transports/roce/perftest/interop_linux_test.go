@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/vmtest"
 	"railbed/internal/reexec"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/vmtest"
 )
 
 // runEnv has the test binary run a config, in a network of its own.

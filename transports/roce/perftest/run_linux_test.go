@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"railbed/internal/hosttest"
+	"railbed/testkit/hosttest"
 	"railbed/transports/roce"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/hosttest"
 	"railbed/internal/infiniband"
+	"railbed/testkit/hosttest"
 	"railbed/transports/roce/dcqcn"
 )
 

@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"railbed/internal/hosttest"
 	"railbed/internal/reexec"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
 	"railbed/workloads/stacks/rsh"
 )
 

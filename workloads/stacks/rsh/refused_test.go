@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"railbed/internal/frame"
-	"railbed/internal/hosttest"
-	"railbed/internal/hosttest/dockertest"
 	"railbed/internal/kernel"
-	"railbed/plan/plantest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/hosttest/dockertest"
+	"railbed/testkit/plantest"
 	"railbed/workloads/stacks/rsh"
 )
 

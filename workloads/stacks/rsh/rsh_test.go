@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/internal/hosttest"
-	"railbed/plan/plantest"
 	"railbed/testbed"
+	"railbed/testkit/hosttest"
+	"railbed/testkit/plantest"
 	"railbed/workloads/stacks/rsh"
 )
 

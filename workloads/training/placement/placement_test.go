@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/plan/plantest"
 	"railbed/plan/spec"
+	"railbed/testkit/plantest"
 )
 
 const leafSpine = "name: t\nfabric: {topology: leaf-spine, params: {leaves: 3, spines: 1, hosts-per-leaf: " +

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/testkit/privacytest"
 	"railbed/transports/rd/privacy"
-	"railbed/transports/rd/privacy/privacytest"
 	"railbed/transports/rd/rate"
 )
 
