@@ -105,9 +105,9 @@ type WorkloadCheck struct {
 		if k.bound.ratio != "" {
 			beside = "func(b *Beside) string { return b." + k.bound.field + " }"
 		}
-		fmt.Fprintf(&rows, "\t{%q, %q, %s, %t, %s,\n"+
+		fmt.Fprintf(&rows, "\t{%q, %q, %s, %t, %t, %s,\n"+
 			"\t\tfunc(w *WorkloadCheck) string { return w.%s },\n\t\t%s},\n",
-			strings.ToLower(k.bound.field), u.shown, u.kind, !k.noClock, k.class, k.bound.field, beside)
+			strings.ToLower(k.bound.field), u.shown, u.kind, !k.noClock, k.Better == More, k.class, k.bound.field, beside)
 	}
 	text.WriteString(`	// Beside compares the workload with another workload of the file. Default none.
 	Beside *Beside ` + "`yaml:\"beside,omitempty\" json:\"beside,omitempty\"`" + `

@@ -83,8 +83,9 @@ func TestTimesOfOtherClocksAreNotJudged(t *testing.T) {
 // TestBoundsOfTimesByFidelity checks that an overloaded host proves neither a bound that it makes
 // easier nor a comparison. If a host did not keep up, a bound that does not hold is no failure.
 func TestBoundsOfTimesByFidelity(t *testing.T) {
+	attained := 0.6
 	messages := &judge.Finished{Outcome: messagesOutcome{
-		&report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}}}}
+		&report.Messages{Times: report.Percentiles{Count: 1, P99: 0.006}, Attained: &attained}}}
 	training := &judge.Finished{Outcome: trainingOutcome{&report.Training{Iterations: []float64{0.1},
 		PerRank: []report.TrainingRank{{Exposed: 0.3, Compute: 0.6}}}}}
 	collective := &judge.Finished{Outcome: collectiveOutcome{&report.Workload{BusBW: 0.1}}} // 800 Mbit/s
@@ -99,6 +100,8 @@ func TestBoundsOfTimesByFidelity(t *testing.T) {
 		{messages, spec.WorkloadCheck{P99: ">= 5ms"}, pass, pass, unclear},
 		{messages, spec.WorkloadCheck{P99: "<= 7ms"}, pass, pass, pass},
 		{messages, spec.WorkloadCheck{P99: "<= 5ms"}, fail, unclear, unclear},
+		{messages, spec.WorkloadCheck{Attained: ">= 50%"}, pass, pass, pass},
+		{messages, spec.WorkloadCheck{Attained: "<= 70%"}, pass, pass, unclear},
 		{training, spec.WorkloadCheck{Iteration: "> 50ms"}, pass, pass, unclear},
 		{training, spec.WorkloadCheck{Exposed: ">= 20%"}, pass, pass, unclear},
 		{training, spec.WorkloadCheck{Utilisation: ">= 50%"}, pass, pass, pass},

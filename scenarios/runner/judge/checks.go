@@ -361,9 +361,8 @@ func judgeFigures(c *report.Check, w *spec.WorkloadCheck, done *Finished,
 		if !k.Timed {
 			judged = nil
 		}
-		// If the host does not keep up, the utilisation decreases and every other figure increases.
 		found = append(found, fmt.Sprintf("%s %.3g %s%s", k.Name, shown, k.Unit,
-			judgeTimed(c, bound.Holds(value), want, bound.Upper() == (k.Name == "utilisation"), judged)))
+			judgeTimed(c, bound.Holds(value), want, bound.Upper() == k.Falls, judged)))
 	}
 	return found
 }
