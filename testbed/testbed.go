@@ -35,6 +35,7 @@ import (
 	"railbed/internal/peer"
 	"railbed/internal/reexec"
 	"railbed/internal/rundir"
+	"railbed/internal/verdict"
 	"railbed/nodes"
 	"railbed/nodes/docker"
 	"railbed/nodes/netns"
@@ -53,6 +54,9 @@ var ErrInUse = rundir.ErrInUse
 
 // ErrNotRunning is returned by Open if there is no such testbed.
 var ErrNotRunning = errors.New("no testbed of this name is up")
+
+// UnsupportedError is an error if the host lacks a feature, with the remedy.
+type UnsupportedError = verdict.UnsupportedError
 
 // ErrNotFound is wrapped if a node does not have the program.
 var ErrNotFound = nodes.ErrNotFound

@@ -14,7 +14,8 @@ type Figure struct {
 	Kind BoundKind
 	// Timed reports whether a host that does not keep up changes the figure.
 	Timed bool
-	// Falls reports whether a slow host lowers the figure: more of it is better. A slow host raises the others.
+	// Falls reports whether a slow host lowers the figure: more of it is better. A slow host raises the
+	// others.
 	Falls bool
 	of    workloadClass
 	// Bound and Beside return the bounds that a check sets for the figure, or "". A figure without
