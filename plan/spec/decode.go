@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"railbed/internal/nearest"
+	"railbed/internal/units"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -291,11 +292,21 @@ func (d *decoder) decodeSwitch(node *yaml.Node, into reflect.Value, t target) {
 }
 
 func isZero(v reflect.Value) bool {
-	if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
-		return z.IsZero()
+	switch v.Kind() {
+	case reflect.Slice:
+		return v.Len() == 0
+	case reflect.Struct:
+		if v.Type() == ratioType { // Interface would allocate
+			return v.Field(0).Uint() == 0
+		}
+		if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
+			return z.IsZero()
+		}
 	}
-	return v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
+	return v.IsZero()
 }
+
+var ratioType = reflect.TypeFor[units.Ratio]()
 
 func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
 	childPath := func(key string) string { return keyed(t.path, key) }
