@@ -16,7 +16,7 @@ export GORACE ?= atexit_sleep_ms=0
 # make check takes what passed before from Go's cache, unless this says otherwise.
 CHECKFLAGS ?=
 # run-pass is a shell command. It runs go test for each line that lists the tests of a pass (root, user or
-# long), with further flags. The tests say in which passes they run: see testkit/hosttest/marks.go.
+# long), with further flags. Marks in the tests select their passes: see testkit/hosttest/marks.go.
 run-pass = status=0; runs=$$($(GO) run ./testkit/hosttest/passes/list $(1)); \
 	while read -r args; do $(GO) test $(TESTFLAGS) $(2) $$args </dev/null || status=1; done <<<"$$runs"; \
 	exit $$status

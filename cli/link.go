@@ -11,6 +11,7 @@ import (
 
 	"railbed/fabric"
 	"railbed/internal/units"
+	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testbed/supervisor"
@@ -142,7 +143,7 @@ func newLinkStateCommand(a *app, state, short, long string) *cobra.Command {
 }
 
 // directions are the names of the directions, in the order of a link's ends.
-var directions = []string{"a-to-b", "b-to-a"}
+var directions = []string{plan.AToB, plan.BToA}
 
 func newLinkSetCommand(a *app) *cobra.Command {
 	var name, words string

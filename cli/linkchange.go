@@ -42,8 +42,8 @@ func (a *app) changeLinks(ctx context.Context, tb *testbed.Testbed, where string
 	earlier := statesOf(before, places)
 	for i, link := range statesOf(now, places) {
 		was := earlier[i]
-		changes = append(changes, changesOf(link, "a-to-b", link.A, link.B, was.AToB, link.AToB)...)
-		changes = append(changes, changesOf(link, "b-to-a", link.B, link.A, was.BToA, link.BToA)...)
+		changes = append(changes, changesOf(link, plan.AToB, link.A, link.B, was.AToB, link.AToB)...)
+		changes = append(changes, changesOf(link, plan.BToA, link.B, link.A, was.BToA, link.BToA)...)
 	}
 	if a.output == "json" {
 		return a.printJSON(changes)
@@ -104,7 +104,7 @@ func (a *app) printChanges(where string, changes []linkChange) {
 	for _, c := range changes {
 		direction := c.From + " -> " + c.To
 		if directions[change{c.Link, c.SettingChange}] == 2 {
-			if c.Direction == "b-to-a" {
+			if c.Direction == plan.BToA {
 				continue
 			}
 			direction = "both"

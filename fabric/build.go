@@ -97,9 +97,9 @@ func (f *Fabric) check(l *planLink, atA bool) error {
 
 func word(atA bool) string {
 	if atA {
-		return "a-to-b"
+		return plan.AToB
 	}
-	return "b-to-a"
+	return plan.BToA
 }
 
 // shaping returns the shaping of the packets that the link's end A, or B, sends.

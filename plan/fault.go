@@ -39,10 +39,10 @@ func (p *Plan) FaultPlaces(f *spec.Fault) (places []End) {
 		l := &p.Links[i]
 		// A glob such as h* matches only hosts, although it would match the names of their links, too.
 		ofLink := l.Name == name || strings.Contains(name, "--") && spec.Match(name, l.Name)
-		if direction != "b-to-a" && (ofLink || direction == "" && named(l.A)) {
+		if direction != BToA && (ofLink || direction == "" && named(l.A)) {
 			add(l.A)
 		}
-		if direction != "a-to-b" && (ofLink || direction == "" && named(l.B)) {
+		if direction != AToB && (ofLink || direction == "" && named(l.B)) {
 			add(l.B)
 		}
 	}

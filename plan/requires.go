@@ -36,7 +36,7 @@ func (c *compiler) addRequirements() {
 		for _, side := range []struct {
 			name string
 			d    Direction
-		}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
+		}{{AToB, l.AToB}, {BToA, l.BToA}} {
 			for _, s := range side.d.By(spec.Netem) {
 				path := c.linkSetting(l, side.name, s)
 				if known := byPath[path]; known != nil {

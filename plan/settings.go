@@ -60,7 +60,7 @@ func (c *compiler) checkDirections(l Link) {
 	for _, side := range []struct {
 		name string
 		d    Direction
-	}{{"a-to-b", l.AToB}, {"b-to-a", l.BToA}} {
+	}{{AToB, l.AToB}, {BToA, l.BToA}} {
 		for _, found := range side.d.Conflicts(l.MTU) {
 			c.wrong(c.linkSetting(l, side.name, found.LinkSetting), found.Want, "%s", found.What)
 		}
@@ -72,7 +72,7 @@ func (c *compiler) checkDirections(l Link) {
 func (c *compiler) linkSetting(l Link, side string, s *spec.LinkSetting) string {
 	return c.linkEntry(l, func(path string, entry spec.Link) string {
 		own := entry.AToB
-		if side == "b-to-a" {
+		if side == BToA {
 			own = entry.BToA
 		}
 		switch {

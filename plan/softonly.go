@@ -112,10 +112,10 @@ func (c *compiler) checkSoftLinks() {
 		settings := c.t.Fabric.LinkFor(l.Name, l.Class)
 		for _, s := range used {
 			if s.Given(*settings.AToB) {
-				c.softOnly(c.linkSetting(*l, "a-to-b", s), s.Key, "links")
+				c.softOnly(c.linkSetting(*l, AToB, s), s.Key, "links")
 			}
 			if s.Given(*settings.BToA) {
-				c.softOnly(c.linkSetting(*l, "b-to-a", s), s.Key, "links")
+				c.softOnly(c.linkSetting(*l, BToA, s), s.Key, "links")
 			}
 		}
 	}

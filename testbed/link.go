@@ -97,9 +97,9 @@ func ofPlace(place plan.LinkPlace, err error) error {
 func linkRequest(place plan.LinkPlace, there, back plan.Direction) supervisor.LinkRequest {
 	request := supervisor.LinkRequest{Where: place.Where(), Set: &there, Back: &back}
 	switch place.Direction {
-	case "a-to-b":
+	case plan.AToB:
 		request.Back = nil
-	case "b-to-a":
+	case plan.BToA:
 		request.Set, request.Back = &back, nil
 	}
 	return request

@@ -99,7 +99,7 @@ func TestRoCEParts(t *testing.T) {
 		{"cut in its RETH", write[:at+20], false, true, false, ICRCUnknown},
 		{"cut in its BTH", write[:at+11], false, true, true, ICRCUnknown},
 		{"of another version", with(1, 1), false, false, false, ICRCUnknown},
-		{"of an opcode that nobody knows", with(0, 0x7F), false, false, false, ICRCUnknown},
+		{"of an unknown opcode", with(0, 0x7F), false, false, false, ICRCUnknown},
 		{"with another PSN", with(11, 6), true, false, false, ICRCWrong},
 		{"with FECN", with(4, 0x80), true, false, false, ICRCRight},
 	} {

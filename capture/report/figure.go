@@ -39,7 +39,7 @@ const (
 	RecordingSection = "times of messages in recordings"
 )
 
-// Quantity says what a number of a report counts.
+// Quantity is the meaning of a number of a report.
 type Quantity struct {
 	Section string    `json:"section"`
 	Of      string    `json:"of"`
@@ -73,8 +73,7 @@ type figure struct {
 	bound *bound
 	// noClock is set if no clock measured the figure. Then a host that does not keep up does not change it.
 	noClock bool
-	// hidden is set for figures that comparisons leave out, and part for those that the table of the whole
-	// leaves out.
+	// hidden keeps the figure out of comparisons, and part out of the table of the whole.
 	hidden, part bool
 }
 
@@ -91,22 +90,22 @@ func (f *figure) under(brief, full, page string) *figure {
 	return f
 }
 
-// bounded lets checks of workloads bound the figure, by a key that is the Go field in lower case. says
+// bounded lets checks of workloads bound the figure. The key is the Go field in lower case, and about
 // describes the figure in the schema. ratio describes a bound of its ratio to the same figure of another
 // workload. Without ratio, checks have no such bound.
-func (f *figure) bounded(field, says string, ratio ...string) {
-	f.bound = &bound{field, says, strings.Join(ratio, "")}
+func (f *figure) bounded(field, about string, ratio ...string) {
+	f.bound = &bound{field, about, strings.Join(ratio, "")}
 }
 
 // bound is a bound in checks of workloads. TestFigureKeysAreMade writes the keys to plan/spec.
-type bound struct{ field, says, ratio string }
+type bound struct{ field, about, ratio string }
 
 // list is a list of figures.
 type list struct {
 	all []*figure
 	// section and of begin the names of the figures.
 	section, of string
-	// hide is set for figures that comparisons leave out.
+	// hide is the value of hidden for the figures that are added.
 	hide bool
 	// rename changes the names of the figures of a part or a size. It is nil for the whole.
 	rename func(*Number)

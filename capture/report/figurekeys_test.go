@@ -93,14 +93,14 @@ type WorkloadCheck struct {
 	// Correct requires that every element of every rank's result is right. For sgd it requires that all
 	// ranks have the same weights after each iteration. Default false.
 	Correct bool ` + "`yaml:\"correct,omitempty\" json:\"correct,omitempty\"`\n")
-	field := func(k keyed, says, unit string) {
-		text.WriteString(commented(k.bound.field + " bounds " + says + ". Default: not judged."))
+	field := func(k keyed, about, unit string) {
+		text.WriteString(commented(k.bound.field + " bounds " + about + ". Default: not judged."))
 		fmt.Fprintf(&text, "\t%s string `yaml:\"%[2]s,omitempty\" json:\"%[2]s,omitempty\" unit:\"%[3]s\"`\n",
 			k.bound.field, strings.ToLower(k.bound.field), unit)
 	}
 	for _, k := range fieldsLike[spec.WorkloadCheck](all) {
 		u := specUnits[k.Unit]
-		field(k, k.bound.says, u.schema)
+		field(k, k.bound.about, u.schema)
 		beside := "nil"
 		if k.bound.ratio != "" {
 			beside = "func(b *Beside) string { return b." + k.bound.field + " }"

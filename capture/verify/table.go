@@ -35,7 +35,8 @@ func Prove(l *conditions.Prover, path string, p *spec.PacketsCheck) {
 
 // kindOf returns the kind of a check of which exactly one field is set.
 func kindOf(p *spec.PacketsCheck) (evidence.Kind, bool) {
-	i := slices.IndexFunc(kinds, func(k evidence.Kind) bool { return k.Key == p.Kind() })
+	key := p.Kind()
+	i := slices.IndexFunc(kinds, func(k evidence.Kind) bool { return k.Key == key })
 	if i < 0 {
 		return evidence.Kind{}, false
 	}

@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"railbed/internal/nearest"
-	"railbed/internal/units"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -296,17 +295,16 @@ func isZero(v reflect.Value) bool {
 	case reflect.Slice:
 		return v.Len() == 0
 	case reflect.Struct:
-		if v.Type() == ratioType { // Interface would allocate
-			return v.Field(0).Uint() == 0
+		boxed := v
+		if v.CanAddr() { // a pointer in an interface needs no allocation
+			boxed = v.Addr()
 		}
-		if z, ok := v.Interface().(interface{ IsZero() bool }); ok {
+		if z, ok := boxed.Interface().(interface{ IsZero() bool }); ok {
 			return z.IsZero()
 		}
 	}
 	return v.IsZero()
 }
-
-var ratioType = reflect.TypeFor[units.Ratio]()
 
 func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
 	childPath := func(key string) string { return keyed(t.path, key) }

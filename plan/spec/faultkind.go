@@ -23,7 +23,7 @@ type FaultKind struct {
 
 	// Harm describes the harm to nodes, for people: %[1]s are the nodes and %[2]s the settings. It is "" for
 	// faults that harm packets alone. Ends is set if nodes do nothing until the fault ends, and Kills if it
-	// may kill programs. Idle says that it hit nothing.
+	// may kill programs. Idle describes a fault that hit nothing.
 	Harm, Idle  string
 	Ends, Kills bool
 }

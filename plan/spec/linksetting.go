@@ -47,7 +47,7 @@ const (
 	Shaper                     // On kernel links the token bucket has it.
 )
 
-// arrivals says how a setting alters the arrivals of packets. The zero value is in any way.
+// arrivals is the effect of a setting on the arrivals of packets. The zero value is any effect.
 type arrivals int
 
 const (
@@ -217,7 +217,7 @@ func (d PlannedDirection) DefaultReorderBy(mtu int) units.Duration {
 }
 
 // Change returns the direction of a link with the given MTU after settings are applied to it. Later
-// settings override earlier ones. LinkSettings that they do not name stay. The exception is a ReorderBy
+// settings override earlier ones. Settings that they do not name stay. The exception is a ReorderBy
 // that is the default for the rate and the overhead: it becomes the default for the new rate and
 // overhead, as in a file. Check reports settings that contradict each other.
 func (d PlannedDirection) Change(mtu int, sets ...Direction) PlannedDirection {

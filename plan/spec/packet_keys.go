@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// The keys of a check of packets have tags. The tag "names" says that a text names something, "unit" that it
-// is a bound, and "limited" that the check can be limited in time.
+// The keys of a check of packets have tags. A text with the tag "names" is a name, and one with "unit" is
+// a bound. A check with "limited" can be limited in time.
 
 // Kinds of names, which are the values of the tag "names".
 const (
@@ -57,25 +57,21 @@ func (p *PacketsCheck) keys() (found []packetKey) {
 	return found
 }
 
-// Kind returns the key of the check that is set, or "" if none is.
-func (p *PacketsCheck) Kind() string {
+// own returns the key of the check that is set. Without one it returns the zero packetKey.
+func (p *PacketsCheck) own() packetKey {
 	for _, k := range p.keys() {
 		if slices.Contains(packetChecks, k.path) {
-			return k.path
+			return k
 		}
 	}
-	return ""
+	return packetKey{}
 }
 
-// Keys returns the value of that key: a pointer to the keys of the check, or a text.
-func (p *PacketsCheck) Keys() any {
-	for _, k := range p.keys() {
-		if k.path == p.Kind() {
-			return k.value.Interface()
-		}
-	}
-	return nil
-}
+// Kind returns the key of the check that is set, or "" if none is.
+func (p *PacketsCheck) Kind() string { return p.own().path }
+
+// Keys returns the value of that key, which has to be set: a pointer to the keys of the check, or a text.
+func (p *PacketsCheck) Keys() any { return p.own().value.Interface() }
 
 // Names returns the names in the check, in the order of its keys.
 func (p *PacketsCheck) Names() (found []Name) {

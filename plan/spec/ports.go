@@ -5,7 +5,7 @@ import "strings"
 // PortWords are the selectors of ports that are no names.
 var PortWords = []string{"all", "nics", "switches"}
 
-// PortForm says in errors what a selector of ports may be.
+// PortForm lists the selectors of ports in errors.
 const PortForm = `"all", "nics", "switches", node:port, a node or a switch`
 
 // Port is a port of a testbed, for selectors.

@@ -65,10 +65,10 @@ func TestLeftOutIsTold(t *testing.T) {
 		check    int
 		says     string
 	}{
-		"a rank tells one byte less": {func(w *judge.Finished) {
+		"a rank reports one byte less": {func(w *judge.Finished) {
 			*w.Traffic.Ranks[1].Missing--
 		}, 0, 1, "never came; it reported"},
-		"a rank tells one byte more": {func(w *judge.Finished) {
+		"a rank reports one byte more": {func(w *judge.Finished) {
 			*w.Traffic.Ranks[2].Missing++
 		}, 0, 1, "never came; it reported"},
 		"more than may be left out": {func(w *judge.Finished) {
@@ -76,7 +76,7 @@ func TestLeftOutIsTold(t *testing.T) {
 		}, 0, 0, "of partial sums are missing, and at most"},
 		"an element is wrong besides": {func(w *judge.Finished) { w.Wrong = 1 }, 0, 0,
 			"1 elements are wrong"},
-		"a rank of a job tells one byte more": {func(w *judge.Finished) {
+		"a rank of a job reports one byte more": {func(w *judge.Finished) {
 			*w.Traffic.Ranks[2].Missing++
 		}, 1, 5, "never came; it reported"},
 		"a job leaves out more": {func(w *judge.Finished) {

@@ -139,7 +139,7 @@ func collectLink(metrics chan<- prometheus.Metric, link *fabric.LinkState) {
 	for direction, state := range map[string]struct {
 		fabric.DirectionState
 		sender fabric.EndState
-	}{"a-to-b": {link.AToB, link.A}, "b-to-a": {link.BToA, link.B}} {
+	}{plan.AToB: {link.AToB, link.A}, plan.BToA: {link.BToA, link.B}} {
 		count := counting(metrics, link.Name, direction)
 		count(sentBytes, state.sender.Counters.TxBytes)
 		count(sentPackets, state.sender.Counters.TxPackets)

@@ -310,9 +310,9 @@ func (s *supervisor) changeLink(ctx context.Context, request LinkRequest) error 
 	name, direction, found := strings.Cut(request.Where, " ")
 	side := fabric.Both
 	switch {
-	case found && direction == "a-to-b":
+	case found && direction == plan.AToB:
 		side = fabric.AToB
-	case found && direction == "b-to-a":
+	case found && direction == plan.BToA:
 		side = fabric.BToA
 	case found:
 		return fmt.Errorf("link %q: %w: direction %q, want a-to-b or b-to-a", name, ErrNoSuchObject,

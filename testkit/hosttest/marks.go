@@ -2,8 +2,8 @@ package hosttest
 
 import "testing"
 
-// Mark says where make test runs a test, or all tests of a package. Package passes reads the marks in the
-// sources, so that no test is started only to be skipped, and a test that somebody runs by hand always runs.
+// Mark selects the passes of make test that run a test, or all tests of a package. Package passes reads the
+// marks in the sources, so no test is started only to be skipped. go test by hand ignores the marks.
 type Mark string
 
 const (

@@ -33,7 +33,7 @@ func (l *Prover) Check(path string, p *spec.PacketsCheck, of Conditions) {
 	l.need = l.needOf(path, p, of.Packets)
 	defer l.filteredAnywhere()
 	if of.Packets.transport != "" {
-		l.speaks(path, of.Packets.transport)
+		l.carried(path, of.Packets.transport)
 	}
 	if of.Examine == nil {
 		l.Named(path, p)
@@ -137,8 +137,8 @@ func (l *Prover) Over(transport string) []Carried {
 	return slices.DeleteFunc(l.Carriers(), func(c Carried) bool { return c.Transport != transport })
 }
 
-// speaks checks that some step uses a transport. Programs may use it too.
-func (l *Prover) speaks(path, transport string) {
+// carried checks that some step uses a transport. Programs may use it too.
+func (l *Prover) carried(path, transport string) {
 	if len(l.Over(transport)) == 0 && !l.Programs {
 		l.Never(path, "want a step with transport: "+transport, "no step sends over %s", transport)
 	}

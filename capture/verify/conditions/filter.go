@@ -56,7 +56,7 @@ type need struct {
 	path, what string
 	some, all  []filter.Pattern // packets of which a filter must accept some, and all; nil is every packet
 	judged     bool             // filters of some ports are judged
-	told       bool             // a problem is reported
+	reported   bool             // a problem is reported
 }
 
 // needOf returns the packets that a check needs.
@@ -92,7 +92,7 @@ func (l *Prover) carrying(workload string) Packets {
 // a check once.
 func (l *Prover) filtered(ports []*Port) {
 	n := l.need
-	if n == nil || n.told {
+	if n == nil || n.reported {
 		return
 	}
 	some := false                 // a port records some of the packets
@@ -129,7 +129,7 @@ func (l *Prover) filtered(ports []*Port) {
 	default:
 		return
 	}
-	n.told = true
+	n.reported = true
 }
 
 // filteredAnywhere judges the filters of all ports, unless those of some ports are judged.

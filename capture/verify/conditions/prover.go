@@ -204,9 +204,9 @@ func (l *Prover) Settings(p *Port) (all []plan.Direction) {
 	if link == nil {
 		return nil
 	}
-	now, words := link.AToB, "a-to-b"
+	now, words := link.AToB, plan.AToB
 	if p.End() == link.B {
-		now, words = link.BToA, "b-to-a"
+		now, words = link.BToA, plan.BToA
 	}
 	all = append(all, now)
 	for _, step := range l.File.Steps {

@@ -46,11 +46,11 @@ func queueDepthConditions(l *conditions.Prover, path string, p *spec.PacketsChec
 	})
 	if len(at) == 0 {
 		// The record of an overrun drop has the length of the NIC's queue.
-		tell := l.Never
+		report := l.Never
 		if conditions.Demands(k.Max, spec.BytesBound) || conditions.Demands(k.P99, spec.BytesBound) {
-			tell = l.Hardly
+			report = l.Hardly
 		}
-		tell(path+".at", "want ports of switches, or events: all in the capture at "+l.Where("at"),
+		report(path+".at", "want ports of switches, or events: all in the capture at "+l.Where("at"),
 			"NICs do not record their send queues")
 	}
 	l.Seen(path, at, true)

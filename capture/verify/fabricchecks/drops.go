@@ -49,8 +49,8 @@ func dropsConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
 		return
 	}
 	if !l.Plan.Soft() {
-		told := k.Reason == "" || l.Faults && k.Reason == byFault
-		if !told || k.From != "" || k.To != "" {
+		known := k.Reason == "" || l.Faults && k.Reason == byFault
+		if !known || k.From != "" || k.To != "" {
 			l.Never(path, "want soft switches, or remove reason, from and to",
 				"kernel queues count drops without reasons and flows")
 		}

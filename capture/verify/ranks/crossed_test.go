@@ -52,7 +52,7 @@ func TestCrossed(t *testing.T) {
 		}, unclear, "rank 1 (h1:eth0): 0 bytes"},
 		{"the capture began within", func(s *verifytest.Scene, _ *evidence.Crossing) { s.Begin(2) }, unclear,
 			"bytes of payload left, want at least"},
-		{"the rank was told to use another NIC", func(_ *verifytest.Scene, c *evidence.Crossing) {
+		{"the rank is bound to another NIC", func(_ *verifytest.Scene, c *evidence.Crossing) {
 			c.Ranks[1].NIC = "eth1"
 		}, fail, "h1:eth0: "},
 		{"the bytes left after the run", func(_ *verifytest.Scene, c *evidence.Crossing) {
@@ -61,10 +61,10 @@ func TestCrossed(t *testing.T) {
 		{"the bytes left before the run", func(s *verifytest.Scene, c *evidence.Crossing) {
 			c.From = s.Now + 1
 		}, fail, "0 bytes of payload left"},
-		{"a NIC that nobody captured", func(s *verifytest.Scene, _ *evidence.Crossing) {
+		{"a NIC without a tap", func(s *verifytest.Scene, _ *evidence.Crossing) {
 			s.Untapped["h2:eth0"] = true
 		}, unclear, "no NIC was captured of 1 of 4 ranks"},
-		{"nobody knows how much", func(_ *verifytest.Scene, c *evidence.Crossing) {
+		{"an unknown amount", func(_ *verifytest.Scene, c *evidence.Crossing) {
 			for i := range c.Ranks {
 				c.Ranks[i].Sends = 0
 			}

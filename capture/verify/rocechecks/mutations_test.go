@@ -38,7 +38,7 @@ var roceMutations = []struct {
 			ip.DecrementTTL()
 		})
 	}, spec.RoCERuleICRC, pass, "a right ICRC and 0 a wrong one"},
-	{"an opcode that nobody knows", func(q *verifytest.QP) {
+	{"an unknown opcode", func(q *verifytest.QP) {
 		q.Change(func(k verifytest.Sighting) bool { return k.ID == 1 }, func(k *verifytest.Sighting) {
 			k.Frame = bytes.Clone(k.Frame)
 			k.Frame[42] = 0x7F
@@ -189,7 +189,7 @@ var roceMutations = []struct {
 		q.Next(infiniband.WriteOnly, 8)
 		q.Keeps(-1, -2)
 	}, spec.RoCERuleAcks, fail, "named a PSN that had not come"},
-	{"a syndrome that nobody knows", func(q *verifytest.QP) {
+	{"an unknown syndrome", func(q *verifytest.QP) {
 		q.MSN += 1000
 		q.Reply(infiniband.Acknowledge, q.PSN, infiniband.Nak|0x1E, 0)
 	}, spec.RoCERuleAcks, pass, "1 answer has a syndrome that IBTA reserves"},

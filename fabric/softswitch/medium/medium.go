@@ -91,9 +91,9 @@ type Medium struct {
 
 // Seed returns the seed of one direction of a link from the testbed's seed.
 func Seed(testbed uint64, link string, aToB bool) uint64 {
-	direction := "b-to-a"
+	direction := plan.BToA
 	if aToB {
-		direction = "a-to-b"
+		direction = plan.AToB
 	}
 	return draw.Seed(testbed, "link", link, direction)
 }

@@ -292,8 +292,8 @@ func (k *Key) Paragraphs() []string {
 	return found
 }
 
-// groupWords describes the value's keys. A group's first sentence says what the group is, as the key's own
-// description does, so the sentence is left out.
+// groupWords describes the value's keys, without the first sentence of the group. That sentence repeats the
+// key's own description in other words.
 func (k *Key) groupWords() string {
 	words := Group(k.Group)
 	if end := sentenceEnd.FindStringIndex(words); end != nil && k.Description != "" {

@@ -108,8 +108,8 @@ type Correctness struct {
 	Unit    string // elements or bytes.
 	Wrong   string // for a wrong result: a format, with %d for the number of units.
 	Right   string // for a right result.
-	Parts   string // partial sums or messages, which may be left out.
-	Without string // stands between right and the parts that were left out.
+	Parts   string // partial sums or messages, which may be missing.
+	Without string // stands between right and the missing parts.
 	Unknown string // the reason why the result cannot be judged, or ""
 }
 

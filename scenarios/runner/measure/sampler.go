@@ -1,6 +1,6 @@
 // Package measure measures a testbed while the steps of a scenario run. It samples links, switches, the
 // kernels of nodes, and the host's processors, and judges from them whether the emulation kept up: the
-// fidelity of the run. What the file asks for, such as a fault that holds programs back, is left out.
+// fidelity of the run. Effects of the file itself, such as of a fault that holds programs back, do not count.
 package measure
 
 import (
@@ -72,7 +72,7 @@ type Ending struct {
 }
 
 // Start starts sampling. It takes the first sample before it returns, so that the samples
-// cover the steps from their beginning. What the file asks for is left out of the fidelity.
+// cover the steps from their beginning. Effects of the file do not count against the fidelity.
 func Start(ctx context.Context, p *plan.Plan, file *spec.Testbed,
 	read func(ctx context.Context, stacks bool) (State, error)) *Sampler {
 	s := &Sampler{plan: p, file: file, read: read, cpu: startCPUMeter(procRoot), done: make(chan struct{}),
