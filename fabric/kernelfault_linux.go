@@ -270,7 +270,8 @@ func (f *Fabric) closeFaults() {
 }
 
 func (k *kernelFault) state() (softswitch.FaultState, error) {
-	s := softswitch.FaultState{Fault: k.Fault, Places: []softswitch.FaultPlaceState{}}
+	s := k.earlier
+	s.Fault, s.Over, s.Places = k.Fault, false, append([]softswitch.FaultPlaceState{}, s.Places...)
 	if k.until > 0 {
 		now, err := monotonic()
 		if err != nil {
@@ -283,14 +284,8 @@ func (k *kernelFault) state() (softswitch.FaultState, error) {
 		if err != nil {
 			return s, err
 		}
-		s.Matched += counts.Matched
-		s.Hit += counts.Hit
-		s.Joined += counts.Joined
-		s.Refused += counts.Refused
-		if counts.Matched > 0 {
-			s.Places = append(s.Places, softswitch.FaultPlaceState{Port: at.port, Matched: counts.Matched,
-				Hit: counts.Hit})
-		}
+		s.Add(softswitch.FaultPlaceState{Port: at.port, Matched: counts.Matched, Hit: counts.Hit})
+		s.Joined, s.Refused = s.Joined+counts.Joined, s.Refused+counts.Refused
 	}
-	return s.Plus(&k.earlier), nil
+	return s, nil
 }

@@ -203,21 +203,17 @@ func (s *FaultState) MayRepeat(f *spec.Fault) error {
 	return nil
 }
 
-// Plus returns the state with the counts of an earlier state of the fault added.
-func (s FaultState) Plus(earlier *FaultState) FaultState {
-	s.Matched, s.Hit = s.Matched+earlier.Matched, s.Hit+earlier.Hit
-	s.Joined, s.Refused = s.Joined+earlier.Joined, s.Refused+earlier.Refused
-	places := append([]FaultPlaceState{}, earlier.Places...)
-	for _, at := range s.Places {
-		i := slices.IndexFunc(places, func(of FaultPlaceState) bool { return of.Port == at.Port })
-		if i < 0 {
-			places = append(places, at)
-			continue
-		}
-		places[i].Matched, places[i].Hit = places[i].Matched+at.Matched, places[i].Hit+at.Hit
+// Add adds counts at a place. A place at which nothing has matched so far is left out.
+func (s *FaultState) Add(at FaultPlaceState) {
+	s.Matched, s.Hit = s.Matched+at.Matched, s.Hit+at.Hit
+	i := slices.IndexFunc(s.Places, func(of FaultPlaceState) bool { return of.Port == at.Port })
+	switch {
+	case i >= 0:
+		of := &s.Places[i]
+		of.Matched, of.Hit, of.Killed = of.Matched+at.Matched, of.Hit+at.Hit, of.Killed+at.Killed
+	case at.Matched > 0:
+		s.Places = append(s.Places, at)
 	}
-	s.Places = places
-	return s
 }
 
 // FaultPlaceState is the state of a fault at a port, or of a fault of nodes at a node. Ports at which no
@@ -243,15 +239,12 @@ func (e *Engine) Faults() []FaultState {
 func (e *Engine) FaultNames() []string { return e.faults.names }
 
 func (f *fault) state(now clock.Time) FaultState {
-	s := FaultState{Fault: f.Fault, Over: now >= f.until, Places: []FaultPlaceState{}}
+	s := f.earlier
+	s.Fault, s.Over, s.Places = f.Fault, now >= f.until, append([]FaultPlaceState{}, s.Places...)
 	for _, at := range f.places {
-		s.Matched += at.matched
-		s.Hit += at.hit
-		if at.matched > 0 {
-			s.Places = append(s.Places, FaultPlaceState{Port: at.port.name, Matched: at.matched, Hit: at.hit})
-		}
+		s.Add(FaultPlaceState{Port: at.port.name, Matched: at.matched, Hit: at.hit})
 	}
-	return s.Plus(&f.earlier)
+	return s
 }
 
 // harm applies the port's faults to a packet on the line. Drops and changes of bytes happen at once. The

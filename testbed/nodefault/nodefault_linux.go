@@ -42,8 +42,8 @@ type Host interface {
 type kind interface {
 	// begin begins the fault at a node. It returns the number of processes that it hit, or of nodes.
 	begin(ctx context.Context, node string) (hit uint64, err error)
-	// count adds what the fault did at the node since begin, or since the last call.
-	count(node string, at *softswitch.FaultPlaceState) error
+	// count counts what the fault did at the node since begin, or since the last call.
+	count(node string, did *softswitch.FaultPlaceState) error
 	// end ends the fault at a node.
 	end(ctx context.Context, node string) error
 }
@@ -118,16 +118,16 @@ func (k *squeeze) begin(_ context.Context, node string) (_ uint64, err error) {
 	return 0, err
 }
 
-func (k *squeeze) count(node string, at *softswitch.FaultPlaceState) error {
+func (k *squeeze) count(node string, did *softswitch.FaultPlaceState) error {
 	now, err := k.host.Squeeze(node, nil)
 	if err != nil {
 		return err
 	}
 	if now.Reached > k.before[node].Reached && !k.hit[node] {
 		k.hit[node] = true
-		at.Hit++
+		did.Hit++
 	}
-	at.Killed += now.Killed - k.before[node].Killed
+	did.Killed = now.Killed - k.before[node].Killed
 	k.before[node] = now
 	return nil
 }
@@ -197,32 +197,19 @@ func (f *fault) begin(ctx context.Context, p *plan.Plan) (err error) {
 		if !slices.Contains(f.nodes, n.Name) {
 			f.nodes = append(f.nodes, n.Name)
 		}
-		at := f.place(n.Name)
-		at.Matched, at.Hit = at.Matched+1, at.Hit+hit
-		f.state.Matched, f.state.Hit = f.state.Matched+1, f.state.Hit+hit
+		f.state.Add(softswitch.FaultPlaceState{Port: n.Name, Matched: 1, Hit: hit})
 	}
 	f.state.Over = false
 	return nil
-}
-
-// place returns the state of the fault at a node.
-func (f *fault) place(node string) *softswitch.FaultPlaceState {
-	i := slices.IndexFunc(f.state.Places, func(of softswitch.FaultPlaceState) bool { return of.Port == node })
-	if i < 0 {
-		i = len(f.state.Places)
-		f.state.Places = append(f.state.Places, softswitch.FaultPlaceState{Port: node})
-	}
-	return &f.state.Places[i]
 }
 
 // count adds what the fault did to its state.
 func (f *fault) count() error {
 	var failures []error
 	for _, node := range f.nodes {
-		at := f.place(node)
-		f.state.Hit -= at.Hit
-		failures = append(failures, f.kind.count(node, at))
-		f.state.Hit += at.Hit
+		did := softswitch.FaultPlaceState{Port: node}
+		failures = append(failures, f.kind.count(node, &did))
+		f.state.Add(did)
 	}
 	return errors.Join(failures...)
 }
