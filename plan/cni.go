@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -55,14 +56,16 @@ func (c *compiler) checkCNINodes() {
 	if names == nil {
 		return
 	}
-	c.eachNodeOfSteps(func(path, node string, _ *spec.Step) {
-		if at := slices.IndexFunc(names, func(name string) bool { return spec.Match(node, name) }); at >= 0 {
-			c.wrong(path, "name nodes of other runtimes, or start the program with the container's own "+
-				"runtime",
-				"%s has runtime: cni, so Railbed starts no programs in it",
-				names[at])
+	for i := range c.t.Steps {
+		for _, n := range c.t.Steps[i].Names() {
+			at := slices.IndexFunc(names, func(name string) bool { return spec.Match(n.Text, name) })
+			if at >= 0 && (n.Kind == spec.NamesNode || n.Kind == spec.NamesHost) {
+				c.wrong(fmt.Sprintf("steps[%d].%s", i, n.Path), "name nodes of other runtimes, or start the "+
+					"program with the container's own runtime",
+					"%s has runtime: cni, so Railbed starts no programs in it", names[at])
+			}
 		}
-	})
+	}
 }
 
 // Cover returns one prefix per address family that contains all addresses of NICs and switches'

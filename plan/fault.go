@@ -157,15 +157,15 @@ func (p *Plan) partitionMatch(f *spec.Fault) string {
 	return strings.Join(ways, " || ")
 }
 
+var _ = checkStep((*compiler).checkFault)
+
 // checkFault reports a fault at a place that does not exist, and a packet fault that needs soft switches. It
 // notes the ports of kernel links and switches at which packet faults act.
-func (c *compiler) checkFault(path string, f *spec.Fault) {
-	w := c.words()
+func (c *compiler) checkFault(w *words, path string, f *spec.Fault) {
 	if f.OfNodes() {
 		if f.Where != "" {
 			w.name(path+".where", f.Where, "node", w.nodes)
 		}
-		c.problems = append(c.problems, w.problems...)
 		c.checkNodeFault(path, f)
 		return
 	}

@@ -6,8 +6,10 @@ import (
 	"railbed/plan/spec"
 )
 
+var _ = checkStep((*compiler).checkProbe)
+
 // checkProbe reports probes between nodes that do not exist, or without a switch that writes telemetry.
-func (c *compiler) checkProbe(path string, p *spec.Probe) {
+func (c *compiler) checkProbe(_ *words, path string, p *spec.Probe) {
 	for _, end := range []struct{ key, name string }{{"from", p.From}, {"to", p.To}} {
 		if _, _, err := c.plan.NodeOrNIC(end.name); err != nil && end.name != "" {
 			c.wrong(path+"."+end.key, "", "%v", err)

@@ -87,6 +87,25 @@ func (p *Plan) ofSwitch(pattern, name string) bool {
 	})
 }
 
+var _ = checkStep((*compiler).checkExec)
+
+// checkExec reports commands in nodes and switches that do not exist, or in switches that run no programs.
+func (c *compiler) checkExec(w *words, path string, e *spec.Exec) {
+	for i, name := range e.Nodes {
+		at := fmt.Sprintf("%s.nodes[%d]", path, i)
+		switch {
+		case !slices.ContainsFunc(w.switches, func(sw string) bool { return c.plan.ofSwitch(name, sw) }):
+			w.name(at, name, "node", w.nodes)
+		case c.t.Fabric.Routing == nil:
+			c.wrong(at, "name nodes, or set fabric: {switch: {kind: router}, routing: {daemon: frr}}",
+				"%q is a switch without daemons, in which no programs run", name)
+		}
+	}
+	if len(e.Ends) > 0 {
+		c.checkEnds(path, e)
+	}
+}
+
 // checkEnds reports daemons that do not run where a command must end them.
 func (c *compiler) checkEnds(path string, e *spec.Exec) {
 	routed := c.t.Fabric.Routing

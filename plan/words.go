@@ -22,7 +22,7 @@ type words struct {
 // the path of the check in the source. The error is a spec.Problems, or nil.
 func (p *Plan) CheckWords(source *spec.Source, path string, check *spec.PacketsCheck) error {
 	w := p.words(source)
-	w.check(path, check)
+	w.check(path, check.Names())
 	return w.problems.Err()
 }
 
@@ -30,7 +30,7 @@ func (p *Plan) CheckWords(source *spec.Source, path string, check *spec.PacketsC
 // without a plan. The error is a spec.Problems, or nil.
 func CheckPorts(ports []string, source *spec.Source, path string, check *spec.PacketsCheck) error {
 	w := &words{source: source, ports: ports}
-	w.check(path, check)
+	w.check(path, check.Names())
 	return w.problems.Err()
 }
 
@@ -70,9 +70,9 @@ func (w *words) wrong(path, want, what string, args ...any) {
 	w.problems = append(w.problems, w.source.Problem(path, fmt.Sprintf(what, args...), want))
 }
 
-// check checks every name of a port, a node, a switch or a link in a check of packets.
-func (w *words) check(path string, p *spec.PacketsCheck) {
-	for _, n := range p.Names() {
+// check checks every name of a port, a node, a switch or a link in a check of packets or a step at a path.
+func (w *words) check(path string, names []spec.Name) {
+	for _, n := range names {
 		at := path + "." + n.Path
 		switch n.Kind {
 		case spec.NamesPort:

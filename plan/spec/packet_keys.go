@@ -7,12 +7,13 @@ import (
 )
 
 // The keys of a check of packets have tags. A text with the tag "names" is a name, and one with "unit" is
-// a bound. A check with "limited" can be limited in time.
+// a bound. A check with "limited" can be limited in time. Keys of steps have "names", too.
 
 // Kinds of names, which are the values of the tag "names".
 const (
 	NamesPort     = "port"
 	NamesNode     = "node"
+	NamesHost     = "host" // a node, or a switch in which programs run
 	NamesSwitch   = "switch"
 	NamesLink     = "link" // perhaps with a direction
 	NamesWorkload = "workload"
@@ -22,49 +23,52 @@ const (
 	NamesWord     = "word" // of an enumeration
 )
 
-// Name is a name, or a pattern of names, in a check of packets. Text is empty if the key is not set.
+// Name is a name, or a pattern of names, in a check of packets or a step. Text is empty if the key is not
+// set.
 type Name struct {
-	Path, Kind, Text string // Path is relative to the check, as in "marks.at"
+	Path, Kind, Text string // Path is relative to the check or step, as in "marks.at"
 	// Listed is set for an element of a list.
 	Listed bool
 	value  reflect.Value
 }
 
-// packetKey is a key of a check of packets that is set, or of the value of such a key.
-type packetKey struct {
+// keyValue is a key of a check or a step with its value.
+type keyValue struct {
 	field
 	path  string
 	value reflect.Value
 }
 
+// keysOfStruct returns all keys of a struct at a path.
+func keysOfStruct(path string, v reflect.Value) (all []keyValue) {
+	for _, f := range fieldsOf(v.Type()) {
+		all = append(all, keyValue{f, joined(path, f.key), v.FieldByIndex(f.index)})
+	}
+	return all
+}
+
 // keys returns the keys of the checks that are set, and the keys of their mappings.
-func (p *PacketsCheck) keys() (found []packetKey) {
-	var add func(path string, v reflect.Value)
-	add = func(path string, v reflect.Value) {
-		for _, f := range fieldsOf(v.Type()) {
-			key := packetKey{f, joined(path, f.key), v.FieldByIndex(f.index)}
-			switch {
-			case path == "" && key.value.IsZero():
-			case key.value.Kind() == reflect.Pointer && path == "":
-				found = append(found, key)
-				add(key.path, key.value.Elem())
-			default:
-				found = append(found, key)
-			}
+func (p *PacketsCheck) keys() (found []keyValue) {
+	for _, k := range keysOfStruct("", reflect.ValueOf(p).Elem()) {
+		if k.value.IsZero() {
+			continue
+		}
+		found = append(found, k)
+		if k.value.Kind() == reflect.Pointer {
+			found = append(found, keysOfStruct(k.path, k.value.Elem())...)
 		}
 	}
-	add("", reflect.ValueOf(p).Elem())
 	return found
 }
 
-// own returns the key of the check that is set. Without one it returns the zero packetKey.
-func (p *PacketsCheck) own() packetKey {
+// own returns the key of the check that is set. Without one it returns the zero keyValue.
+func (p *PacketsCheck) own() keyValue {
 	for _, k := range p.keys() {
 		if slices.Contains(packetChecks, k.path) {
 			return k
 		}
 	}
-	return packetKey{}
+	return keyValue{}
 }
 
 // Kind returns the key of the check that is set, or "" if none is.
@@ -74,8 +78,19 @@ func (p *PacketsCheck) Kind() string { return p.own().path }
 func (p *PacketsCheck) Keys() any { return p.own().value.Interface() }
 
 // Names returns the names in the check, in the order of its keys.
-func (p *PacketsCheck) Names() (found []Name) {
-	for _, k := range p.keys() {
+func (p *PacketsCheck) Names() []Name { return namesIn(p.keys()) }
+
+// Names returns the names in the action of the step, in the order of its keys.
+func (s *Step) Names() []Name {
+	key, action := s.Action()
+	if v := reflect.ValueOf(action); v.Kind() == reflect.Pointer {
+		return namesIn(keysOfStruct(key, v.Elem()))
+	}
+	return nil
+}
+
+func namesIn(keys []keyValue) (found []Name) {
+	for _, k := range keys {
 		switch {
 		case k.names == "":
 		case k.value.Kind() == reflect.Slice:

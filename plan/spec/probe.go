@@ -42,7 +42,7 @@ type Probe struct {
 const maxProbeInterval = units.Duration(60e9)
 
 // Traits implements Action.
-func (p *Probe) Traits() Traits { return Traits{Name: p.Name, Timeout: p.Timeout} }
+func (p *Probe) Traits() Traits { return Traits{Name: p.Name, Timeout: p.Timeout, DSCP: &p.DSCP} }
 
 // Nodes returns the names of the nodes that send and receive.
 func (p *Probe) Nodes() (from, to string) {

@@ -239,37 +239,37 @@ type Step struct {
 	// in time. Default false.
 	Fails bool `yaml:"fails,omitempty" json:"fails,omitempty"`
 	// Capture records packets until the run's last step has ended.
-	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty"`
+	Capture *Capture `yaml:"capture,omitempty" json:"capture,omitempty" action:""`
 	// Workload runs a collective on every rank.
-	Workload *Workload `yaml:"workload,omitempty" json:"workload,omitempty"`
+	Workload *Workload `yaml:"workload,omitempty" json:"workload,omitempty" action:"sends"`
 	// Training runs a training job.
-	Training *Training `yaml:"training,omitempty" json:"training,omitempty"`
+	Training *Training `yaml:"training,omitempty" json:"training,omitempty" action:"sends"`
 	// Messages sends messages of serving, storage and other traffic outside of collectives.
-	Messages *Messages `yaml:"messages,omitempty" json:"messages,omitempty"`
+	Messages *Messages `yaml:"messages,omitempty" json:"messages,omitempty" action:"sends"`
 	// Traffic sends datagrams to other nodes, or pause frames to switches, for a while.
-	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty"`
+	Traffic *Traffic `yaml:"traffic,omitempty" json:"traffic,omitempty" action:"sends"`
 	// Probe sends telemetry probes and judges what switches wrote into them.
-	Probe *Probe `yaml:"probe,omitempty" json:"probe,omitempty"`
+	Probe *Probe `yaml:"probe,omitempty" json:"probe,omitempty" action:""`
 	// Stack runs third-party programs and reports their measurements.
-	Stack *Stack `yaml:"stack,omitempty" json:"stack,omitempty"`
+	Stack *Stack `yaml:"stack,omitempty" json:"stack,omitempty" action:"sends"`
 	// Exec runs a command in nodes.
-	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty"`
+	Exec *Exec `yaml:"exec,omitempty" json:"exec,omitempty" action:""`
 	// Link changes a link while it runs.
-	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty"`
+	Link *LinkChange `yaml:"link,omitempty" json:"link,omitempty" action:""`
 	// Fault harms packets, nodes or switches while it lasts.
-	Fault *Fault `yaml:"fault,omitempty" json:"fault,omitempty"`
+	Fault *Fault `yaml:"fault,omitempty" json:"fault,omitempty" action:""`
 	// Wait waits for the end of earlier steps with background: true, by their names. A command among
 	// them has to end by itself, with the exit code that passes and within its timeout.
-	Wait []string `yaml:"wait,omitempty" json:"wait,omitempty"`
+	Wait []string `yaml:"wait,omitempty" json:"wait,omitempty" action:""`
 	// Sleep waits for this time.
-	Sleep *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty"`
+	Sleep *units.Duration `yaml:"sleep,omitempty" json:"sleep,omitempty" action:""`
 }
 
 // Capture starts a recording, which lasts until the run's last step has ended.
 type Capture struct {
 	// At lists taps: "all", "nics", "switches", a node or switch name, a
 	// "node:port", or globs of these.
-	At []string `yaml:"at" json:"at"`
+	At []string `yaml:"at" json:"at" names:"port"`
 	// File is the name of the pcapng file in the --out directory.
 	File string `yaml:"file" json:"file"`
 	// Filter is a pcap-filter(7) expression. Default: all packets.
@@ -350,7 +350,7 @@ type Workload struct {
 	// Switch is the switch at which algorithm: in-network adds up the data of all ranks. Default:
 	// the switch whose busiest link carries its part in the shortest time and, among these, whose
 	// messages cross the fewest links. Workloads that run at once use different switches.
-	Switch string `yaml:"switch,omitempty" json:"switch,omitempty"`
+	Switch string `yaml:"switch,omitempty" json:"switch,omitempty" names:"switch"`
 	// File is the XML file of algorithm: msccl, in the format of MSCCL's tools, relative to this file.
 	// It must be for the testbed's number of ranks. The size must be a multiple of the file's chunks.
 	// Default none.
@@ -426,7 +426,7 @@ type Exec struct {
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Nodes lists names or globs of nodes. An entry that matches no node names routers with routing
 	// daemons.
-	Nodes []string `yaml:"nodes" json:"nodes"`
+	Nodes []string `yaml:"nodes" json:"nodes" names:"host"`
 	// Command is the program and its arguments. It is not run by a shell. The program name railbed
 	// stands for the binary that runs this file.
 	Command []string `yaml:"command" json:"command" scalar:"any"`
@@ -456,7 +456,7 @@ type Exec struct {
 type LinkChange struct {
 	// Where is a link's name or glob, such as "leaf1--spine2", optionally followed by " a-to-b" or
 	// " b-to-a".
-	Where string `yaml:"where" json:"where"`
+	Where string `yaml:"where" json:"where" names:"link"`
 	// State takes the link, or one direction of it, up or down. A direction that is down loses packets,
 	// and both ends keep their carrier. State up of the whole link also restores its directions.
 	// Default: as it was.

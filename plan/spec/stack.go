@@ -25,7 +25,7 @@ type Stack struct {
 	//   - perftest: between nodes with RDMA devices.
 	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=openmpi,enum=mpich,enum=ucx,enum=libfabric,enum=iperf3,enum=redis,enum=pytorch,enum=perftest"`
 	// Nodes lists names or globs of nodes. Default: all nodes.
-	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty"`
+	Nodes []string `yaml:"nodes,omitempty" json:"nodes,omitempty" names:"node"`
 	// Test is the measurement. Kinds without an entry here have one test each. Default: by kind.
 	//
 	//   - openmpi, mpich: all-reduce (default) or all-to-all.

@@ -9,8 +9,8 @@ import (
 	"railbed/internal/units"
 )
 
-// Action is the action of a step: *Capture, *Workload, *Training, *Messages, *Traffic, *Probe,
-// *Stack, *Exec, *LinkChange, *Fault, Wait or Sleep. Each type has its check and its defaults beside it.
+// Action is the action of a step: a field of Step with the tag "action", of a kind of step such as *Probe,
+// or a Wait or Sleep. Each type has its check and its defaults beside it.
 type Action interface {
 	// Traits returns the properties that several kinds of steps have.
 	Traits() Traits
@@ -33,6 +33,8 @@ type Traits struct {
 	// such steps.
 	Transport string
 	Carriage  *Carriage
+	// DSCP is set if the step sends datagrams without a transport, and is theirs.
+	DSCP *int
 	// Programs is set if the step runs programs, which can send any packets.
 	Programs bool
 }
@@ -43,41 +45,46 @@ type Wait []string
 // Sleep is the action of a step that waits for time to pass.
 type Sleep units.Duration
 
-// actions has a row for each key of a step: its action, or nil if the step lacks the key.
-var actions = []struct {
-	key string
-	of  func(*Step) Action
-}{
-	{"capture", func(s *Step) Action { return there(s.Capture) }},
-	{"workload", func(s *Step) Action { return there(s.Workload) }},
-	{"training", func(s *Step) Action { return there(s.Training) }},
-	{"messages", func(s *Step) Action { return there(s.Messages) }},
-	{"traffic", func(s *Step) Action { return there(s.Traffic) }},
-	{"probe", func(s *Step) Action { return there(s.Probe) }},
-	{"stack", func(s *Step) Action { return there(s.Stack) }},
-	{"exec", func(s *Step) Action { return there(s.Exec) }},
-	{"link", func(s *Step) Action { return there(s.Link) }},
-	{"fault", func(s *Step) Action { return there(s.Fault) }},
-	{"wait", func(s *Step) Action {
-		if s.Wait == nil {
-			return nil
-		}
-		return Wait(s.Wait)
-	}},
-	{"sleep", func(s *Step) Action {
-		if s.Sleep == nil {
-			return nil
-		}
-		return Sleep(*s.Sleep)
-	}},
+// stepKey is a key of a step that gives it an action.
+type stepKey struct {
+	key   string
+	index int // of the field of Step
+	// sends is set if the step sends packets that checks are about. Commands do not count, because they
+	// may do anything.
+	sends bool
 }
 
-// sending are the keys of steps that send packets that checks are about. Commands do not count, because they
-// may do anything.
-var sending = []string{"workload", "training", "messages", "traffic", "stack"}
+// actions are the fields of Step with the tag "action".
+var actions = func() (all []stepKey) {
+	step := reflect.TypeFor[Step]()
+	for i, f := range fieldsOf(step) {
+		if kind, is := step.Field(i).Tag.Lookup("action"); is {
+			all = append(all, stepKey{f.key, i, kind == "sends"})
+		}
+	}
+	return all
+}()
+
+// of returns the action of a step, or nil if the step lacks the key.
+func (k *stepKey) of(s *Step) Action {
+	v := reflect.ValueOf(s).Elem().Field(k.index)
+	if v.IsNil() {
+		return nil
+	}
+	switch a := v.Interface().(type) {
+	case []string:
+		return Wait(a)
+	case *units.Duration:
+		return Sleep(*a)
+	default:
+		return a.(Action)
+	}
+}
 
 // Sends reports whether a step with a key sends packets that checks are about.
-func Sends(key string) bool { return slices.Contains(sending, key) }
+func Sends(key string) bool {
+	return slices.ContainsFunc(actions, func(k stepKey) bool { return k.key == key && k.sends })
+}
 
 // stepKeys returns the keys of a step, of which it has exactly one.
 func stepKeys() (keys []string) {
@@ -85,14 +92,6 @@ func stepKeys() (keys []string) {
 		keys = append(keys, row.key)
 	}
 	return keys
-}
-
-// there returns nil for an action that is a nil pointer.
-func there(a Action) Action {
-	if reflect.ValueOf(a).IsNil() {
-		return nil
-	}
-	return a
 }
 
 // Action returns a step's action and the action's key. A step of a file that was decoded without

@@ -14,9 +14,9 @@ type Traffic struct {
 	// Name is the name of the log files.
 	Name string `yaml:"name" json:"name"`
 	// From lists the nodes that send, by names or globs.
-	From []string `yaml:"from" json:"from"`
+	From []string `yaml:"from" json:"from" names:"node"`
 	// To lists the nodes to which each node of from sends datagrams, except itself.
-	To []string `yaml:"to,omitempty" json:"to,omitempty"`
+	To []string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
 	// Shift makes each node of from send to the node that is this many places further on in from.
 	// The order is the plan's, and it wraps around.
 	Shift int `yaml:"shift,omitempty" json:"shift,omitempty" jsonschema:"minimum=1,maximum=4096" unit:"nodes"`
@@ -67,7 +67,11 @@ func (s *Traffic) setDefaults() {
 
 // Traits implements Action.
 func (s *Traffic) Traits() Traits {
-	return Traits{Name: s.Name, Background: s.Background}
+	traits := Traits{Name: s.Name, Background: s.Background}
+	if s.Pause == nil {
+		traits.DSCP = &s.DSCP
+	}
+	return traits
 }
 
 func (s *Traffic) check(c *checker, at string, _ int) {

@@ -292,11 +292,8 @@ func (l *prover) dscpsSent() (sent map[int]string, known bool) {
 		add(c.Name, dscpsOf(c)...)
 	}
 	for _, step := range l.File.Steps {
-		switch {
-		case step.Traffic != nil && step.Traffic.Pause == nil:
-			add(step.Traffic.Name, step.Traffic.DSCP)
-		case step.Probe != nil:
-			add(step.Probe.Name, step.Probe.DSCP)
+		if t := step.Traits(); t.DSCP != nil {
+			add(t.Name, *t.DSCP)
 		}
 	}
 	return sent, !l.Programs && len(sent) > 0

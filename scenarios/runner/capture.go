@@ -24,6 +24,8 @@ type captureStep struct {
 	spec *spec.Capture
 }
 
+var _ = makes((*preparation).capture)
+
 // capture checks the filter, which only package filter understands.
 func (p *preparation) capture(f stepFrame, c *spec.Capture) step {
 	_, err := filter.Compile(c.Filter, int(c.SnapLen))

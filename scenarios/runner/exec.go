@@ -39,6 +39,8 @@ type execStep struct {
 	awaited string
 }
 
+var _ = makes((*preparation).exec)
+
 func (p *preparation) exec(f stepFrame, e *spec.Exec) step {
 	p.workdir(f, e)
 	step := &execStep{stepFrame: f, spec: e, bounded: !f.Serves || p.o.File.Source.Has(f.at+".timeout")}

@@ -33,6 +33,8 @@ type faultStep struct {
 	row   report.Fault  // This is the row of a fault of nodes or their programs.
 }
 
+var _ = makes((*preparation).fault)
+
 // fault makes the step. It reports an invalid filter.
 func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 	if a.Match != "" {

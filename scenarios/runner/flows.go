@@ -30,6 +30,11 @@ var ErrFlows = errors.New("flows")
 // AllFlows is the word for a flow from each node to each other node.
 const AllFlows = "all"
 
+// flowing is a step without ranks whose flows are known before the run.
+type flowing interface {
+	flows(p *plan.Plan) ([]Flow, error)
+}
+
 // transports are the words for the flows over a transport.
 var transports = []string{worker.TCP, worker.RD, worker.RoCE, worker.QUIC}
 
@@ -42,10 +47,12 @@ func FlowWords(o Options) []string {
 func flowWords(steps []step) []string {
 	words := []string{AllFlows}
 	for _, s := range steps {
-		switch _, is := s.(ranked); {
-		case is && slices.Contains(transports, s.frame().Transport):
-			words = append(words, s.frame().Transport, s.frame().Name)
-		case s.frame().key == "traffic" || s.frame().key == "probe":
+		switch s.(type) {
+		case ranked:
+			if slices.Contains(transports, s.frame().Transport) {
+				words = append(words, s.frame().Transport, s.frame().Name)
+			}
+		case flowing:
 			words = append(words, s.frame().Name)
 		}
 	}
@@ -177,10 +184,8 @@ func ends(p *plan.Plan, pattern string) (found []end) {
 func flowsOfStep(o *Options, s step) (flows []Flow, err error) {
 	name := s.frame().Name
 	switch s := s.(type) {
-	case *trafficStep:
+	case flowing:
 		return s.flows(o.Plan)
-	case *probeStep:
-		return between(o.Plan, s.spec.From, s.spec.To)
 	case ranked:
 		job, err := s.job(&session{file: o.File, plan: o.Plan})
 		if err != nil {

@@ -182,6 +182,10 @@ type linkStep struct {
 	meeting *linkMeeting // nil before the change, and for changes back to the plan
 }
 
+var _ = makes(func(_ *preparation, f stepFrame, a *spec.LinkChange) step {
+	return &linkStep{stepFrame: f, spec: a}
+})
+
 func (l *linkStep) object() string { return l.spec.Where + " " + linkText(l.spec) }
 
 func (l *linkStep) limit(clock.Dilation) time.Duration { return controlTimeout }

@@ -29,6 +29,8 @@ type messagesStep struct {
 	schedule *flows.Schedule
 }
 
+var _ = makes((*preparation).messages)
+
 func (p *preparation) messages(f stepFrame, m *spec.Messages) step {
 	made := &messagesStep{ranksStep: p.ranks(f), spec: m}
 	var slowest units.Rate

@@ -11,6 +11,7 @@ import (
 
 	"railbed/internal/plural"
 	"railbed/internal/units"
+	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed/probe"
 )
@@ -21,7 +22,12 @@ type probeStep struct {
 	spec *spec.Probe
 }
 
+var _ = makes(func(_ *preparation, f stepFrame, a *spec.Probe) step { return &probeStep{f, a} })
+
 func (p *probeStep) object() string { return p.Name }
+
+// flows implements flowing.
+func (p *probeStep) flows(of *plan.Plan) ([]Flow, error) { return between(of, p.spec.From, p.spec.To) }
 
 func (p *probeStep) do(ctx context.Context, s *session) error {
 	from, to := p.spec.Nodes()

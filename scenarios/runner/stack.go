@@ -23,6 +23,8 @@ type stackStep struct {
 	spec *spec.Stack
 }
 
+var _ = makes(func(_ *preparation, f stepFrame, a *spec.Stack) step { return &stackStep{f, a} })
+
 func (k *stackStep) object() string { return k.Name }
 
 func (k *stackStep) programs(p *plan.Plan) (names []string) {

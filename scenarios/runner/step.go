@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/units"
 	"railbed/plan/spec"
 )
 
@@ -72,41 +72,24 @@ func (p *preparation) steps() []step {
 			continue
 		}
 		p.event(i)
-		all = append(all, p.step(frameOf(p.o.File, i), action))
+		prepare, known := makers[reflect.TypeOf(action)]
+		if !known {
+			panic(fmt.Sprintf("the runner has no step for %T", action))
+		}
+		all = append(all, prepare(p, frameOf(p.o.File, i), action))
 	}
 	return all
 }
 
-// step makes a step: a row for each kind.
-func (p *preparation) step(f stepFrame, action spec.Action) step {
-	switch a := action.(type) {
-	case *spec.Capture:
-		return p.capture(f, a)
-	case *spec.Workload:
-		return p.collective(f, a)
-	case *spec.Training:
-		return p.training(f, a)
-	case *spec.Messages:
-		return p.messages(f, a)
-	case *spec.Traffic:
-		return p.traffic(f, a)
-	case *spec.Probe:
-		return &probeStep{f, a}
-	case *spec.Stack:
-		return &stackStep{f, a}
-	case *spec.Exec:
-		return p.exec(f, a)
-	case *spec.LinkChange:
-		return &linkStep{stepFrame: f, spec: a}
-	case *spec.Fault:
-		return p.fault(f, a)
-	case spec.Wait:
-		return p.wait(f, a)
-	case spec.Sleep:
-		return &sleepStep{f, units.Duration(a)}
+// makers make the steps of each kind, by the types of their actions.
+var makers = map[reflect.Type]func(*preparation, stepFrame, spec.Action) step{}
+
+// makes registers a kind of step. The file of the kind calls it when the program starts.
+func makes[A spec.Action](prepare func(*preparation, stepFrame, A) step) struct{} {
+	makers[reflect.TypeFor[A]()] = func(p *preparation, f stepFrame, a spec.Action) step {
+		return prepare(p, f, a.(A))
 	}
-	p.wrong(ErrJob, f.at, fmt.Errorf("the runner has no step for %T", action))
-	return nil
+	return struct{}{}
 }
 
 // title returns the kind and the object of a step, for people.

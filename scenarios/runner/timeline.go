@@ -375,7 +375,9 @@ type waitStep struct {
 	names []string
 }
 
-func (p *preparation) wait(f stepFrame, names []string) step {
+var _ = makes((*preparation).wait)
+
+func (p *preparation) wait(f stepFrame, names spec.Wait) step {
 	for _, name := range names {
 		maps.DeleteFunc(p.taken, func(_ int, job string) bool { return job == name })
 	}
@@ -400,6 +402,10 @@ type sleepStep struct {
 	stepFrame
 	time units.Duration
 }
+
+var _ = makes(func(_ *preparation, f stepFrame, t spec.Sleep) step {
+	return &sleepStep{f, units.Duration(t)}
+})
 
 func (p *sleepStep) object() string { return p.time.String() }
 

@@ -46,6 +46,8 @@ type trafficStep struct {
 	ordinal uint16 // among the traffic steps of the file
 }
 
+var _ = makes((*preparation).traffic)
+
 func (p *preparation) traffic(f stepFrame, t *spec.Traffic) step {
 	p.traffics++
 	return &trafficStep{f, t, p.traffics - 1}

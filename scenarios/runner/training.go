@@ -28,6 +28,8 @@ type trainingStep struct {
 	program *training.Program
 }
 
+var _ = makes((*preparation).training)
+
 func (p *preparation) training(f stepFrame, t *spec.Training) step {
 	made := &trainingStep{ranksStep: p.ranks(f), spec: t}
 	program, err := trainingProgram(p.o, t)

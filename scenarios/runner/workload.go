@@ -24,6 +24,8 @@ type collectiveStep struct {
 	schedule *schedule.Schedule // of algorithm: msccl
 }
 
+var _ = makes((*preparation).collective)
+
 func (p *preparation) collective(f stepFrame, w *spec.Workload) step {
 	c := &collectiveStep{ranksStep: p.ranks(f), spec: w}
 	c.pattern = pattern(w)
