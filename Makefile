@@ -23,8 +23,8 @@ run-pass = status=0; runs=$$($(GO) run ./testkit/hosttest/passes/list $(1)); \
 
 # What reads files and recordings needs no Linux.
 PORTABLE := ./internal/units ./plan/... ./capture/pcapng ./capture/display ./capture/follow ./capture/trace \
-	./capture/bundle ./capture/compare ./capture/keep ./capture/layers ./capture/report \
-	./capture/verify/... ./transports ./workloads/collective
+	./capture/bundle ./capture/keep ./capture/layers ./capture/report ./capture/verify/... ./transports \
+	./workloads/collective ./reporting/...
 
 .DEFAULT_GOAL := build
 .PHONY: build quickstart check check-userns flakes test test-root test-user test-long setup-test interop \

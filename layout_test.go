@@ -42,6 +42,7 @@ var floors = []struct {
 	{[]string{"nodes"}, "nodes of a plan: namespaces, containers, virtual machines"},
 	{[]string{"testbed"}, "the Go API, the supervisor, the doctor, probes"},
 	{[]string{"workloads"}, "collectives, training, messages, other people's programs, traffic"},
+	{[]string{"reporting"}, "reports as text, page and JUnit, their figures, and comparisons of runs"},
 	{[]string{"scenarios"}, "the runner and the library"},
 	{[]string{"cli"}, "parsing and printing, one file per command"},
 	{[]string{testkit}, "support of tests, of which the command has none"},

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/capture/report"
-	"railbed/capture/sweep"
 	"railbed/internal/clock"
 	"railbed/internal/element"
 	"railbed/internal/verdict"
@@ -22,6 +21,7 @@ import (
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/reporting/sweep"
 	"railbed/scenarios/outdir"
 	"railbed/testbed"
 	"railbed/workloads/worker"

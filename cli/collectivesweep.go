@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/report"
-	"railbed/capture/sweep"
 	"railbed/plan/perf"
+	"railbed/reporting"
+	"railbed/reporting/sweep"
 	"railbed/scenarios/outdir"
 )
 
@@ -35,9 +35,9 @@ func collectiveSweeps(runs []CollectiveRun) []sweep.Sweep {
 			name, unit string
 			of         func(*perf.Measure) float64
 		}{
-			{"busbw", report.BitRate, (*perf.Measure).BusBits},
-			{"algbw", report.BitRate, (*perf.Measure).AlgBits},
-			{"time", report.Seconds, func(m *perf.Measure) float64 { return m.Time / 1e6 }},
+			{"busbw", reporting.BitRate, (*perf.Measure).BusBits},
+			{"algbw", reporting.BitRate, (*perf.Measure).AlgBits},
+			{"time", reporting.Seconds, func(m *perf.Measure) float64 { return m.Time / 1e6 }},
 		} {
 			s := sweep.Sweep{Of: of, Number: f.name + mode, Unit: f.unit}
 			for i := range runs {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"railbed/capture/compare"
 	"railbed/internal/verdict"
+	"railbed/reporting/compare"
 )
 
 // compareRuns compares two sides of runs.

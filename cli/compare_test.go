@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"railbed/capture/compare"
 	"railbed/capture/report"
 	"railbed/internal/verdict"
+	"railbed/reporting"
+	"railbed/reporting/compare"
 	"railbed/testkit/hosttest"
 )
 
@@ -154,7 +155,7 @@ checks:
 	}
 	found := false
 	for _, n := range c.Numbers {
-		if n.Section == report.RecordingSection && n.What == "p50" && n.Difference != nil {
+		if n.Section == reporting.RecordingSection && n.What == "p50" && n.Difference != nil {
 			if found = true; *n.Difference < 0.035 || *n.Difference > 0.2 || n.Outcome != compare.TooFew {
 				t.Errorf("the median time of messages: %+v, want 40 ms more", n)
 			}

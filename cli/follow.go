@@ -12,9 +12,10 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
-	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/reporting"
 )
 
 // followFlags are the flags of "railbed follow".
@@ -156,7 +157,7 @@ func (f *followFlags) again(name string) string {
 	if f.capture != "" {
 		words = append(words, "--capture", f.capture)
 	}
-	return report.ShellLine(words)
+	return reporting.ShellLine(words)
 }
 
 // showFollow prints what was followed. run are the words of the run in command lines.
@@ -172,8 +173,8 @@ func (a *app) showFollow(run string, r *followReport) error {
 			"where the time went")
 		for _, s := range r.Sums {
 			rows.AppendRow([]any{s.Workload, s.Protocol, s.Messages, s.Unfinished, s.Again,
-				report.Took(s.P50),
-				report.Took(s.P99), report.Took(s.Most), shares(s.Account)})
+				units.Took(s.P50),
+				units.Took(s.P99), units.Took(s.Most), shares(s.Account)})
 		}
 		rows.Render()
 		fmt.Fprintln(a.stdout)
@@ -186,7 +187,7 @@ func (a *app) showFollow(run string, r *followReport) error {
 		rows := a.newTable("message", "over", "from", "to", "bytes", "packets", "lost", "start", "took",
 			"where the time went")
 		for _, m := range r.Messages {
-			took := report.Took(m.Took)
+			took := units.Took(m.Took)
 			if m.Unseen {
 				took = "not seen"
 			} else if m.Took == 0 {
@@ -194,7 +195,7 @@ func (a *app) showFollow(run string, r *followReport) error {
 			}
 			rows.AppendRow([]any{m.Message, m.Protocol, end(m.From, m.FromRank, m.Source), end(m.To,
 				m.ToRank, m.Destination),
-				m.Bytes, m.Packets, m.Lost, report.Took(m.Start), took, shares(m.Account)})
+				m.Bytes, m.Packets, m.Lost, units.Took(m.Start), took, shares(m.Account)})
 		}
 		rows.Render()
 	}
@@ -238,7 +239,7 @@ func parts(account follow.Account) string {
 	var texts []string
 	for part, ns := range account {
 		if ns != 0 {
-			texts = append(texts, fmt.Sprintf("%s %s", follow.Part(part), report.Took(time.Duration(ns))))
+			texts = append(texts, fmt.Sprintf("%s %s", follow.Part(part), units.Took(time.Duration(ns))))
 		}
 	}
 	return strings.Join(texts, ", ")
@@ -250,14 +251,14 @@ func (a *app) printMessage(run string, m *follow.MessageLife) {
 		plural.Count(m.Packets, "packets"), m.ID)
 	took := "did not arrive"
 	if m.Took > 0 {
-		took = "took " + report.Took(m.Took)
+		took = "took " + units.Took(m.Took)
 	} else if m.Unseen {
 		took = "arrived where the recording has no tap, or got lost"
 	}
 	if m.Acknowledged > 0 {
-		took += ", acknowledged after " + report.Took(m.Acknowledged)
+		took += ", acknowledged after " + units.Took(m.Acknowledged)
 	}
-	a.show("started after %s, %s", report.Took(m.Start), took)
+	a.show("started after %s, %s", units.Took(m.Start), took)
 	a.show("%s", parts(m.Account))
 	a.show("railbed decode %s -Y '%s'", run, m.Filter)
 	a.show("Wireshark: %s", m.Wireshark)
@@ -277,8 +278,8 @@ func (a *app) printMessage(run string, m *follow.MessageLife) {
 			outcome += plural.Text("; likewise the next %d packets, up to record ", alike) +
 				strconv.Itoa(m.Lives[i].Record)
 		}
-		rows.AppendRow([]any{mark, report.Took(p.Sent - m.Start), p.PSN, p.Position, p.Bytes,
-			report.Took(p.Took), outcome, parts(p.Account)})
+		rows.AppendRow([]any{mark, units.Took(p.Sent - m.Start), p.PSN, p.Position, p.Bytes,
+			units.Took(p.Took), outcome, parts(p.Account)})
 	}
 	rows.Render()
 	for i := range m.Lives {
@@ -296,14 +297,14 @@ func (a *app) printPacketLife(p *follow.PacketLife) {
 		part = fmt.Sprintf(" of message %d", p.Message)
 	}
 	a.show("packet of record %d%s: %s %s > %s, %d bytes, %s after %s", p.Record, part, p.Protocol, p.Source,
-		p.Destination, p.Length, p.Outcome, report.Took(p.Took))
+		p.Destination, p.Length, p.Outcome, units.Took(p.Took))
 	rows := a.newTable("record", "after", "from", "to", "depth", "recorded", "where the time went")
 	for _, h := range p.Hops {
 		depth := ""
 		if h.Depth != nil {
 			depth = strconv.FormatInt(*h.Depth, 10)
 		}
-		rows.AppendRow([]any{h.Record, report.Took(h.At), h.From, h.To, depth,
+		rows.AppendRow([]any{h.Record, units.Took(h.At), h.From, h.To, depth,
 			strings.TrimSpace(h.Verdict + " " + h.Reason),
 			parts(h.Account)})
 	}

@@ -10,9 +10,9 @@ import (
 
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
-	"railbed/capture/report"
 	"railbed/internal/nearest"
 	"railbed/plan/topology"
+	"railbed/reporting"
 )
 
 // selectFlags adds the flags that select messages.
@@ -75,7 +75,7 @@ func (f *followFlags) words() string {
 	if f.flow != "" {
 		words = append(words, "--flow", f.flow)
 	}
-	return report.ShellLine(words)
+	return reporting.ShellLine(words)
 }
 
 // noteSelection prints that the flags select no message, and then returns true, or that they select queue

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/capture/compare"
 	"railbed/capture/display"
 	"railbed/capture/report"
 	"railbed/capture/verify"
@@ -22,6 +21,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
+	"railbed/reporting/compare"
 	"railbed/testbed/probe"
 	"railbed/testbed/supervisor"
 	"railbed/testkit/hosttest"

@@ -9,9 +9,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
-	"railbed/capture/sweep"
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
+	"railbed/reporting/sweep"
 	"railbed/scenarios/suite"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"railbed/capture/report"
+	"railbed/internal/units"
 	"railbed/scenarios/runner"
 )
 
@@ -44,7 +44,7 @@ func (a *app) printLoad(ctx context.Context, o runner.Options) error {
 			advice = append(advice, fmt.Sprintf("%s: for a load of 60%% divide the rates of the links by "+
 				"%.2g or more, or set dilation: %d", t.Name, 1/rates, dilation))
 		}
-		rows.AppendRow(table.Row{t.Name, t.Transport, report.Bits(t.Asked), report.Bits(t.Carried),
+		rows.AppendRow(table.Row{t.Name, t.Transport, units.BitRate(t.Asked), units.BitRate(t.Carried),
 			fmt.Sprintf("%.0f%%", 100*t.Load()), expected})
 	}
 	rows.Render()

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"railbed/capture/bundle"
-	"railbed/capture/compare"
 	"railbed/capture/report"
 	"railbed/internal/input"
 	"railbed/internal/verdict"
+	"railbed/reporting/compare"
 )
 
 // reportFlags are the flags of "railbed report", all for comparisons.

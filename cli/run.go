@@ -13,6 +13,7 @@ import (
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/scenarios/runner"
 	"railbed/scenarios/runner/measure"
 	"railbed/testbed"
@@ -218,7 +219,7 @@ func (a *app) printReport(r *report.Report, dir string) error {
 		return r.WriteJSON(a.stdout)
 	}
 	_, err := os.Stat(filepath.Join(dir, report.HTMLFile))
-	return r.WriteText(a.rawStdout, report.TextOptions{Dir: dir, NoPage: err != nil,
+	return reporting.WriteText(a.rawStdout, r, reporting.TextOptions{Dir: dir, NoPage: err != nil,
 		Color: isTerminal(a.rawStdout), Verbose: a.verbose})
 }
 

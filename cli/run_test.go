@@ -13,6 +13,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
+	"railbed/reporting"
 	"railbed/testbed/doctor"
 	"railbed/testkit/hosttest"
 )
@@ -97,7 +98,7 @@ func TestRunPrintsJSON(t *testing.T) {
 		r.Name != name+"-b" {
 		t.Errorf("code %d, %v: %s", code, err, stdout)
 	}
-	if line := report.ShellLine(r.Repeat); !strings.HasPrefix(line,
+	if line := reporting.ShellLine(r.Repeat); !strings.HasPrefix(line,
 		"railbed run "+path+" --name "+name+"-b --out ") {
 		t.Errorf("repeat by %s", line)
 	}

@@ -18,6 +18,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/plural"
 	"railbed/internal/rundir"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/scenarios/runner"
 	"railbed/scenarios/suite"
@@ -130,7 +131,7 @@ func (a *app) listCases(cases []suite.Case, out string) error {
 			a.show("%s", c.Name)
 			continue
 		}
-		a.show("%-57s %8s", c.Name, report.Took(time.Duration(c.Seconds*float64(time.Second))))
+		a.show("%-57s %8s", c.Name, units.Took(time.Duration(c.Seconds*float64(time.Second))))
 	}
 	return nil
 }
@@ -215,7 +216,7 @@ func (t *testSuite) compareWith(ctx context.Context, results, base *suite.Result
 
 // printCase prints the line of a case.
 func (a *app) printCase(o *suite.Outcome) {
-	text := fmt.Sprintf("%-12s %-44s %8s", o.Verdict, o.Name, report.Took(o.Took()))
+	text := fmt.Sprintf("%-12s %-44s %8s", o.Verdict, o.Name, units.Took(o.Took()))
 	if o.Verdict != verdict.Pass || o.Flaky {
 		first, _, _ := strings.Cut(o.Reason, "\n")
 		text += "  " + first
@@ -253,7 +254,7 @@ func (a *app) printSuite(r *suite.Results, dir string) {
 	if len(r.PassedOver) > 0 {
 		words = append(words, plural.Text("%d files passed over", len(r.PassedOver)))
 	}
-	a.show("%s: %s in %s", r.Verdict, strings.Join(words, ", "), report.Took(r.Finished.Sub(r.Started)))
+	a.show("%s: %s in %s", r.Verdict, strings.Join(words, ", "), units.Took(r.Finished.Sub(r.Started)))
 	for _, file := range []string{suite.IndexFile, suite.ResultsFile} {
 		if r.Has(file) {
 			a.show("results: %s", filepath.Join(dir, file))

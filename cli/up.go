@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"railbed/capture/report"
 	"railbed/internal/plural"
 	"railbed/internal/rundir"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -137,7 +137,7 @@ func (a *app) printUp(p *plan.Plan, state string, took time.Duration, done *supe
 		return a.printJSON(document)
 	}
 	fmt.Fprintf(a.stdout, "%s: %s in %s: %s, %s, %s\n", p.Name, state,
-		report.Took(took), plural.Count(len(p.Nodes), "nodes"), plural.Count(len(p.Switches), "switches"),
+		units.Took(took), plural.Count(len(p.Nodes), "nodes"), plural.Count(len(p.Switches), "switches"),
 		plural.Count(len(p.Links), "links"))
 	if done != nil {
 		for _, change := range done.Changed {
@@ -236,7 +236,7 @@ func (a *app) down(ctx context.Context, name string) (downed, error) {
 		return downed{Name: name, State: "failed", Seconds: took.Seconds(), Error: err.Error()}, err
 	}
 	if a.output != "json" {
-		a.show("%s: down in %s", name, report.Took(took))
+		a.show("%s: down in %s", name, units.Took(took))
 	}
 	return downed{Name: name, State: "down", Seconds: took.Seconds()}, nil
 }

@@ -407,7 +407,7 @@ func hasEqualCost(p *plan.Plan) bool {
 
 func (a *app) printVerify(name string, r verifyReport) {
 	fmt.Fprint(a.stdout, plural.Text("%s: %d packets of %d taps in %s", printable.Line(name),
-		r.Capture.Packets, len(r.Capture.Taps), report.Took(r.Capture.Duration)))
+		r.Capture.Packets, len(r.Capture.Taps), units.Took(r.Capture.Duration)))
 	if r.Capture.Lost > 0 {
 		fmt.Fprintf(a.stdout, ", %d lost", r.Capture.Lost)
 	}

@@ -13,6 +13,7 @@ import (
 	"railbed/capture/follow"
 	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 )
 
 // whyReport is the JSON document of "railbed why".
@@ -134,7 +135,7 @@ func (a *app) printWhy(run string, told *whyReport) {
 	for _, n := range told.Nodes {
 		if n.Throttled > throttled {
 			a.show("%s: the limit of CPUs held its programs back for %s", n.Node,
-				report.Took(time.Duration(n.Throttled*1e9)))
+				units.Took(time.Duration(n.Throttled*1e9)))
 		}
 		if n.Lost() == 0 {
 			continue
@@ -158,7 +159,7 @@ func (a *app) printAnswer(run string, answer *follow.Answer) {
 		of = answer.Workload + ", " + of
 	}
 	a.show("%s: %d messages; the fastest tenth took up to %s, the slowest %s", of, answer.Messages,
-		report.Took(answer.Fast), report.Took(answer.Most))
+		units.Took(answer.Fast), units.Took(answer.Most))
 	if answer.Unfinished > 0 {
 		text := "%d did not arrive"
 		if answer.Protocol == "quic" {
@@ -190,9 +191,9 @@ func (a *app) printAnswer(run string, answer *follow.Answer) {
 			effect = "it made no message late"
 		}
 		a.show("%3d. %s: %s", i+1, shortened(c.Where), c.What)
-		a.show("     %s; started between %s and %s", effect, report.Took(c.From), report.Took(c.To))
+		a.show("     %s; started between %s and %s", effect, units.Took(c.From), units.Took(c.To))
 		if c.Most > 0 {
-			a.show("     delayed most: message %d, by %s", c.Worst, report.Took(c.Most))
+			a.show("     delayed most: message %d, by %s", c.Worst, units.Took(c.Most))
 		}
 		a.show("     railbed follow %s --message %d", run, c.Worst)
 		if c.File != "" {

@@ -7,6 +7,7 @@ import (
 	"railbed/capture/bundle"
 	"railbed/capture/follow"
 	"railbed/capture/report"
+	"railbed/internal/units"
 )
 
 // slowOperation is an operation of a collective, by the ranks' clocks, and the causes for which its messages
@@ -109,17 +110,17 @@ const operationCauses = 3
 func (a *app) printOperation(o *slowOperation) {
 	median := ""
 	if o.Median > 0 {
-		median = fmt.Sprintf(", the median %s", report.Took(time.Duration(o.Median*1e9)))
+		median = fmt.Sprintf(", the median %s", units.Took(time.Duration(o.Median*1e9)))
 	}
-	a.show("%s: %s began at %s and took %s%s", o.Workload, o.What, report.Took(o.Start),
-		report.Took(time.Duration(o.Took*1e9)), median)
+	a.show("%s: %s began at %s and took %s%s", o.Workload, o.What, units.Took(o.Start),
+		units.Took(time.Duration(o.Took*1e9)), median)
 	for i, c := range o.Causes[:min(len(o.Causes), operationCauses)] {
 		step := ""
 		if c.Step != "" {
 			step = " in " + c.Step
 		}
 		a.show("%3d. %s: %s; delayed most: message %d%s, by %s", i+1, shortened(c.Where), c.What, c.Worst,
-			step, report.Took(c.Most))
+			step, units.Took(c.Most))
 	}
 	if len(o.Causes) == 0 {
 		a.show("     none of its messages was slow")

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sort"
 
-	"railbed/capture/report"
+	"railbed/internal/units"
 )
 
 // discards finds the packets that receivers discarded because they came before an earlier packet.
@@ -107,8 +107,8 @@ func (w *why) recovering(c *Cause) string {
 	f := &r.Flows[m.Flow]
 	return fmt.Sprintf("; for message %d, %s took %s to ask for missing packets, and %s %s to send them "+
 		"again",
-		c.Worst, cmp.Or(f.To, f.Dst.Addr().String()), report.Took(r.Own(asking)), w.sender(m),
-		report.Took(r.Own(sending)))
+		c.Worst, cmp.Or(f.To, f.Dst.Addr().String()), units.Took(r.Own(asking)), w.sender(m),
+		units.Took(r.Own(sending)))
 }
 
 // awaited returns the packet for which a packet was discarded, or the packet itself.

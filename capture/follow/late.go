@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"railbed/capture/report"
+	"railbed/internal/units"
 	"railbed/plan/topology"
 )
 
@@ -119,7 +119,7 @@ func (w *why) late(messages []int) {
 			map[bool]string{true: " of this time"}[i == 0]))
 	}
 	text := fmt.Sprintf("no message was under way for %s of %s, while the network waited for %s",
-		report.Took(w.r.Own(idle)), report.Took(w.r.Own(last-first)), strings.Join(waits, ", "))
+		units.Took(w.r.Own(idle)), units.Took(w.r.Own(last-first)), strings.Join(waits, ", "))
 	c := &Cause{Part: Host.String(), What: text, Extra: w.r.Own(idle), From: w.r.Own(s.from - w.r.Start),
 		Worst: w.r.Messages[s.worst].Number, Most: w.r.Own(s.most),
 		Record: w.r.First(int(w.r.Messages[s.worst].Packets[0])), at: cause{part: Host, tap: -1,

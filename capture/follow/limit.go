@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"railbed/capture/pcapng"
-	"railbed/capture/report"
 	"railbed/internal/plural"
 	"railbed/internal/units"
 )
@@ -47,7 +46,7 @@ func (r *Recording) Lacks() (all []string) {
 	if r.LeftOut > 0 {
 		all = append(all, fmt.Sprintf("needs more than the %s of memory that railbed uses: all times and "+
 			"causes are from its first %s, without %s after them; editcap -A and -B cut out another part",
-			units.Bytes(r.most), report.Took(r.Own(r.End-r.Start)), plural.Count(r.LeftOut, "records")))
+			units.Bytes(r.most), units.Took(r.Own(r.End-r.Start)), plural.Count(r.LeftOut, "records")))
 	}
 	return all
 }

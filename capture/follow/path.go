@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 	"railbed/plan/topology"
 )
 
@@ -215,6 +215,7 @@ func (w *why) beside(port int) string {
 	if len(rates) == 0 || rates[len(rates)/2] < 2*own.rate {
 		return ""
 	}
-	return fmt.Sprintf("; its link has %s, and most links beside it have %s", report.Bits(float64(own.rate)),
-		report.Bits(float64(rates[len(rates)/2])))
+	return fmt.Sprintf("; its link has %s, and most links beside it have %s",
+		units.BitRate(float64(own.rate)),
+		units.BitRate(float64(rates[len(rates)/2])))
 }

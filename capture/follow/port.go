@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"railbed/capture/report"
+	"railbed/internal/units"
 	"railbed/plan/topology"
 )
 
@@ -78,8 +78,8 @@ func (w *why) pace(port int) string {
 	if slow < slowest || slow*slowShare < waited {
 		return ""
 	}
-	return fmt.Sprintf("; from %s on it sent %s, and its link has %s", report.Took(w.r.Own(from-w.r.Start)),
-		report.Bits(bits/took*1e9), report.Bits(float64(lane.rate)))
+	return fmt.Sprintf("; from %s on it sent %s, and its link has %s", units.Took(w.r.Own(from-w.r.Start)),
+		units.BitRate(bits/took*1e9), units.BitRate(float64(lane.rate)))
 }
 
 // filled names the port of asker's switch whose queue was fullest while asker paused its peer. The measure is

@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	"railbed/capture/report"
 	"railbed/capture/verify/evidence"
 	"railbed/internal/infiniband"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 	"railbed/internal/wire"
 )
 
@@ -123,7 +123,7 @@ func (r *Recording) throttled(c *Cause) (text string) {
 				limit = "a fault that slowed " + node
 			}
 			text += fmt.Sprintf("; %s held its programs back for %s", limit,
-				report.Took(time.Duration(n.Throttled*1e9)))
+				units.Took(time.Duration(n.Throttled*1e9)))
 		}
 	}
 	return text

@@ -1,6 +1,10 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+
+	"railbed/internal/plural"
+)
 
 // Conduct holds observations of the ranks about themselves and each other, for any workload.
 type Conduct struct {
@@ -90,4 +94,13 @@ type Straggler struct {
 func (s Straggler) String() string {
 	return fmt.Sprintf("the ranks waited for rank %d on %s: it worked %.0f%% of the time, the others at "+
 		"most %.0f%%", s.Rank, s.Node, 100*s.Worked, 100*s.Others)
+}
+
+// Lost returns, for people, the number of bytes that were left out. It is empty if no byte may be
+// left out.
+func (l LeftOut) Lost() string {
+	if l.MayMiss == 0 {
+		return ""
+	}
+	return plural.Text("%d bytes were lost and left out; up to %d may be", l.Missing, l.MayMiss)
 }

@@ -3,8 +3,6 @@ package report
 import (
 	"fmt"
 	"strings"
-
-	"railbed/internal/units"
 )
 
 // Fault is a fault that a step added.
@@ -56,22 +54,4 @@ func (f Fault) At() string {
 		all = append(all, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(all, ", ")
-}
-
-// faults prints the faults and the packets that they hit.
-func (t *textWriter) faults(faults []Fault) {
-	if len(faults) == 0 {
-		return
-	}
-	var late []float64
-	for _, f := range faults {
-		late = append(late, f.Late)
-	}
-	in := units.Times.Of(late...)
-	rows := newRows("fault", "at", "does", in.Head("late"), "matched", "hit", "where")
-	rightAligned(rows, 4, 5, 6)
-	for _, f := range faults {
-		rows.AppendRow([]any{f.Name, f.Where, f.Does, in.Text(f.Late), f.Matched, f.Hit, f.At()})
-	}
-	t.table(rows)
 }

@@ -82,7 +82,7 @@ func Denial(nodes []NodeKernel) string {
 	var names []string
 	for i, n := range nodes {
 		least, most = min(least, n.Denied()), max(most, n.Denied())
-		if i < nodesShown {
+		if i < NodesShown {
 			names = append(names, n.Node)
 		}
 	}
@@ -90,41 +90,13 @@ func Denial(nodes []NodeKernel) string {
 	if more := len(nodes) - len(names); more > 0 {
 		who += fmt.Sprintf(" and %d more", more)
 	}
-	share := percent(most)
-	if percent(least) != share {
-		share = percent(least) + " to " + share
+	share := units.Percent(most)
+	if units.Percent(least) != share {
+		share = units.Percent(least) + " to " + share
 	}
 	return fmt.Sprintf("programs of %s were denied a processor for %s of the time that they wanted one, "+
 		"and no link carried 80%% of its rate: the host, and not the network, was the bound", who, share)
 }
 
-// nodesShown bounds the nodes that the terminal shows.
-const nodesShown = 8
-
-// kernels prints the nodes whose kernels lost packets. report.json and the page have all nodes.
-func (t *textWriter) kernels(nodes []NodeKernel) {
-	var times []float64
-	for _, n := range nodes {
-		times = append(times, n.Ran, n.Waited)
-	}
-	in := units.Times.Of(times...)
-	rows := newRows("node", "packets in", "dropped by its kernel", in.Head("programs ran"), in.Head("waited"),
-		"denied")
-	rightAligned(rows, 2, 4, 5, 6)
-	lost := 0
-	for _, n := range nodes {
-		if n.Lost() == 0 {
-			continue
-		}
-		if lost++; lost <= nodesShown {
-			rows.AppendRow([]any{n.Node, n.Received, n.Reasons(), in.Text(n.Ran), in.Text(n.Waited),
-				percent(n.Denied())})
-		}
-	}
-	if lost > nodesShown {
-		rows.AppendRow([]any{fmt.Sprintf("(%d more in report.json)", lost-nodesShown)})
-	}
-	if lost > 0 {
-		t.table(rows)
-	}
-}
+// NodesShown bounds the nodes that the terminal shows.
+const NodesShown = 8

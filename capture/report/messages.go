@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"railbed/internal/plural"
+	"railbed/internal/units"
 )
 
 // Messages is the result of messages that do not belong to a collective.
@@ -53,7 +54,7 @@ type SlowRank struct {
 // String returns a sentence for people.
 func (s SlowRank) String() string {
 	return fmt.Sprintf("messages from and to rank %d on %s took %s in the median, the others %s", s.Rank,
-		s.Node, seconds(s.Median), seconds(s.Others))
+		s.Node, units.Seconds(s.Median), units.Seconds(s.Others))
 }
 
 // MessagesPart is the result of a part of the messages.
@@ -90,23 +91,23 @@ func (m *Messages) Told() string {
 		return ""
 	}
 	return fmt.Sprintf("%.0f of %d took longer than %s", (1-*m.Attained)*float64(m.Count), m.Count,
-		seconds(m.SLO))
+		units.Seconds(m.SLO))
 }
 
 func (s *Serving) told(attained *float64) string {
 	text := plural.Text("%d ranks prefill and %d decode; %.1f requests came in a second, and ranks "+
-		"computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, percent(s.PrefillBusy))
+		"computed prompts for %s of the time", s.Prefill, s.Decode, s.Offered, units.Percent(s.PrefillBusy))
 	if attained == nil {
 		return text
 	}
 	var asked []string
 	if s.SLO > 0 {
-		asked = append(asked, "the first token within "+seconds(s.SLO))
+		asked = append(asked, "the first token within "+units.Seconds(s.SLO))
 	}
 	if s.TokenSLO > 0 {
-		asked = append(asked, "each other within "+seconds(s.TokenSLO))
+		asked = append(asked, "each other within "+units.Seconds(s.TokenSLO))
 	}
-	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, percent(*attained),
+	return fmt.Sprintf("%s; %s of them had %s, %.1f in a second", text, units.Percent(*attained),
 		strings.Join(asked, " and "), s.Goodput)
 }
 
@@ -124,13 +125,4 @@ type Percentiles struct {
 type Slowdown struct {
 	AtMost uint64 `json:"at_most"` // bytes
 	Percentiles
-}
-
-// messages prints a line for each step, and a line for each range of sizes.
-func (t *textWriter) messages(all []Messages) {
-	t.figures(messageTable(fullView, all))
-	t.figures(slowdownTable(all))
-	for i := range all {
-		t.pace(all[i].Name, all[i].Pace)
-	}
 }

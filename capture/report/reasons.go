@@ -24,17 +24,3 @@ func ByReason[M ~map[string]C, C ~[8]uint64](counts M) string {
 	}
 	return strings.Join(reasons, "; ")
 }
-
-// did describes the drops, marks and trims of a port.
-func (l LinkRate) did() string {
-	var parts []string
-	for _, one := range []struct {
-		what   string
-		counts map[string][8]uint64
-	}{{"dropped: ", l.Drops}, {"marked: ", l.Marks}, {"trimmed: ", l.Trims}} {
-		if len(one.counts) > 0 {
-			parts = append(parts, one.what+ByReason(one.counts))
-		}
-	}
-	return strings.Join(parts, "; ")
-}

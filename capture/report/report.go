@@ -1,6 +1,5 @@
-// Package report writes the results of a run for people and machines: the report itself
-// (report.json), JUnit XML for CI systems, one HTML page, and the tables of the terminal. All of
-// them are made from a Report alone, so that each can be made again from report.json.
+// Package report has the results of a run as data, and reads and writes them as report.json. Package
+// reporting shows them.
 package report
 
 import (

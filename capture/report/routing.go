@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strings"
 
 	"railbed/internal/units"
 )
@@ -45,27 +44,5 @@ type DaemonEnd struct {
 
 // String returns a line for people.
 func (e DaemonEnd) String() string {
-	return fmt.Sprintf("%s of %s ended at %s: %s", e.Daemon, e.Switch, seconds(e.At), e.How)
-}
-
-// Table returns the table of reactions.
-func (r *Routing) Table() *figureTable {
-	var times []float64
-	for _, one := range r.Reactions {
-		times = append(times, one.At, one.First, one.Last)
-	}
-	t := fullView.labels(tableUnits{Time: units.Times.Of(times...)}, "l", "routers follow")
-	for i := range r.Reactions {
-		t.add([]string{strings.Join(r.Reactions[i].To, ", ")}, r.Reactions[i].figures)
-	}
-	return t
-}
-
-// routing prints the reactions of the daemons and the daemons that ended.
-func (t *textWriter) routing(r *Routing) {
-	if r == nil {
-		return
-	}
-	t.printf("routers found all routes in %s of the bring-up\n\n", seconds(r.Converged))
-	t.figures(r.Table())
+	return fmt.Sprintf("%s of %s ended at %s: %s", e.Daemon, e.Switch, units.Seconds(e.At), e.How)
 }

@@ -1,11 +1,5 @@
 package report
 
-import (
-	"slices"
-
-	"railbed/plan"
-)
-
 // Charts are the data of the page's charts. Data that the run could not find out is absent.
 type Charts struct {
 	Series        *Series        `json:"series,omitempty"`
@@ -52,81 +46,4 @@ type LinkSeries struct {
 	Drops  []uint64 `json:"drops,omitempty"`
 	// Again are the packets that the port of a node sent again. Only a recording shows them.
 	Again []uint64 `json:"sent_again,omitempty"`
-}
-
-// end returns the end of the last interval.
-func (s *Series) end() float64 {
-	points := 0
-	for i := range s.Links {
-		for _, values := range s.Links[i].lists() {
-			points = max(points, len(values))
-		}
-	}
-	return s.Start + float64(points)*s.Interval
-}
-
-func (l *LinkSeries) lists() [][]uint64 {
-	return [][]uint64{l.Bits, l.Depth, l.Pauses, l.Marks, l.Drops, l.Again}
-}
-
-// active returns the seconds of the intervals in which some link was busier than a hundredth of its rate.
-func (s *Series) active() float64 {
-	used := map[int]bool{}
-	for i := range s.Links {
-		l := &s.Links[i]
-		for at, bits := range l.Bits {
-			if bits*100 > l.Asked {
-				used[at] = true
-			}
-		}
-	}
-	return float64(len(used)) * s.Interval
-}
-
-// Use is the traffic of one direction of a link, for a drawing.
-type Use struct {
-	// Share is the part of the asked rate that was used while the run had traffic, 0 to 1. Peak is the
-	// greatest share of an interval.
-	Share, Peak  float64
-	Drops, Marks uint64
-}
-
-// Uses returns the use of links by the name of the link, and by direction: a-to-b, then b-to-a. A link
-// without traffic is absent.
-func (r *Report) Uses() map[string][2]Use {
-	uses := map[string][2]Use{}
-	if r.Fidelity == nil {
-		return uses
-	}
-	seconds := 0.0
-	for i := range r.Steps {
-		seconds = max(seconds, r.Steps[i].End)
-	}
-	if r.Series != nil {
-		if active := r.Series.active(); active > 0 {
-			seconds = active
-		}
-	}
-	for _, l := range r.Fidelity.Links {
-		use := Use{Drops: max(l.Dropped, counted(l.Drops)), Marks: counted(l.Marks)}
-		if l.Asked > 0 && seconds > 0 {
-			asked := float64(l.Asked)
-			use.Share = min(1, float64(l.Bytes)*8/seconds/asked)
-			use.Peak = max(use.Share, min(1, float64(l.Peak)/asked))
-		}
-		both := uses[l.Link]
-		both[slices.Index([]string{plan.AToB, plan.BToA}, l.Direction)&1] = use
-		uses[l.Link] = both
-	}
-	return uses
-}
-
-// counted returns the sum of counters by reason and priority.
-func counted(by map[string][8]uint64) (total uint64) {
-	for _, counts := range by {
-		for _, n := range counts {
-			total += n
-		}
-	}
-	return total
 }

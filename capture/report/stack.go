@@ -9,8 +9,7 @@ import (
 	"strings"
 
 	"railbed/internal/plural"
-
-	"github.com/jedib0t/go-pretty/v6/table"
+	"railbed/internal/units"
 )
 
 // Stack is the result of a third-party program, in that program's own terms.
@@ -77,7 +76,7 @@ type FarRank struct {
 func (s FarRank) String() string {
 	return fmt.Sprintf("rank %d (%s) is slow to reach: its shortest round trip takes %s, the others' %s",
 		s.Rank,
-		s.Node, seconds(s.Trip), seconds(s.Others))
+		s.Node, units.Seconds(s.Trip), units.Seconds(s.Others))
 }
 
 // StackCost is a figure in the other run and in this run.
@@ -207,47 +206,4 @@ func (s Stack) Cells(row StackRow) []string {
 		return append(row.Cells[:len(row.Cells):len(row.Cells)], "-")
 	}
 	return append(row.Cells[:len(row.Cells):len(row.Cells)], fmt.Sprintf("%.0f%%", row.Part*100))
-}
-
-// stacks prints each table as the program's users know it.
-func (t *textWriter) stacks(stacks []Stack) {
-	for _, s := range stacks {
-		t.printf("%s\n", s.Title())
-		if len(s.Columns) == 0 {
-			t.printf("\n")
-			continue
-		}
-		t.table(s.rows())
-		if len(s.Costs) == 0 {
-			continue
-		}
-		rows := newRows(cells(s.CostHead())...)
-		rightAligned(rows, 3, 4, 5)
-		for _, cost := range s.Costs {
-			rows.AppendRow(table.Row(cells(cost.Cells())))
-		}
-		t.table(rows)
-	}
-}
-
-// rows returns the table of the program, without lines if it prints none.
-func (s Stack) rows() table.Writer {
-	rows := newRows(cells(s.Head())...)
-	var numbers []int
-	for i := 1; i < len(s.Head()); i++ {
-		numbers = append(numbers, i+1)
-	}
-	rightAligned(rows, numbers...)
-	for _, row := range s.Rows {
-		rows.AppendRow(table.Row(cells(s.Cells(row))))
-	}
-	return rows
-}
-
-func cells(words []string) []any {
-	row := make([]any, len(words))
-	for i, word := range words {
-		row[i] = word
-	}
-	return row
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // Figure is a result of a workload. A check can bound it or compare it with the same figure of
-// another workload. capture/report has the list of all figures, from which Figures is made.
+// another workload. reporting has the list of all figures, from which Figures is made.
 type Figure struct {
 	Name string
 	Unit string // the unit in which it is shown

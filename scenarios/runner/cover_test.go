@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/capture/report"
 	"railbed/internal/wire"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/testkit/hosttest"
 )
 
@@ -220,7 +220,7 @@ func TestCoverSeesThePackets(t *testing.T) {
 	for _, step := range names {
 		if n, s := matched[step+"-nics"], matched[step+"-spines"]; n == 0 || n != s {
 			var text strings.Builder
-			r.WriteText(&text, report.TextOptions{})
+			reporting.WriteText(&text, r, reporting.TextOptions{})
 			t.Errorf("%s: %d packets at the NICs, %d at the spines\n%s", step, n, s, &text)
 		}
 	}

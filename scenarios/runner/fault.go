@@ -17,6 +17,7 @@ import (
 	"railbed/fabric/softswitch"
 	"railbed/internal/clock"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 	"railbed/plan/spec"
 	"railbed/testbed"
 )
@@ -228,4 +229,4 @@ func (r *run) firstPackets(of *spec.Fault) (first float64, known bool) {
 	return first, known
 }
 
-func seconds(s float64) string { return report.Took(time.Duration(s * float64(time.Second))) }
+func seconds(s float64) string { return units.Took(time.Duration(s * float64(time.Second))) }

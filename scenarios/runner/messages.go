@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"railbed/reporting"
 	"railbed/scenarios/runner/judge"
 
 	"railbed/capture/report"
@@ -275,6 +276,10 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 
 // messagesOutcome is the outcome of a messages step.
 type messagesOutcome struct{ *report.Messages }
+
+func (o messagesOutcome) Figure(key string) (value float64, there bool) {
+	return reporting.MessagesFigure(o.Messages, key)
+}
 
 func (o messagesOutcome) Observations() *report.Conduct { return &o.Conduct }
 

@@ -27,6 +27,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/reporting"
 	"railbed/testkit/hosttest"
 	"railbed/testkit/hosttest/browsertest"
 )
@@ -207,7 +208,7 @@ func writePage(t *testing.T, p *plan.Plan, r *report.Report) string {
 	t.Helper()
 	var topology, html bytes.Buffer
 	if err := errors.Join(judge.DrawUse(&topology, p, r),
-		r.WriteHTML(&html, report.HTMLOptions{Topology: topology.Bytes()})); err != nil {
+		reporting.WriteHTML(&html, r, reporting.HTMLOptions{Topology: topology.Bytes()})); err != nil {
 		t.Fatal(err)
 	}
 	const most = 2 << 20

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"railbed/capture/report"
+	"railbed/reporting"
 	"railbed/testkit/hosttest"
 )
 
@@ -36,7 +36,7 @@ checks:
 		t.Errorf("%+v, and %d packets were sent again: %s", got, packets, r.Checks[0].Summary)
 	}
 	var text strings.Builder
-	if err := r.WriteText(&text, report.TextOptions{Verbose: true}); err != nil {
+	if err := reporting.WriteText(&text, r, reporting.TextOptions{Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "incast: " + got.Note() + "\n"; !strings.Contains(text.String(), want) {

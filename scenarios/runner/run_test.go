@@ -23,6 +23,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/testbed"
 	"railbed/testbed/doctor"
 	"railbed/testkit/hosttest"
@@ -130,8 +131,8 @@ var oneOfMany = regexp.MustCompile(`(?m)(?:^|[^\w.:>-])1 (?:packets|switches|lin
 func readable(t *testing.T, r *report.Report, dir string) {
 	t.Helper()
 	var text, all strings.Builder
-	if err := errors.Join(r.WriteText(&text, report.TextOptions{Dir: dir}),
-		r.WriteText(&all, report.TextOptions{Dir: dir, Verbose: true})); err != nil {
+	if err := errors.Join(reporting.WriteText(&text, r, reporting.TextOptions{Dir: dir}),
+		reporting.WriteText(&all, r, reporting.TextOptions{Dir: dir, Verbose: true})); err != nil {
 		t.Error(err)
 	}
 	if lines := strings.Count(text.String(), "\n"); r.Verdict == verdict.Pass && lines > 25 {
@@ -152,7 +153,7 @@ func want(t *testing.T, r *report.Report, run verdict.Verdict, checks ...verdict
 	}
 	if !ok {
 		var text strings.Builder
-		r.WriteText(&text, report.TextOptions{})
+		reporting.WriteText(&text, r, reporting.TextOptions{})
 		if run != verdict.Overloaded {
 			carried(t, r)
 		}

@@ -31,9 +31,11 @@ import (
 	"railbed/capture/verify"
 	"railbed/internal/printable"
 	"railbed/internal/rundir"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/scenarios/outdir"
 	"railbed/testbed"
 	"railbed/transports/rd/privacy"
@@ -139,7 +141,9 @@ func (r *run) do(ctx context.Context) error {
 	r.conclude(ctx, err)
 	r.report.Finished = time.Now()
 	return errors.Join(r.writeReport(), r.writeWorkloads(),
-		r.results.replace(report.JUnitFile, r.report.WriteJUnit), r.writePage())
+		r.results.replace(report.JUnitFile, func(w io.Writer) error {
+			return reporting.WriteJUnit(w, r.report)
+		}), r.writePage())
 }
 
 // newReport returns the initial report, which remains if the run is killed.
@@ -188,8 +192,8 @@ func (r *run) carryOut(ctx context.Context) error {
 		return err
 	}
 	r.report.Testbed.BringUp = time.Since(began).Seconds()
-	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", report.Took(time.Since(began)),
-		r.report.Testbed.Sizes())})
+	r.Progress(Update{Line: fmt.Sprintf("up in %s: %s", units.Took(time.Since(began)),
+		reporting.Sizes(r.report.Testbed))})
 	if r.HostLoad != nil { // it has measured during the bring-up
 		if text := r.HostLoad().Warning(r.Plan); text != "" {
 			r.Progress(Update{Line: "warning: " + text})
@@ -458,6 +462,6 @@ func (r *run) writePage() error {
 		return err
 	}
 	return r.results.replace(report.HTMLFile, func(w io.Writer) error {
-		return r.report.WriteHTML(w, report.HTMLOptions{Topology: topology.Bytes()})
+		return reporting.WriteHTML(w, r.report, reporting.HTMLOptions{Topology: topology.Bytes()})
 	})
 }

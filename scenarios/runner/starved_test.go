@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/usage"
+	"railbed/reporting"
 	"railbed/testkit/hosttest"
 )
 
@@ -41,7 +42,7 @@ steps:
 		t.Errorf("%s %q, nodes %+v", f.Verdict, f.Reasons, f.Nodes)
 	}
 	var text strings.Builder
-	err := r.WriteText(&text, report.TextOptions{Verbose: true})
+	err := reporting.WriteText(&text, r, reporting.TextOptions{Verbose: true})
 	if err != nil || !strings.Contains(text.String(), "udp-receive-buffer ") {
 		t.Errorf("%v\n%s", err, text.String())
 	}

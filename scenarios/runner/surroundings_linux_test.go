@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"railbed/capture/report"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/testbed"
 	"railbed/testkit/hosttest"
 	"railbed/testkit/hosttest/vmtest"
@@ -400,7 +400,7 @@ func (row *surrounding) test(t *testing.T, name string) {
 		r.Verdict == verdict.Overloaded && r.Fidelity.Pressure > rowsBusy
 	if !fits || !strings.Contains(said, row.reason) {
 		var text strings.Builder
-		r.WriteText(&text, report.TextOptions{})
+		reporting.WriteText(&text, r, reporting.TextOptions{})
 		t.Errorf("%s: %s: %q, want one of %v and %q\n%s", row.what, r.Verdict, said, row.verdicts, row.reason,
 			&text)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/reporting"
 	"railbed/scenarios/runner/judge"
 
 	"railbed/capture/report"
@@ -154,6 +155,10 @@ func finishTraining(t *spec.Training, program *training.Program, r *worker.Resul
 
 // trainingOutcome is the outcome of a training job.
 type trainingOutcome struct{ *report.Training }
+
+func (o trainingOutcome) Figure(key string) (value float64, there bool) {
+	return reporting.TrainingFigure(o.Training, key)
+}
 
 func (o trainingOutcome) Observations() *report.Conduct { return &o.Conduct }
 

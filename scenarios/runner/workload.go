@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 
+	"railbed/reporting"
 	"railbed/scenarios/runner/judge"
 
 	"railbed/capture/report"
@@ -153,6 +154,10 @@ func finish(w *spec.Workload, r *worker.Result, p *plan.Plan) judge.Finished {
 
 // collectiveOutcome is the outcome of a collective.
 type collectiveOutcome struct{ *report.Workload }
+
+func (o collectiveOutcome) Figure(key string) (value float64, there bool) {
+	return reporting.WorkloadFigure(o.Workload, key)
+}
 
 func (o collectiveOutcome) Observations() *report.Conduct { return &o.Conduct }
 

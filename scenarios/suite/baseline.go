@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/compare"
-	"railbed/capture/report"
 	"railbed/internal/verdict"
+	"railbed/reporting"
+	"railbed/reporting/compare"
 	"railbed/scenarios/outdir"
 )
 
@@ -64,7 +64,7 @@ func (r *Results) Compare(ctx context.Context, out *outdir.Dir, dir string, base
 			continue
 		}
 		down, up := n.New.Median < n.Base.Median, n.New.Median > n.Base.Median
-		wrong := down && n.Better == report.More || up && n.Better == report.Less
+		wrong := down && n.Better == reporting.More || up && n.Better == reporting.Less
 		if wrong && n.P != nil && *n.P <= limit {
 			r.Worse = append(r.Worse, fmt.Sprintf("%s: %s %s: %s, was %s (%s)", n.of, n.Of, n.What,
 				n.Texts(n.New), n.Texts(n.Base), n.Test()))
@@ -125,7 +125,7 @@ func (r *Results) choose(ctx context.Context, dir string, base *Baseline) (all [
 			continue
 		}
 		for _, n := range c.Numbers {
-			if n.Better == report.Neither {
+			if n.Better == reporting.Neither {
 				continue
 			}
 			both := len(n.Base.Values) > 0 && len(n.New.Values) > 0

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/compare"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/reporting/compare"
 )
 
 // Comparison is a check between two cells.

@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	"railbed/capture/compare"
 	"railbed/capture/report"
-	"railbed/capture/sweep"
 	"railbed/internal/input"
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/reporting"
+	"railbed/reporting/compare"
+	"railbed/reporting/sweep"
 	"railbed/scenarios/outdir"
 )
 
@@ -50,7 +51,7 @@ type Cell struct {
 
 // Number is a number of the reports of a matrix.
 type Number struct {
-	report.Quantity
+	reporting.Quantity
 	// Cells has a summary for each cell of the matrix.
 	Cells []Summary `json:"cells"`
 
@@ -79,10 +80,10 @@ func (n *Number) Caption() string {
 // Text formats a value of the number. All values of a number have one unit, so that people can compare cells.
 func (n *Number) Text(value float64) string {
 	switch n.Unit {
-	case report.Seconds, report.BitRate:
+	case reporting.Seconds, reporting.BitRate:
 		return n.unit().Text(value)
-	case report.Share:
-		return compare.Text(value, report.Share)
+	case reporting.Share:
+		return compare.Text(value, reporting.Share)
 	}
 	return compare.Text(value, "")
 }
@@ -96,11 +97,11 @@ func (n *Number) unit() units.Unit {
 		}
 	}
 	switch n.Unit {
-	case report.Seconds:
+	case reporting.Seconds:
 		return units.Times.Of(medians...)
-	case report.BitRate:
+	case reporting.BitRate:
 		return units.Rates.Of(medians...)
-	case report.Share:
+	case reporting.Share:
 		return units.Unit{Size: 1}
 	}
 	return units.Unit{Name: n.Unit, Size: 1}

@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"railbed/capture/compare"
-	"railbed/capture/report"
+	"railbed/reporting"
+	"railbed/reporting/compare"
 )
 
 // Columns are the names of the columns of a number's table.
@@ -27,7 +27,7 @@ func (m *Matrix) Rows(n *Number) (rows [][]string) {
 				interval = n.Text(*s.Low) + " to " + n.Text(*s.High)
 			}
 			if s.Variation != nil {
-				variation = compare.Text(*s.Variation, report.Share)
+				variation = compare.Text(*s.Variation, reporting.Share)
 			}
 			row = append(row, n.Text(s.Median), interval, n.Text(s.P25), n.Text(s.P75), n.Text(s.Least),
 				n.Text(s.Most), variation)
@@ -145,12 +145,12 @@ func (m *Matrix) WriteHTML(w io.Writer) error {
 	shown, data.More = m.Shown(plotsShown)
 	data.Same = len(m.Numbers) - len(shown) - data.More
 	for i, n := range shown {
-		var rows []report.Spread
+		var rows []reporting.Spread
 		for k, s := range n.Cells {
-			rows = append(rows, report.Spread{Name: m.Label(k), Whole: m.Cells[k].Name, Values: s.values,
+			rows = append(rows, reporting.Spread{Name: m.Label(k), Whole: m.Cells[k].Name, Values: s.values,
 				P25: s.P25, Median: s.Median, P75: s.P75})
 		}
-		drawn, err := report.DrawSpreads(n.Caption(), rows, n.Text)
+		drawn, err := reporting.DrawSpreads(n.Caption(), rows, n.Text)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/scenarios/outdir"
 	"railbed/testkit/hosttest"
 )
@@ -316,7 +317,7 @@ func TestHostileTexts(t *testing.T) {
 			Runs: []Attempt{{Verdict: fail, Reason: hostile, Fidelity: hostile, Dir: "d"}}}},
 		Matrices: []Matrix{{Name: "m", Cells: []Cell{{Name: hostile, Verdict: pass, NotCounted: hostile,
 			Values: []spec.Setting{{Name: hostile, Value: hostile}}}},
-			Numbers: []Number{{Quantity: report.Quantity{Section: hostile, Of: hostile, What: hostile,
+			Numbers: []Number{{Quantity: reporting.Quantity{Section: hostile, Of: hostile, What: hostile,
 				Unit: hostile}, Cells: []Summary{summarise([]float64{1, 2})}}},
 			Compare: []Comparison{{Metric: hostile, Of: hostile, Cell: hostile, Beside: hostile,
 				Reason: hostile,

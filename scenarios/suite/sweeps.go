@@ -5,10 +5,10 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"railbed/capture/report"
-	"railbed/capture/sweep"
 	"railbed/internal/units"
 	"railbed/plan/spec"
+	"railbed/reporting"
+	"railbed/reporting/sweep"
 )
 
 // sizeAxis returns the index of the axis of sizes, or -1: the first axis whose values are all sizes.
@@ -96,7 +96,7 @@ func (m *Matrix) sweeps() (all []sweep.Sweep) {
 	for i := range m.Numbers {
 		n := &m.Numbers[i]
 		switch {
-		case n.Better == report.Neither || !n.OfStep():
+		case n.Better == reporting.Neither || !n.OfStep():
 		case n.size > 0:
 			s := sweepOf(&all, n, n.figure)
 			for cell := range m.Cells {

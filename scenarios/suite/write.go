@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"railbed/capture/report"
-	"railbed/capture/sweep"
 	"railbed/internal/input"
 	"railbed/internal/printable"
+	"railbed/internal/units"
 	"railbed/internal/verdict"
+	"railbed/reporting"
+	"railbed/reporting/sweep"
 	"railbed/scenarios/outdir"
 )
 
@@ -126,13 +128,14 @@ func readIn(root *os.Root) (*Results, error) {
 // WriteJUnit writes the results as a JUnit test suite. Each case, each comparison of cells, each number that
 // is worse than in an earlier suite, and everything that could not be compared with it is a test case.
 func (r *Results) WriteJUnit(w io.Writer) error {
-	var cases []report.JUnitCase
+	var cases []reporting.JUnitCase
 	for _, o := range r.Cases {
 		class, name := "railbed", o.Name
 		if at := strings.LastIndexByte(o.Name, '/'); at >= 0 {
 			class, name = class+"."+strings.ReplaceAll(o.Name[:at], "/", "."), o.Name[at+1:]
 		}
-		c := report.JUnitCase{Class: class, Name: name, Verdict: o.Verdict, Reason: o.Reason, Took: o.Took(),
+		c := reporting.JUnitCase{Class: class, Name: name, Verdict: o.Verdict, Reason: o.Reason,
+			Took:   o.Took(),
 			Output: o.Path}
 		if o.Note != "" {
 			c.Output += "\n" + o.Note
@@ -146,32 +149,33 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 	}
 	for _, m := range r.Matrices {
 		for _, c := range m.Compare {
-			cases = append(cases, report.JUnitCase{Class: "railbed." + strings.ReplaceAll(m.Name, "/", "."),
-				Name: c.Title(), Verdict: c.Verdict, Reason: c.Reason, Output: c.Where})
+			cases = append(cases, reporting.JUnitCase{
+				Class: "railbed." + strings.ReplaceAll(m.Name, "/", "."),
+				Name:  c.Title(), Verdict: c.Verdict, Reason: c.Reason, Output: c.Where})
 		}
 	}
 	for _, worse := range r.Worse {
 		words := strings.SplitN(worse, ": ", 3) // the case, the number, and its values
-		cases = append(cases, report.JUnitCase{Class: "railbed.baseline",
+		cases = append(cases, reporting.JUnitCase{Class: "railbed.baseline",
 			Name: strings.Join(words[:min(2, len(words))], ": "), Verdict: verdict.Fail, Reason: worse})
 	}
 	for _, text := range r.NotCompared {
 		of, _, _ := strings.Cut(text, ": ")
-		cases = append(cases, report.JUnitCase{Class: "railbed.baseline", Name: of,
+		cases = append(cases, reporting.JUnitCase{Class: "railbed.baseline", Name: of,
 			Verdict: verdict.Inconclusive,
 			Reason:  text})
 	}
-	return report.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
+	return reporting.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
 }
 
 //go:embed index.html
 var indexText string
 
 var index = template.Must(template.New("index").Funcs(template.FuncMap{
-	"style": report.Style,
-	"took":  report.Took,
+	"style": reporting.Style,
+	"took":  units.Took,
 	"clock": func(t time.Time) string { return t.Format("2006-01-02 15:04:05 MST") },
-	"class": report.Class,
+	"class": reporting.Class,
 	"page":  func(a Attempt) string { return link(a.Dir + "/" + report.HTMLFile) },
 	"table": func(m Matrix) string { return link(m.Name + "/" + MatrixFile) },
 }).Parse(indexText))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"railbed/reporting"
 	"railbed/scenarios/runner/measure"
 
 	"railbed/capture/follow"
@@ -116,7 +117,7 @@ func (e *Evidence) Chart(r *report.Report, file *spec.Testbed, p *plan.Plan) {
 // DrawUse draws the topology of a run with the use of its links.
 func DrawUse(w io.Writer, p *plan.Plan, r *report.Report) error {
 	uses := picture.Uses{}
-	for link, both := range r.Uses() {
+	for link, both := range reporting.Uses(r) {
 		uses[link] = [2]picture.Use{picture.Use(both[0]), picture.Use(both[1])}
 	}
 	return picture.DrawUse(w, p, uses)

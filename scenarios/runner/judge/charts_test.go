@@ -9,6 +9,7 @@ import (
 	"railbed/capture/verify"
 	"railbed/internal/clock"
 	"railbed/plan/spec"
+	"railbed/reporting"
 	"railbed/testkit/verifytest"
 )
 
@@ -140,7 +141,7 @@ checks:
 	e.workloadCommands(file, checks)
 	for i, want := range []string{"railbed follow 'my results' --workload ar",
 		`railbed decode 'my results' -Y 'railbed.verdict == "drop"' -c 20`} {
-		if got := report.ShellLine(checks[i].Commands[0]); got != want {
+		if got := reporting.ShellLine(checks[i].Commands[0]); got != want {
 			t.Errorf("check %d is shown by %s, want %s", i, got, want)
 		}
 	}

@@ -314,8 +314,8 @@ func JudgeWorkload(c *report.Check, w *spec.WorkloadCheck, workload func(name st
 		bits, _ := done.Figure("busbw")
 		c.Values = append(c.Values, report.Value{Name: "busbw", Value: bits / 1e6, Unit: "Mbit/s",
 			Want: bound.String()})
-		addNear(c, "busbw", bound.Bound(), bits, report.Bits(bits))
-		found = append(found, "busbw "+report.Bits(bits)+
+		addNear(c, "busbw", bound.Bound(), bits, units.BitRate(bits))
+		found = append(found, "busbw "+units.BitRate(bits)+
 			judgeTimed(c, bound.Holds(units.Rate(bits)), bound.String(), bound.Op[0] == '<', f))
 	}
 	c.Summary = strings.Join(found, "; ")

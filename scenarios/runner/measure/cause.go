@@ -11,6 +11,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/internal/plural"
+	"railbed/internal/units"
 	"railbed/internal/usage"
 	"railbed/plan"
 )
@@ -113,7 +114,7 @@ func Explain(f *report.Fidelity, cpus int, p *plan.Plan) {
 		return
 	}
 	if late := latest(f.Timing); late > 0 {
-		f.Cause += fmt.Sprintf(", and frames arrived up to %s late", report.Micros(late))
+		f.Cause += fmt.Sprintf(", and frames arrived up to %s late", units.Micros(late))
 	}
 }
 

@@ -399,7 +399,7 @@ func Judge(f *report.Fidelity, captures []report.Capture) {
 		if off := max(deviation, -deviation); off > verify.RateDegraded {
 			against(level(off, verify.RateOverloaded),
 				"%s > %s: %s instead of %s while busy (%+.1f%%, limit %.0f%%)",
-				l.From, l.To, report.Bits(float64(l.Achieved)), units.Rate(l.Asked), deviation*100,
+				l.From, l.To, units.BitRate(float64(l.Achieved)), units.Rate(l.Asked), deviation*100,
 				verify.RateDegraded*100)
 		}
 	}

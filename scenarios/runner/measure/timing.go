@@ -9,6 +9,7 @@ import (
 	"railbed/fabric"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/clock"
+	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/testbed/supervisor"
@@ -142,18 +143,18 @@ func judgeTiming(t *report.Timing, against func(level int, format string, args .
 		against(degraded, "frames arrived late in %d of %d seconds; in the first of these, from %.1f s on, "+
 			"one in 100 was more than %s late, and the latest, at %.2f s, was %s late (limit %s, the "+
 			"smallest time of the links in use)",
-			t.Late, t.Windows, max(0, t.First.From), report.Micros(t.First.P99), t.First.WorstAt,
-			report.Micros(t.First.Lateness.Worst), report.Micros(t.Unit))
+			t.Late, t.Windows, max(0, t.First.From), units.Micros(t.First.P99), t.First.WorstAt,
+			units.Micros(t.First.Lateness.Worst), units.Micros(t.Unit))
 	}
 	limit := float64(verify.LateLimit(time.Duration(t.Unit*1e3))) / 1e3
 	switch {
 	case t.Unit == 0: // nothing to compare with
 	case t.Arrivals.P99 > limit:
 		against(overloaded, "1%% of all frames arrived more than %s late (limit %s)",
-			report.Micros(t.Arrivals.P99), report.Micros(limit))
+			units.Micros(t.Arrivals.P99), units.Micros(limit))
 	case t.Released.P99 > limit:
 		against(overloaded, "1%% of all frames were sent to the nodes more than %s late (limit %s)",
-			report.Micros(t.Released.P99), report.Micros(limit))
+			units.Micros(t.Released.P99), units.Micros(limit))
 	}
 	if watched := t.Arrivals.Frames + t.Unmatched; float64(t.Unmatched) > unmatchedDegraded*float64(watched) {
 		against(degraded, "the lateness of %d of %d watched frames is unknown", t.Unmatched,
