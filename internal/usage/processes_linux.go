@@ -30,14 +30,6 @@ const (
 	tick = time.Second / 100
 )
 
-// Busy is a program that used processors.
-type Busy struct {
-	// Name is the name of its executable, at most 15 bytes long (comm in proc_pid_stat(5)).
-	Name string `json:"name"`
-	// CPUs is the number of processors that its processes kept busy, on average.
-	CPUs float64 `json:"cpus"`
-}
-
 // ReadProcesses reads the processes below root, such as /proc. It leaves out processes that cannot be read.
 func ReadProcesses(root string) Processes {
 	p := Processes{at: time.Now(), all: map[int]process{}}

@@ -94,3 +94,11 @@ type Programs struct {
 	// has it, too.
 	Throttled time.Duration `json:"throttled_ns,omitempty"`
 }
+
+// Busy is a program that used processors.
+type Busy struct {
+	// Name is the name of its executable, at most 15 bytes long (comm in proc_pid_stat(5)).
+	Name string `json:"name"`
+	// CPUs is the number of processors that its processes kept busy, on average.
+	CPUs float64 `json:"cpus"`
+}
