@@ -127,8 +127,9 @@ docs: ## the manual as a site, in out/docs
 	@scripts/need mkdocs=mkdocs /usr/share/mkdocs/themes/material/mkdocs_theme.yml=mkdocs-material
 	@mkdocs build --quiet && echo out/docs/index.html
 
+# In this order: the keys of figures, the schema, the findings of checks, and the pages that show them all.
 generate: ## write what is made from the code
-	$(GO) generate ./...
+	$(GO) generate ./capture/report ./plan/spec ./plan/spec/keys ./capture/verify ./scenarios/runner ./cli
 
 package: ## deb, rpm, apk, tar.gz and their sums in out/packages; ARCHS="amd64 arm64"
 	@scripts/package

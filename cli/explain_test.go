@@ -1,11 +1,13 @@
 package cli_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"railbed/internal/verdict"
+	"railbed/plan/spec"
 	"railbed/plan/spec/keys"
 )
 
@@ -16,7 +18,8 @@ func TestExplain(t *testing.T) {
 	}{
 		{[]string{"links.loss"}, []string{"KEY:      fabric.links.loss", "TYPE:     share", "DEFAULT:  none",
 			"leaf1--spine2:\n        loss: 0.1%"}},
-		{[]string{"checks.packets.roce"}, []string{"exactly one of roce and the 22 keys beside it is set",
+		{[]string{"checks.packets.roce"}, []string{fmt.Sprintf("exactly one of roce and the %d keys "+
+			"beside it is set", len(spec.PacketChecks())-1),
 			"rule*", "within", "again",
 			"  roce: {rule: cnp}\n    PASS  4 of 4 ECN-capable packets came", "    FAIL  5 of 5 ECN"}},
 		{[]string{"dilation"}, []string{"TYPE:     integer, 1 to 1000", "DEFAULT:  1"}},

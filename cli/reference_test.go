@@ -55,7 +55,7 @@ func TestReference(t *testing.T) {
 				t.Fatal(err)
 			}
 		default:
-			t.Errorf("%s is not fresh (%v); go test ./cli -run TestReference -update writes it", file, err)
+			t.Errorf("%s is not fresh (%v); make generate writes it", file, err)
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(referenceDir, "*.md"))
@@ -77,7 +77,7 @@ func TestReferenceIsComplete(t *testing.T) {
 		head := regexp.MustCompile("\n### `(checks\\.packets\\.)?" + check + "`\n")
 		at := head.FindStringIndex(pages["checks.md"])
 		if at == nil {
-			t.Errorf("checks.md has no %s", check)
+			t.Errorf("checks.md has no %s; make generate adds it if TestJudgedExamples has it", check)
 			continue
 		}
 		part, _, _ := strings.Cut(pages["checks.md"][at[1]:], "\n### ")

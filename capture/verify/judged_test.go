@@ -62,7 +62,8 @@ func TestJudgedExamples(t *testing.T) {
 	for _, name := range everyCheck() {
 		one := Judged{Check: inFiles[name]}
 		if one.Check == "" || specimens[name] == nil {
-			t.Errorf("no example of %s", name)
+			t.Errorf("%s has no example: want two runs in specimens_test.go, one that passes it and "+
+				"one that breaks it, and the check as files write it in inFiles above", name)
 			continue
 		}
 		for _, broken := range []bool{false, true} {
@@ -106,6 +107,6 @@ func TestJudgedExamples(t *testing.T) {
 		return
 	}
 	if !bytes.Equal(text.Bytes(), judged) {
-		t.Error("judged.json has other findings; go test -run TestJudgedExamples ./capture/verify -update")
+		t.Error("judged.json has other findings; make generate writes it")
 	}
 }

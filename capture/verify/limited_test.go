@@ -213,10 +213,12 @@ func TestLimitable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, is := check.(evidence.Limiter); is == slices.Contains(alone, k.Key) {
-			t.Errorf("%s can be limited in time: Limiter %v", k.Key, is)
+			t.Errorf("%s has limited:\"time\" in PacketsCheck, and its Limiter is %v: want a method Limit, "+
+				"or the key in alone if each packet counts alone", k.Key, is)
 		}
 	}
 	if limitable != 8 {
-		t.Errorf("%d kinds of checks can be limited in time", limitable)
+		t.Errorf("%d kinds of checks can be limited in time: list them at PacketsCheck.During and in "+
+			"docs/how-to/rules.md, and count them here", limitable)
 	}
 }

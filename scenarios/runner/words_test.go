@@ -261,7 +261,8 @@ func TestEveryWordMeansSomething(t *testing.T) {
 		}
 		err := validate(text)
 		if err == nil {
-			t.Errorf("%s: nobody refuses\n%s", field, text)
+			t.Errorf("%s: no error for a wrong word; a key of a check has a tag names, or a unit of "+
+				"spec.boundOf\n%s", field, text)
 		} else if message := err.Error(); !strings.Contains(message, "nosuch") &&
 			!strings.Contains(message, "no such") || !strings.HasPrefix(message, "f:") {
 			t.Errorf("%s: want a problem that names the word, got\n%s", field, message)

@@ -176,7 +176,7 @@ func TestSince(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("since.txt lacks %s; go test ./plan/spec/keys -update adds them to the last release",
+		t.Fatalf("since.txt lacks %s; make generate adds them to the last release",
 			strings.Join(fresh, ", "))
 	}
 	for _, key := range fresh {

@@ -5,6 +5,8 @@ import (
 	"strings"
 )
 
+//go:generate go test -run TestSince . -update
+
 // since.txt lists releases, oldest first, and below each the keys that it brought, as GROUP.KEY. The last
 // release is the next one, to which the test adds new keys.
 //
