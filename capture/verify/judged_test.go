@@ -44,6 +44,7 @@ var inFiles = map[string]string{
 	"that " + spec.ThatRDNeeded: "that: " + spec.ThatRDNeeded,
 	"latency":                   `latency: {from: h0, per: flow, p99: "<= 1ms"}`,
 	"link-bytes":                `link-bytes: {link: "h0--leaf1 a-to-b", is: "<= 15KB"}`,
+	"flows":                     `flows: {from: h0, count: "<= 1"}`,
 	"rule never":                `rule: {never: 'railbed.verdict == "drop"'}`,
 	"rule always":               "rule: {always: 'ip.dsfield.dscp == 24', where: tcp}",
 	"rule count":                `rule: {count: 'udp.dstport == 17000', at: "h2:eth0", per: flow, is: "<= 100"}`,

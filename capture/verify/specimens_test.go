@@ -223,6 +223,23 @@ var specimens = map[string]func(t *testing.T, broken bool) (*verifytest.Scene, f
 			return fabricchecks.NewThroughput(&spec.ThroughputCheck{From: "h0", Rate: ">= 1mbit"}, nil)
 		}
 	},
+	"flows": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
+		s := datagrams(t) // one flow
+		if broken {
+			src, dst := &s.Plan.Nodes[0], &s.Plan.Nodes[2]
+			s.Now = verifytest.Start + 500_000_000
+			for range 50 {
+				s.Send(src.Name, "eth0", verifytest.TCP{
+					Src:      netip.AddrPortFrom(verifytest.Loopback(src), 7001),
+					Dst:      netip.AddrPortFrom(verifytest.Loopback(dst), 17000),
+					Datagram: make([]byte, 100)})
+			}
+			s.Now += 1_000_000_000
+		}
+		return s, func() evidence.Check {
+			return fabricchecks.NewFlows(&spec.FlowsCheck{From: "h0", Count: "<= 1"}, nil)
+		}
+	},
 	"queue-depth": func(t *testing.T, broken bool) (*verifytest.Scene, func() evidence.Check) {
 		s := verifytest.SoftScene(t, verifytest.SoftFile)
 		if broken {

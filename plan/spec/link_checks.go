@@ -39,6 +39,20 @@ type LinkBytesCheck struct {
 	Is string `yaml:"is" json:"is" unit:"size"`
 }
 
+// FlowsCheck judges the number of flows that passed the selected ports, in either direction.
+type FlowsCheck struct {
+	// At names ports as taps do: a switch, a node, node:port or a glob of these. Default "*".
+	At string `yaml:"at,omitempty" json:"at,omitempty" names:"port"`
+	// From names the nodes from which the flows come. Default "*".
+	From string `yaml:"from,omitempty" json:"from,omitempty" names:"node"`
+	// To names the nodes to which the flows go. Default "*".
+	To string `yaml:"to,omitempty" json:"to,omitempty" names:"node"`
+	// Workload is the workload whose packets count. Default: all packets.
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"workload"`
+	// Count bounds the number of flows, such as ">= 16". A flow that passes several ports counts once.
+	Count string `yaml:"count" json:"count" unit:"flows"`
+}
+
 // LinkTarget splits the text of LinkBytesCheck.Link into the link's name or glob and the direction: "a-to-b",
 // "b-to-a", or empty for both.
 func LinkTarget(text string) (link, direction string) { return splitWhere(cmp.Or(text, "*")) }

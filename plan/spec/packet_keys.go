@@ -127,9 +127,10 @@ func (p *PacketsCheck) setDefaults(workload string) {
 // formed is a check with conditions that tags cannot express.
 type formed interface{ form(c *checker, at string) }
 
-// boundOf maps the units of bounds to their kinds.
-var boundOf = map[string]BoundKind{"packets": CountBound, "pauses": CountBound, "requests": CountBound,
-	"share": ShareBound, "duration": DurationBound, "rate": RateBound, "size": BytesBound}
+// boundOf maps the units of bounds to their kinds. A text with a unit that is not here is not parsed.
+var boundOf = map[string]BoundKind{"packets": CountBound, "flows": CountBound, "pauses": CountBound,
+	"requests": CountBound, "share": ShareBound, "duration": DurationBound, "rate": RateBound,
+	"size": BytesBound}
 
 // packets checks the form of a check of packets.
 func (c *checker) packets(at string, p *PacketsCheck) {

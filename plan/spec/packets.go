@@ -63,6 +63,10 @@ type PacketsCheck struct {
 	// LinkBytes judges the bytes of frames that each direction of links carried, from the Ethernet header
 	// on.
 	LinkBytes *LinkBytesCheck `yaml:"link-bytes,omitempty" json:"link-bytes,omitempty" limited:"time"`
+	// Flows judges how many flows passed ports, in either direction. Packets of one flow have the same
+	// addresses, protocol and ports. Switches that hash need many flows to spread traffic over paths of
+	// equal cost.
+	Flows *FlowsCheck `yaml:"flows,omitempty" json:"flows,omitempty"`
 	// Rule is a condition over packets that filters select.
 	Rule *Rule `yaml:"rule,omitempty" json:"rule,omitempty" limited:"time"`
 	// During limits the check to the time in which a fault, or a step with a name, was active. Of the
