@@ -5,23 +5,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/internal/kernel"
 )
 
 // Create creates a feed of about size bytes and returns its descriptor, which both ends map.
 func Create(size int) (*os.File, error) {
-	fd, err := unix.MemfdCreate("railbed-feed", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := kernel.SealedMemory("railbed-feed", ringAt+size)
 	if err != nil {
-		return nil, fmt.Errorf("make feed: %w", err)
-	}
-	file := os.NewFile(uintptr(fd), "feed")
-	err = unix.Ftruncate(fd, int64(ringAt+(size+4095)&^4095))
-	if err == nil {
-		// The seals keep either end from shrinking the memory that the other has mapped.
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
-			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-	}
-	if err != nil {
-		file.Close()
 		return nil, fmt.Errorf("make feed: %w", err)
 	}
 	return file, nil

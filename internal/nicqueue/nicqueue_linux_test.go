@@ -1,0 +1,245 @@
+package nicqueue
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+var small = Geometry{Send: 4, Receive: 8, Room: 1518}
+
+func pair(t testing.TB, g Geometry) (*Device, *Program) {
+	t.Helper()
+	device, files, err := Create(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := Map(files, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(device.Close(), program.Close(), device.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return device, program
+}
+
+func pattern(number, length int) []byte {
+	frame := make([]byte, length)
+	for i := range frame {
+		frame[i] = byte(number + i*7)
+	}
+	return frame
+}
+
+// Frames of every size cross in both directions whole and in order, many times around the rings.
+func TestFramesCross(t *testing.T) {
+	device, program := pair(t, small)
+	draw := rand.New(rand.NewPCG(1, 2))
+	into := make([]byte, small.Room)
+	for number := range 500 {
+		length := leastFrame + draw.IntN(small.Room-leastFrame+1)
+		sent := pattern(number, length)
+		copy(program.Frame(), sent)
+		program.Put(length, int64(number))
+		if got, err := device.Take(into); got != 0 || err != nil {
+			t.Fatalf("frame %d crossed before Post: %d bytes, %v", number, got, err)
+		}
+		if err := program.Post(); err != nil {
+			t.Fatal(err)
+		}
+		departs, _ := device.Head()
+		got, err := device.Take(into)
+		if err != nil || departs != int64(number) || !bytes.Equal(into[:got], sent) {
+			t.Fatalf("frame %d: %d bytes at %d, %v, want %d bytes", number, got, departs, err, length)
+		}
+		if !device.Deliver(sent) {
+			t.Fatalf("frame %d was not delivered", number)
+		}
+		back, err := program.Next()
+		if err != nil || !bytes.Equal(back, sent) {
+			t.Fatalf("frame %d came back as %d bytes, %v", number, len(back), err)
+		}
+		program.Return()
+	}
+}
+
+// A full queue takes no more frames; room comes back only when the other side has taken one.
+func TestQueuesFill(t *testing.T) {
+	device, program := pair(t, small)
+	for i := range small.Send {
+		if room := program.Room(); room != small.Send-i {
+			t.Fatalf("room for %d frames after %d", room, i)
+		}
+		copy(program.Frame(), pattern(i, 60))
+		program.Put(60, 0)
+	}
+	if program.Post(); program.Room() != 0 {
+		t.Errorf("a full queue has room for %d", program.Room())
+	}
+	into := make([]byte, small.Room)
+	if device.Take(into); program.Room() != 1 {
+		t.Errorf("room for %d frames, want 1", program.Room())
+	}
+	for i := range small.Receive {
+		if !device.Deliver(pattern(i, 60)) {
+			t.Fatalf("frame %d was not delivered", i)
+		}
+	}
+	if device.Deliver(pattern(9, 60)) || device.Overrun != 1 {
+		t.Errorf("a full queue took a frame, or did not count it: %d", device.Overrun)
+	}
+	if program.Next(); device.Deliver(pattern(9, 60)) {
+		t.Error("memory was used again before Return")
+	}
+	if program.Return(); !device.Deliver(pattern(9, 60)) {
+		t.Error("memory was not used again after Return")
+	}
+	for i := range small.Receive {
+		frame, err := program.Next()
+		want := pattern(i+1, 60)
+		if i == small.Receive-1 {
+			want = pattern(9, 60)
+		}
+		if err != nil || !bytes.Equal(frame, want) {
+			t.Fatalf("frame %d: % x, %v", i+1, frame[:min(4, len(frame))], err)
+		}
+	}
+}
+
+func rung(t *testing.T, fd int) bool {
+	t.Helper()
+	var count [8]byte
+	n, err := unix.Read(fd, count[:])
+	if err != nil && err != unix.EAGAIN {
+		t.Fatal(err)
+	}
+	return n == 8
+}
+
+// A doorbell rings once, and only for a side that rests.
+func TestDoorbells(t *testing.T) {
+	device, program := pair(t, small)
+	post := func() {
+		copy(program.Frame(), pattern(1, 60))
+		program.Put(60, 0)
+		if err := program.Post(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if post(); rung(t, device.Bell()) {
+		t.Error("it rang while the device was awake")
+	}
+	if device.Rest() {
+		t.Error("the device may rest although a frame waits")
+	}
+	into := make([]byte, small.Room)
+	if device.Take(into); !device.Rest() {
+		t.Error("the device may not rest")
+	}
+	if post(); !rung(t, device.Bell()) {
+		t.Error("it did not ring")
+	}
+	if post(); rung(t, device.Bell()) {
+		t.Error("it rang twice")
+	}
+	if !program.Rest() {
+		t.Error("the program may not rest")
+	}
+	device.Deliver(pattern(1, 60))
+	if rung(t, program.Bell()) {
+		t.Error("it rang before Ring")
+	}
+	if err := device.Ring(); err != nil || !rung(t, program.Bell()) {
+		t.Errorf("it did not ring: %v", err)
+	}
+	if program.Rest() {
+		t.Error("the program may rest although a frame waits")
+	}
+}
+
+// FuzzProgramLies writes arbitrary bytes over the program's counters and descriptors. The device returns
+// frames within their bounds, or ErrBroken, and stays within its memory.
+func FuzzProgramLies(f *testing.F) {
+	f.Add([]byte{0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, uint8(3))
+	f.Add(binary.NativeEndian.AppendUint64([]byte{0, 0}, 1<<63), uint8(1))
+	f.Add(binary.NativeEndian.AppendUint64([]byte{1, 0}, 5), uint8(1))
+	f.Add(binary.NativeEndian.AppendUint64([]byte{0x10, 8}, 0xFFFF_FFFF), uint8(1))
+	f.Fuzz(func(t *testing.T, lies []byte, posts uint8) {
+		device, program := pair(t, small)
+		for range min(int(posts), small.Send) {
+			program.Put(60, 0)
+		}
+		if err := program.Post(); err != nil {
+			t.Fatal(err)
+		}
+		for len(lies) >= 3 {
+			at := int(binary.BigEndian.Uint16(lies)) % (countersLen/64 + 1) * 64
+			if at == countersLen { // the descriptors
+				at += int(lies[1]) % (small.Send * descriptorLen)
+			}
+			n := copy(program.bytes[at:min(at+8, len(program.bytes))], lies[2:])
+			lies = lies[2+n:]
+		}
+		into := make([]byte, small.Room)
+		for range 2 * small.Send {
+			n, err := device.Take(into)
+			if err != nil && !errors.Is(err, ErrBroken) {
+				t.Fatal(err)
+			}
+			if n > small.Room || n > 0 && n < leastFrame {
+				t.Fatalf("a frame of %d bytes", n)
+			}
+		}
+		for range 2 * small.Receive {
+			device.Deliver(into[:60])
+			if err := device.Ring(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// What no queues can have is refused before memory is made.
+func TestGeometry(t *testing.T) {
+	for _, g := range []Geometry{{}, {Send: 3, Receive: 4, Room: 60}, {Send: -4, Receive: 4, Room: 60},
+		{Send: 4, Receive: 2 * MaxFrames, Room: 60}, {Send: 4, Receive: 4, Room: 13},
+		{Send: 4, Receive: 4, Room: MaxRoom + 1}} {
+		if _, _, err := Create(g); err == nil {
+			t.Errorf("%+v was made", g)
+		}
+	}
+	_, files, err := Create(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if _, err := Map(files, Geometry{Send: 8, Receive: 8, Room: 1518}); err == nil {
+		t.Error("memory of another size was mapped")
+	}
+}
+
+func BenchmarkQueues(b *testing.B) {
+	g := Geometry{Send: 64, Receive: 64, Room: 9018}
+	device, program := pair(b, g)
+	into, frame := make([]byte, g.Room), pattern(1, 9000)
+	b.SetBytes(9000)
+	for b.Loop() {
+		copy(program.Frame(), frame)
+		program.Put(9000, 0)
+		program.Post()
+		device.Take(into)
+		device.Deliver(into[:9000])
+		program.Next()
+		program.Return()
+	}
+}

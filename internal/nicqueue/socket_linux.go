@@ -1,0 +1,178 @@
+package nicqueue
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketName is the name of the NICs' socket in each node. An abstract name belongs to a network namespace,
+// so that programs of all kinds of a node reach it, and no others.
+const socketName = "@railbed-nic"
+
+// Request asks a NIC for a pair of queues.
+type Request struct {
+	// NIC is the interface's name in its node.
+	NIC string `json:"nic"`
+	// First and Last are the UDP ports whose frames the NIC gives to the program instead of the kernel.
+	First    uint16   `json:"first"`
+	Last     uint16   `json:"last"`
+	Geometry Geometry `json:"geometry"`
+}
+
+// answer is the answer to a Request. The descriptors of Files come with it.
+type answer struct {
+	Error string `json:"error,omitempty"`
+	InUse bool   `json:"in_use,omitempty"` // the error is EADDRINUSE
+}
+
+// ErrNoBypass means that the node's NICs have no queues for programs.
+var ErrNoBypass = errors.New("the node's NICs offer no kernel bypass")
+
+const (
+	messageLen = 1 << 12
+	filesCount = 3
+)
+
+// Listen opens the socket by which programs reach the NICs of the node in whose network namespace the calling
+// thread is.
+func Listen() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("offer NIC queues: open socket: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), socketName)
+	if err = unix.Bind(fd, &unix.SockaddrUnix{Name: socketName}); err == nil {
+		err = unix.Listen(fd, unix.SOMAXCONN)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("offer NIC queues: %w", err), file.Close())
+	}
+	return file, nil
+}
+
+// Open asks a NIC of the calling process's node for a pair of queues. The error is ErrNoBypass where there
+// is no such NIC, and wraps EADDRINUSE if another program has one of the ports. The queues end with Close,
+// or with the process.
+func Open(r Request) (*Program, error) {
+	p, err := open(r)
+	if err != nil {
+		return nil, fmt.Errorf("open queues of NIC %s: %w", r.NIC, err)
+	}
+	return p, nil
+}
+
+func open(r Request) (*Program, error) {
+	conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socketName, Net: "unixpacket"})
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return nil, ErrNoBypass
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		_, err = conn.Write(text)
+	}
+	var a answer
+	var files *Files
+	if err == nil {
+		files, err = receiveAnswer(conn, &a)
+	}
+	switch {
+	case err != nil:
+	case a.InUse:
+		err = fmt.Errorf("%s: %w", a.Error, unix.EADDRINUSE)
+	case a.Error != "":
+		err = errors.New(a.Error)
+	case files == nil:
+		err = errors.New("the answer has no descriptors")
+	default:
+		var p *Program
+		if p, err = Map(files, r.Geometry); err == nil {
+			p.conn = conn
+			return p, files.Close()
+		}
+	}
+	if files != nil {
+		err = errors.Join(err, files.Close())
+	}
+	return nil, errors.Join(err, conn.Close())
+}
+
+// receiveAnswer reads an answer and its descriptors.
+func receiveAnswer(conn *net.UnixConn, a *answer) (*Files, error) {
+	text, rights := make([]byte, messageLen), make([]byte, unix.CmsgSpace(filesCount*4))
+	n, got, _, _, err := conn.ReadMsgUnix(text, rights)
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	messages, err := unix.ParseSocketControlMessage(rights[:got])
+	for i := range messages {
+		more, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		fds = append(fds, more...)
+	}
+	var all []*os.File
+	for _, fd := range fds {
+		unix.CloseOnExec(fd)
+		all = append(all, os.NewFile(uintptr(fd), "nic"))
+	}
+	if err = errors.Join(err, json.Unmarshal(text[:n], a)); err == nil && len(all) == filesCount {
+		return &Files{Memory: all[0], Device: all[1], Program: all[2]}, nil
+	}
+	for _, file := range all {
+		err = errors.Join(err, file.Close())
+	}
+	return nil, err
+}
+
+// Asking is a program that asks for queues, at the NICs' end of its connection.
+type Asking struct {
+	conn    *net.UnixConn
+	Request Request
+}
+
+// Ask reads the request of a program that connected to the socket of Listen.
+func Ask(conn *net.UnixConn) (*Asking, error) {
+	a := &Asking{conn: conn}
+	text := make([]byte, messageLen)
+	n, err := conn.Read(text)
+	if err == nil {
+		err = json.Unmarshal(text[:n], &a.Request)
+	}
+	return a, err
+}
+
+// Grant hands the files of its queues to the program.
+func (a *Asking) Grant(files *Files) error {
+	rights := unix.UnixRights(int(files.Memory.Fd()), int(files.Device.Fd()), int(files.Program.Fd()))
+	_, _, err := a.conn.WriteMsgUnix([]byte("{}"), rights, nil)
+	return err
+}
+
+// Refuse tells the program why it gets none.
+func (a *Asking) Refuse(err error) error {
+	text, err := json.Marshal(answer{Error: err.Error(), InUse: errors.Is(err, unix.EADDRINUSE)})
+	if err == nil {
+		_, err = a.conn.Write(text)
+	}
+	return err
+}
+
+// Wait returns when the program has closed its queues or has ended.
+func (a *Asking) Wait() {
+	var text [1]byte
+	for {
+		if n, err := a.conn.Read(text[:]); err != nil || n == 0 {
+			return
+		}
+	}
+}
