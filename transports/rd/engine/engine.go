@@ -90,6 +90,10 @@ type Config struct {
 	// Slack is the time for which a packet may wait, after its scheduled time, so that later packets
 	// leave together with it. Default 0.
 	Slack time.Duration
+	// Ahead is the time before its departure at which a packet may be passed to a driver that holds it until
+	// then (Packet.Departs). The engine passes the packets of half that time together. Default 0: the driver
+	// holds none.
+	Ahead time.Duration
 	// Overhead is the number of bytes that a pacer counts for each packet in addition to header and
 	// payload. Default: the headers of Ethernet, IPv4 and UDP.
 	Overhead int

@@ -30,7 +30,7 @@ func (l *lane) charge(now clock.Time, bytes int, perSecond uint64) (due clock.Ti
 	if l.fresh {
 		l.fresh, l.next = false, int64(now)*ticks
 	}
-	due = clock.Time(l.next / ticks)
+	due = moment(l.next)
 	l.next = max(l.next, int64(now.Add(-behind))*ticks) + cost(bytes, perSecond)
 	return due
 }
@@ -52,7 +52,7 @@ func (o *outbound) allowed(now clock.Time) bool {
 		o.lane.begin(now)
 		at = max(at, moment(o.lane.next))
 	}
-	if at <= now {
+	if at <= now.Add(o.engine.config.Ahead) {
 		return true
 	}
 	if at != clock.Never {
@@ -93,38 +93,40 @@ func (o *outbound) tellLost(k *outPacket, trimmed bool, now clock.Time) {
 	}
 }
 
-// paceAt makes the engine look again at the time when a packet may be sent, plus the slack: then
-// others may be sent with it.
+// paceAt makes the engine look again for a packet that may be sent at a time later than now and Ahead. It
+// does so when others may be sent with it: later by the slack, or while packets of half of Ahead still wait
+// in the driver.
 func (e *Engine) paceAt(at clock.Time) {
-	at = at.Add(e.config.Slack)
+	at = at.Add(e.config.Slack - e.config.Ahead/2)
 	if e.paced == 0 || at < e.paced {
 		e.paced = at
 	}
 }
 
 // pace reports whether the pacer allows a packet that its controller allows. If so, it counts the
-// packet's lateness.
-func (e *Engine) pace(now clock.Time, o *outbound) bool {
+// packet's lateness, and returns when the packet is to leave.
+func (e *Engine) pace(now clock.Time, o *outbound) (departs clock.Time, ok bool) {
 	p, bytes, due, paced := e.config.Pacer, o.nextBytes()+e.config.Overhead, clock.Time(0), false
 	if p != nil {
 		if !e.pacing {
 			e.pacing = true
 			p.begin(now)
 		}
-		at, ok := p.take(now, bytes)
+		at, ok := p.take(now, now.Add(e.config.Ahead), bytes)
 		if !ok {
 			e.paceAt(at)
-			return false
+			return 0, false
 		}
 		due, paced = at, true
 	}
 	if r := o.grants.Rate; r > 0 {
-		due, paced = max(due, o.lane.charge(now, bytes, r)), true
+		due, paced = max(due, o.lane.charge(max(now, due), bytes, r)), true
 	}
+	due = max(due, min(o.grants.From, now.Add(e.config.Ahead)))
 	if paced {
-		e.counters.Pace.count(now.Sub(due))
+		e.counters.Pace.count(max(0, now.Sub(due)))
 	}
-	return true
+	return due, true
 }
 
 // Pace counts paced packets by their lateness, relative to the time at which their schedule allowed

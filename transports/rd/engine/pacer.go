@@ -58,18 +58,18 @@ func (p *Pacer) notBefore(t clock.Time) {
 	}
 }
 
-// take lets a packet of so many bytes on the wire be sent now; at is then when it was due.
-// Otherwise ok is false and at is the time at which it may be sent.
-func (p *Pacer) take(now clock.Time, bytes int) (at clock.Time, ok bool) {
+// take lets a packet of so many bytes on the wire be sent if its time comes until a time, which is now or
+// later. Then at is its time. Otherwise ok is false, and at is the time at which it may be sent.
+func (p *Pacer) take(now, until clock.Time, bytes int) (at clock.Time, ok bool) {
 	cost := cost(bytes, p.rate.Load())
 	for {
 		next := p.next.Load()
-		if next > int64(now)*ticks {
+		if next > int64(until)*ticks {
 			return moment(next), false
 		}
 		from := max(next, int64(now.Add(-behind))*ticks)
 		if p.next.CompareAndSwap(next, from+cost) {
-			return clock.Time(next / ticks), true
+			return moment(next), true
 		}
 	}
 }

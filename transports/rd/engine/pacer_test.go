@@ -25,12 +25,12 @@ func TestPacerKeepsTheRate(t *testing.T) {
 			for i := range int64(packets) {
 				exact := new(big.Int).Mul(big.NewInt(i*int64(size)*8), big.NewInt(1e9))
 				exact.Div(exact, new(big.Int).SetUint64(rate))
-				at, ok := p.take(now, size)
+				at, ok := p.take(now, now, size)
 				if !ok {
 					if now = at; at <= start {
 						t.Fatalf("%d bit/s: wait until %v", rate, at)
 					}
-					if _, ok = p.take(now, size); !ok {
+					if _, ok = p.take(now, now, size); !ok {
 						t.Fatalf("%d bit/s: the time that it says is too early", rate)
 					}
 				}
@@ -49,7 +49,7 @@ func TestPacerSavesNothing(t *testing.T) {
 	const rate, size = 1_000_000_000, 1250 // 10 us each
 	burst := func(p *Pacer, now clock.Time) (n int) {
 		for ok := true; ok; n++ {
-			_, ok = p.take(now, size)
+			_, ok = p.take(now, now, size)
 		}
 		return n - 1
 	}

@@ -24,6 +24,9 @@ type Packet struct {
 	// Class is the traffic class of data. Control packets have their own class.
 	Class   transports.Class
 	Control bool
+	// Departs is when the packet is to leave, at most Config.Ahead from now. A time that has passed means
+	// at once.
+	Departs clock.Time
 	Header  []byte
 	Payload []byte
 
@@ -39,7 +42,7 @@ func (p *Packet) header(length int) wire.RD {
 }
 
 func (p *Packet) control(to *peer, port uint8) {
-	p.Peer, p.Port, p.Control, p.Path, p.Class, p.Payload = -1, port, true, -1, 0, nil
+	p.Peer, p.Port, p.Control, p.Path, p.Class, p.Payload, p.Departs = -1, port, true, -1, 0, nil, 0
 	if to != nil {
 		p.Peer = int(to.number)
 	}
@@ -137,10 +140,12 @@ func (e *Engine) nextData(now clock.Time, p *Packet) bool {
 		}
 		o := e.active[e.turn]
 		if o.sendable(now) && o.allowed(now) {
-			if !e.pace(now, o) {
+			departs, ok := e.pace(now, o)
+			if !ok {
 				return false
 			}
-			o.send(p, now)
+			p.Departs = departs
+			o.send(p, max(now, departs))
 			e.turned++
 			return true
 		}
