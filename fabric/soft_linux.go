@@ -77,10 +77,26 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		ports.Joined = nil
 	}
 	s.nics = len(ports.Ends)
-	if s.process, err = live.Start(ctx, p, ports); err == nil {
-		f.soft = s
+	if s.process, err = live.Start(ctx, p, ports); err != nil {
+		return err
 	}
-	return err
+	f.soft = s
+	return f.offerBypass(ctx, p, nodes)
+}
+
+// offerBypass lets the programs of nodes open queues of their NICs.
+func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace) error {
+	var numbers []int
+	var offered []*kernel.Namespace
+	for i := range p.Nodes {
+		if p.Nodes[i].Bypass {
+			numbers, offered = append(numbers, i), append(offered, nodes[i])
+		}
+	}
+	if len(numbers) == 0 {
+		return nil
+	}
+	return f.soft.process.Offer(ctx, numbers, offered)
 }
 
 // mostOwnPorts is the largest number of NICs that get ports of their own, with the fastest driver.

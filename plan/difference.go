@@ -123,7 +123,8 @@ func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
 			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "slowed": n.Slowed,
 			"squeezed":  n.Squeezed,
 			"memory":    n.Memory,
-			"nic-queue": n.NICQueue, "sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
+			"nic-queue": n.NICQueue, "nic-path": n.path(),
+			"sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
 			"management": n.Management,
 			"nics":       len(n.NICs), "ranks": ranks[n.Name],
 		})

@@ -36,6 +36,8 @@ func TestCompare(t *testing.T) {
 		{"name: t\n", "name: t\naddressing: {loopbacks4: 10.9.0.0/16}\n", 0,
 			[]string{"node h0, h1, h2, h3: other addresses, routes or ports",
 				"switch leaf1, leaf2, spine1, spine2: other addresses"}},
+		{"name: t\n", "name: t\nnodes: {h3: {nic-path: bypass}}\n", 0,
+			[]string{"node h3: nic-path kernel, want bypass"}},
 		{"name: t\n", "name: t\nnodes: {h3: {nic-queue: 1MB}}\n", 1,
 			[]string{"node h3: nic-queue 256KiB, want 1MB"}},
 		{"2}, links", "2}, memory: 128MiB, links", 0, []string{"memory of the fabric 256MiB, want 128MiB"}},

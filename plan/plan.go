@@ -176,6 +176,16 @@ type Node struct {
 	// NICQueue is the number of bytes that each of the eight priorities of a NIC can queue before
 	// its link to a soft switch.
 	NICQueue units.Bytes `json:"nic_queue,omitempty"`
+	// Bypass is set if programs reach the NICs past the node's kernel.
+	Bypass bool `json:"bypass,omitempty"`
+}
+
+// path returns how programs reach the NICs.
+func (n *Node) path() string {
+	if n.Bypass {
+		return spec.Bypass
+	}
+	return spec.KernelPath
 }
 
 // Switch is a switch of the fabric.
@@ -266,4 +276,6 @@ type Rank struct {
 	NIC   string     `json:"nic"`
 	Addr4 netip.Addr `json:"addr4"` // of the NIC
 	Addr6 netip.Addr `json:"addr6"`
+	// Bypass is set if the rank's node has it (Node.Bypass).
+	Bypass bool `json:"bypass,omitempty"`
 }

@@ -186,7 +186,7 @@ func (c *compiler) addRanks() {
 			nic := &node.NICs[r%len(node.NICs)]
 			c.plan.Ranks = append(c.plan.Ranks, Rank{
 				Rank: len(c.plan.Ranks), Node: node.Name, NIC: nic.Name,
-				Addr4: nic.Addrs[0].Addr(), Addr6: nic.Addrs[1].Addr(),
+				Addr4: nic.Addrs[0].Addr(), Addr6: nic.Addrs[1].Addr(), Bypass: node.Bypass,
 			})
 		}
 	}

@@ -33,7 +33,9 @@ func (c *compiler) addSoft() {
 	}
 	for i := range c.plan.Nodes {
 		node := &c.plan.Nodes[i]
-		node.NICQueue = c.t.NodeFor(node.Name).NICQueue
+		settings := c.t.NodeFor(node.Name)
+		node.NICQueue = settings.NICQueue
+		c.bypass(node, settings.NICPath)
 		for n := range node.NICs {
 			nic := &node.NICs[n]
 			if telemetry {
@@ -198,4 +200,15 @@ func (c *compiler) hopOf(sw, port int) Hop {
 		h.In, h.Out = h.Out, h.In
 	}
 	return h
+}
+
+// bypass sets whether programs reach a node's NICs past the kernel.
+func (c *compiler) bypass(node *Node, path string) {
+	node.Bypass = path == spec.Bypass
+	if node.Bypass && (node.Runtime == spec.VM || node.Runtime == spec.CNI) {
+		at := c.nodeSetting(node.Name, "nic-path", func(n spec.Node) bool { return n.NICPath != "" })
+		c.once(at, "want runtime: netns or docker, or remove nic-path",
+			"node %s has runtime: %s, and only nodes that share this host's memory can bypass their kernel",
+			node.Name, node.Runtime)
+	}
 }

@@ -108,8 +108,11 @@ func (e *Engine) Observe(index int, on bool) {
 	e.ports[index].observed = on && e.options.Observer != nil
 }
 
-// NIC reports whether a port is the line side of an emulated NIC.
-func (e *Engine) NIC(index int) bool { return e.ports[index].station.nic }
+// NIC returns the number of the emulated NIC whose line side a port is, and false for other ports.
+func (e *Engine) NIC(index int) (number int, is bool) {
+	s := e.ports[index].station
+	return s.index, s.nic
+}
 
 // note records the port's action on a packet until the packet is sent.
 func note(one *packet.Packet, verdict Verdict, reason Reason, depth int64) {

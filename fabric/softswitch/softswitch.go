@@ -88,6 +88,8 @@ type station struct {
 	// id is the switch's number in telemetry. Telemetry is set if the switch writes telemetry.
 	id        uint32
 	telemetry bool
+	// allowed is Engine.Allowed of a NIC.
+	allowed int64
 	// aggregator adds up the messages of workers, if the switch has a job.
 	aggregator *aggregator
 }
@@ -185,7 +187,8 @@ func (s *station) Waiting(out int) int64 { return s.ports[out].egress.Bytes() }
 // makeNIC makes an emulated NIC, which sorts packets into priorities in the same way as its switch.
 func (e *Engine) makeNIC(node *plan.Node, nic plan.Interface) {
 	s := &station{index: len(e.nics), name: node.Name + ":" + nic.Name, nic: true, engine: e,
-		flows: medium.NewFlows(e.plan.Seed, node.Name, nic.Name, nil)}
+		allowed: int64(node.NICQueue) / 2,
+		flows:   medium.NewFlows(e.plan.Seed, node.Name, nic.Name, nil)}
 	if sw := e.plan.Switch(peerOf(nic)); sw != nil && sw.Soft != nil {
 		s.class = sw.Soft.Priorities
 	}
@@ -255,6 +258,13 @@ func (e *Engine) Now() clock.Time { return e.now }
 // NICs returns the number of emulated NICs, which are numbered in the order of the plan's nodes and
 // their NICs.
 func (e *Engine) NICs() int { return len(e.nics) }
+
+// Ahead returns the bytes that wait in an emulated NIC for the line.
+func (e *Engine) Ahead(nic int) int64 { return e.nics[nic].ports[0].egress.Bytes() }
+
+// Allowed returns the bytes that programs which bypass their kernel may have in an emulated NIC: half of the
+// size of a priority's queue. The NIC leaves the others in their queues, so that nothing overflows.
+func (e *Engine) Allowed(nic int) int64 { return e.nics[nic].allowed }
 
 // Receive takes over a frame that a node sent by a NIC at a time; its Data is set. If the time is
 // before the engine's, the frame was noticed late. It is still sent from its own time on, as far as

@@ -170,6 +170,7 @@ func (t *Testbed) nodeOver(name string, merged Node) Node {
 		merged.CPU = over(n.CPU, merged.CPU, n.Zero&ZeroCPU != 0)
 		merged.Memory = over(n.Memory, merged.Memory, n.Zero&ZeroMemory != 0)
 		merged.NICQueue = cmp.Or(n.NICQueue, merged.NICQueue)
+		merged.NICPath = cmp.Or(n.NICPath, merged.NICPath)
 		merged.Env = mergedMap(merged.Env, n.Env)
 		merged.Sysctls = mergedMap(merged.Sysctls, n.Sysctls)
 		merged.Container = n.Container.Over(merged.Container)

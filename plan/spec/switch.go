@@ -9,6 +9,12 @@ const (
 	Soft   = "soft"
 )
 
+// Paths of packets from programs of a node to its NIC.
+const (
+	KernelPath = "kernel"
+	Bypass     = "bypass"
+)
+
 // DefaultSwitchKind is the kind of a switch for which the file gives none.
 const DefaultSwitchKind = Soft
 

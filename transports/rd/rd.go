@@ -42,6 +42,10 @@ const (
 	// leave together: waking a thread costs more than a packet.
 	slackPackets = 4
 	mostSlack    = time.Millisecond
+	// A NIC that the endpoint reaches past the kernel holds packets until their departure: those of
+	// aheadPackets at the rate, at most of mostAhead. The worker wakes when half of them have left.
+	aheadPackets = 16
+	mostAhead    = 2 * time.Millisecond
 )
 
 // Config configures an endpoint. Only Addr is required.
@@ -67,6 +71,9 @@ type Config struct {
 	// Device is the NIC's name. Sockets are bound to it where the kernel permits this process to;
 	// see Endpoint.DeviceBound. Default: not bound.
 	Device string
+	// Bypass makes packets take queues of the NIC Device, past the node's kernel (package nicqueue). The
+	// endpoint still binds its ports in the kernel, and uses the kernel for peers on the node itself.
+	Bypass bool
 	// MTU is the NIC's MTU in bytes. Default 1500.
 	MTU int
 	// Rate is the highest rate at which the endpoint sends, in bit/s of Ethernet frames, each
@@ -200,11 +207,16 @@ func (e *Endpoint) open(payload int) error {
 	}
 	e.self.port = uint8(slot * wire.RDEngines)
 	var pacer *engine.Pacer
-	var slack time.Duration
+	var slack, ahead time.Duration
 	if e.config.Rate > 0 {
 		pacer = engine.NewPacer(e.config.Rate)
-		slack = min(mostSlack, time.Duration(
-			uint64(e.config.MTU)*8*uint64(time.Second)/e.config.Rate)*slackPackets)
+		each := time.Duration(uint64(e.config.MTU) * 8 * uint64(time.Second) / e.config.Rate)
+		slack, ahead = min(mostSlack, each*slackPackets), min(mostAhead, each*aheadPackets)
+	}
+	if e.config.Bypass {
+		slack = 0
+	} else {
+		ahead = 0
 	}
 	for i, s := range sockets {
 		w := &worker{endpoint: e, socket: s,
@@ -218,7 +230,7 @@ func (e *Endpoint) open(payload int) error {
 			Pacer:       pacer,
 			Room:        room,
 			PeerTimeout: e.config.PeerTimeout,
-			Slack:       slack, Overhead: headers(e.config.Addr) + e.config.Overhead,
+			Slack:       slack, Ahead: ahead, Overhead: headers(e.config.Addr) + e.config.Overhead,
 			FirstPath: s.firstPath, Paths: w.chooser, Grain: e.config.Grain, Control: e.control(i),
 			Secret: e.config.Secret, Keys: e.config.Keys, Readable: e.config.Readable,
 		}, w)

@@ -34,7 +34,11 @@ func (b *sendBatch) init() {
 // the sockets themselves is returned.
 func (s *socket) send(packets []engine.Packet, peers []datagram.Name) error {
 	for len(packets) > 0 {
-		path := s.pathOf(&packets[0])
+		path, queued := s.pathOf(&packets[0]), s.put(packets, peers)
+		if queued > 0 {
+			packets = packets[queued:]
+			continue
+		}
 		n := 1
 		for n < len(packets) && !packets[n].Control && packets[n].Path == path {
 			n++
@@ -44,7 +48,60 @@ func (s *socket) send(packets []engine.Packet, peers []datagram.Name) error {
 		}
 		packets = packets[n:]
 	}
+	if s.nic != nil {
+		return s.nic.Post()
+	}
 	return nil
+}
+
+// put passes the first packets to the NIC, past the kernel, and returns their number.
+func (s *socket) put(packets []engine.Packet, peers []datagram.Name) (n int) {
+	if s.nic == nil {
+		return 0
+	}
+	for n < len(packets) && s.nic.Room() > 0 {
+		p := &packets[n]
+		to := p.To
+		if p.Peer >= 0 {
+			to = datagram.AddrOf(&peers[p.Peer])
+		}
+		if !s.nic.Reaches(to) {
+			break
+		}
+		out := datagram.Outgoing{To: to, SrcPort: s.firstPath + uint16(s.pathOf(p)),
+			DstPort: wire.PortRD + uint16(p.Port), DSCP: s.dscp, ECN: wire.ECT0, Header: p.Header,
+			Payload: p.Payload}
+		if p.Departs > 0 {
+			out.Departs = s.clock.Real(p.Departs)
+		}
+		if p.Control {
+			out.DSCP, out.ECN = spec.DSCPRdControl, wire.NotECT
+		}
+		s.nic.Put(&out)
+		n++
+	}
+	return n
+}
+
+// canSend returns how many packets can be sent, at most the size of a batch.
+func (s *socket) canSend() int {
+	if s.nic == nil {
+		return batch
+	}
+	return min(batch, s.nic.Room())
+}
+
+// rest prepares a wait for packets or, if the NIC's queue is full, for room there. It returns false if the
+// worker must not wait.
+func (s *socket) rest() bool {
+	return s.nic == nil || s.nic.Rest() && (s.nic.Room() > 0 || s.nic.RestFull())
+}
+
+// wake ends the wait.
+func (s *socket) wake() {
+	if s.nic != nil {
+		s.nic.Wake()
+	}
 }
 
 // pathOf returns the path of a packet. Control packets use all paths in turn.

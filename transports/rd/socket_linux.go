@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/clock"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 	"railbed/transports/datagram"
@@ -35,6 +36,10 @@ type socket struct {
 	whole       bool // each message sent is one datagram, because the kernel failed to cut one
 	turn        int
 	batch       sendBatch
+	nic         *datagram.NIC // nil without kernel bypass
+	dscp        uint8
+	clock       *clock.Clock
+	incoming    datagram.Incoming
 }
 
 // openSockets opens the sockets of all engines in the first free slot of the address.
@@ -66,6 +71,8 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 	}
 	for i := range c.Engines {
 		s := &socket{receiver: -1, v6: c.Addr.Is6(),
+			dscp:      cmp.Or(c.DSCP, spec.DSCPRd),
+			clock:     c.Clock,
 			firstPath: wire.PortRDPath + uint16(slot*wire.PortsRDPath/slots+i*c.Paths)}
 		sockets = append(sockets, s)
 		if s.receiver, err = s.open(c, wire.PortRD+uint16(slot*wire.RDEngines+i)); err != nil {
@@ -83,7 +90,16 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 			}
 			s.paths = append(s.paths, fd)
 		}
-		if s.waiter, err = datagram.NewWaiter(s.receiver); err != nil {
+		wake := []int{s.receiver}
+		if c.Bypass {
+			port := wire.PortRD + uint16(slot*wire.RDEngines+i)
+			if s.nic, err = datagram.OpenNIC(datagram.NICOptions{Name: c.Device, Addr: c.Addr, First: port,
+				Last: port}); err != nil {
+				return sockets, err
+			}
+			wake = append(wake, s.nic.Bell())
+		}
+		if s.waiter, err = datagram.NewWaiter(wake...); err != nil {
 			return sockets, err
 		}
 		s.batch.init()
@@ -108,7 +124,7 @@ func (s *socket) open(c *Config, port uint16) (fd int, err error) {
 			unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE
 	}
 	err = errors.Join(
-		unix.SetsockoptInt(fd, level, tos, int(cmp.Or(c.DSCP, spec.DSCPRd))<<2|ecnCapable),
+		unix.SetsockoptInt(fd, level, tos, int(s.dscp)<<2|ecnCapable),
 		unix.SetsockoptInt(fd, level, receive, 1),
 		unix.SetsockoptInt(fd, level, discover, do), // a packet is sent whole or not at all
 	)
@@ -139,10 +155,13 @@ func sockaddr(at netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())}
 }
 
-// room is how many packets with payload bytes fit in the socket's receive buffer. The kernel
+// room is how many packets with payload bytes can wait to be received. The kernel
 // charges a packet its memory, a power of two, and some 256 bytes of bookkeeping (alloc_skb,
 // SKB_TRUESIZE).
 func (s *socket) room(payload int) int {
+	if s.nic != nil {
+		return s.nic.Holds()
+	}
 	const (
 		bookkeeping = 256
 		shared      = 320 + 128 // skb_shared_info and headroom
@@ -160,6 +179,9 @@ func (s *socket) close() error {
 	var errs []error
 	if s.waiter != nil {
 		errs = append(errs, s.waiter.Close())
+	}
+	if s.nic != nil {
+		errs = append(errs, s.nic.Close())
 	}
 	for _, fd := range append(slices.Clone(s.paths), s.receiver) {
 		if fd >= 0 {

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"railbed/internal/clock"
 	"railbed/transports"
@@ -172,7 +173,7 @@ func (w *worker) send() bool {
 		return true
 	}
 	r := w.round(nil)
-	if w.socket.send(r.send, r.peers) != nil || len(r.send) == batch {
+	if w.socket.send(r.send, r.peers) != nil || r.more {
 		return false
 	}
 	return w.socket.waiter.Arm(w.endpoint.config.Clock, r.deadline)
@@ -246,10 +247,12 @@ func (w *worker) run() {
 			w.giveUp()
 			return
 		}
-		if r.ending && len(r.send) < batch {
+		if r.ending && !r.more {
 			return
 		}
 		switch {
+		case r.more && len(r.send) == 0:
+			w.sleep(w.endpoint.config.Clock.Now().Add(fullWait))
 		case len(r.send) > 0:
 		case r.reported:
 			w.giveWay()
@@ -274,12 +277,17 @@ type round struct {
 	deadline clock.Time
 	ending   bool
 	reported bool // completions were reported
+	more     bool // there may be more to send
 }
+
+// fullWait is the longest wait for room in the NIC's queue, whose bell normally ends the wait. An ending
+// worker waits no longer for a NIC that has stopped.
+const fullWait = 10 * time.Millisecond
 
 // round passes arrivals to the engine and takes the packets to send.
 func (w *worker) round(in []engine.Arrival) round {
 	now := w.endpoint.config.Clock.Now()
-	sent := 0
+	sent, most := 0, w.socket.canSend()
 	w.mu.Lock()
 	for _, a := range in {
 		if !w.discards {
@@ -287,11 +295,11 @@ func (w *worker) round(in []engine.Arrival) round {
 		}
 	}
 	w.posted = false
-	for sent < batch && w.engine.Next(now, &w.out[sent]) {
+	for sent < most && w.engine.Next(now, &w.out[sent]) {
 		sent++
 	}
 	r := round{send: w.out[:sent], peers: w.peers, deadline: w.engine.Deadline(), ending: w.ending,
-		reported: len(w.done) > 0}
+		reported: len(w.done) > 0, more: sent == most}
 	w.reportLocked()
 	failed := w.failed
 	w.failed = nil
@@ -317,10 +325,13 @@ func (w *worker) sleep(deadline clock.Time) {
 	w.mu.Lock()
 	ready := w.posted || w.ending
 	w.mu.Unlock()
-	if !ready && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
-		w.io.Unlock()
-		w.socket.waiter.Wait()
-		w.io.Lock()
+	if !ready && w.socket.rest() {
+		if w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
+			w.io.Unlock()
+			w.socket.waiter.Wait()
+			w.io.Lock()
+		}
+		w.socket.wake()
 	}
 	w.asleep.Store(false)
 }

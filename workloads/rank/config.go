@@ -34,6 +34,7 @@ type PlaceConfig struct {
 	Ranks       int        `json:"ranks"`
 	Node        string     `json:"node,omitempty"` // for the name of the process only
 	NIC         string     `json:"nic,omitempty"`
+	Bypass      bool       `json:"bypass,omitempty"`  // the rank reaches its NIC past the kernel
 	Unbound     bool       `json:"unbound,omitempty"` // the rank does not bind its sockets to NIC
 	Addr        netip.Addr `json:"addr"`
 	Port        uint16     `json:"port"`

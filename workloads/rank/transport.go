@@ -76,6 +76,7 @@ func openRD(c *Config, ranks func(transports.Peer) int) (endpoint, error) {
 		Addr:        c.Addr,
 		Slot:        int(c.Port-wire.PortRD) / wire.RDEngines,
 		Device:      c.device(),
+		Bypass:      c.Bypass,
 		DSCP:        uint8(c.DSCP),
 		Rate:        uint64(c.Rate),
 		Overhead:    c.Overhead,

@@ -22,11 +22,11 @@ import (
 )
 
 // twoHosts builds two nodes on one soft switch.
-func twoHosts(b *testing.B, links string) (*fabric.Fabric, *plan.Plan, map[string]*kernel.Namespace) {
+func twoHosts(b testing.TB, links string) (*fabric.Fabric, *plan.Plan, map[string]*kernel.Namespace) {
 	b.Helper()
 	hosttest.Need(b, hosttest.Netns)
 	p := plantest.Compile(b, fmt.Sprintf("name: bench\nfabric: {topology: single-switch, params: {hosts: "+
-		"2}, switch: {kind: soft}, links: {default: %s}}\n", links))
+		"2}, switch: {kind: soft}, links: {default: %s}}\nnodes: {default: {nic-path: bypass}}\n", links))
 	spaces := map[string]*kernel.Namespace{}
 	for _, name := range fabric.Namespaces(p) {
 		ns, err := kernel.NewNamespace()

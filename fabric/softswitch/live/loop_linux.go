@@ -8,6 +8,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"time"
@@ -42,9 +43,11 @@ type loop struct {
 	events []unix.EpollEvent
 	// wall is the difference between a kernel stamp and the real time since the clock's epoch, in
 	// nanoseconds.
-	wall     int64
-	compared clock.Time
-	advanced clock.Time // the time of the engine's last Advance
+	wall int64
+	// monotonic is CLOCK_MONOTONIC at the clock's epoch, in nanoseconds.
+	monotonic int64
+	compared  clock.Time
+	advanced  clock.Time // the time of the engine's last Advance
 
 	scratch [batch]*packet.Packet
 	frames  [batch]port.Frame
@@ -54,6 +57,9 @@ type loop struct {
 	sentOf  []*packet.Packet // packets of the trunk's frames in sent
 	sentTo  []int            // their NICs
 	taps    taps
+	queues  []*bypass // of all NICs
+	nodes   []string
+	offers  offers
 	arrived *monitors // nil if arrivals are not measured
 	thread  thread
 
@@ -71,6 +77,9 @@ type nic struct {
 	// foreign is set if its interface is in a namespace of another program. watched is set if
 	// arrivals there are measured.
 	foreign, watched bool
+	// queues belong to programs that bypass the node's kernel.
+	queues   []*bypass
+	bypassed BypassState
 	// noMemory counts frames that arrived while the packet memory was exhausted. Refused counts
 	// frames for which the node's queue had no room.
 	noMemory, refused uint64
@@ -82,7 +91,11 @@ type nic struct {
 func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk) (*loop, error) {
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)),
 		events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
-	l.taps.loop = l
+	l.taps.loop, l.offers.loop, l.offers.conns = l, l, map[*net.UnixConn]bool{}
+	l.readMonotonic()
+	for i := range p.Nodes {
+		l.nodes = append(l.nodes, p.Nodes[i].Name)
+	}
 	engine, err := softswitch.New(p, softswitch.Options{
 		Deliver: l.deliver, Memory: int64(p.PacketMemory), Observer: &l.taps,
 	})
@@ -150,6 +163,7 @@ func (l *loop) watch() (err error) {
 // close closes descriptors and ports; the thread has ended. Closing a port waits for all CPUs, so
 // all ports are closed at the same time.
 func (l *loop) close() error {
+	l.offers.close()
 	errs := make([]error, len(l.nics))
 	var closing sync.WaitGroup
 	for i := range l.nics {
@@ -297,6 +311,7 @@ func (l *loop) flush() {
 	l.sent, l.sentOf, l.sentTo = l.sent[:0], l.sentOf[:0], l.sentTo[:0]
 	for _, number := range l.dirty {
 		to := &l.nics[number]
+		to.out = l.deliverQueued(number, to.out, now)
 		from := len(l.sent)
 		for _, one := range to.out {
 			l.sent = append(l.sent, one.Data)

@@ -181,6 +181,13 @@ func (w *monitors) release(nic int, frame []byte, at int64) {
 	}
 }
 
+// deliver records a frame that a program gets past the kernel: it arrives with its release.
+func (w *monitors) deliver(nic int, frame []byte, at int64, late time.Duration) {
+	if watched(frame, w.nics[nic].share.Load()) {
+		w.dues.push(due{at: at, nic: int32(nic), late: late, arrived: true})
+	}
+}
+
 // listen does everything except receiving arrivals, until close.
 func (w *monitors) listen() {
 	defer close(w.done)
@@ -221,6 +228,12 @@ func (w *monitors) drain() {
 		released, ok := w.dues.pop()
 		if !ok {
 			return
+		}
+		if released.arrived {
+			w.nics[released.nic].late.Add(released.late)
+			w.all.Add(released.late)
+			w.windows.add(released.late, released.at+int64(released.late))
+			continue
 		}
 		if !w.waiting.add(&w.nics[released.nic].pending, released, now) {
 			w.unmatched++

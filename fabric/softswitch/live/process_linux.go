@@ -66,6 +66,7 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
+	Offer       int          `json:"offer,omitempty"` // sockets of nodes follow
 	Alive       bool         `json:"alive,omitempty"` // only requests an answer
 }
 
@@ -452,6 +453,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			err = l.replace(r.ReplacePort)
 		case r.Watch != nil:
 			err = l.watchForeign(r.Watch)
+		case r.Offer > 0:
+			err = l.offer(r.Offer)
 		case r.ForeignGone:
 			a.Gone = l.foreignGone()
 		case r.CloseTaps != nil:

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"time"
+
 	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
@@ -106,6 +108,9 @@ type due struct {
 	key uint64
 	at  int64 // its due time, in nanoseconds of CLOCK_REALTIME
 	nic int32
+	// arrived is set if the frame arrived with its release, late by so much.
+	arrived bool
+	late    time.Duration
 }
 
 // dues is a lock-free queue of releases from the timing thread to the thread that matches them. One

@@ -50,9 +50,24 @@ type NICState struct {
 	// because a CPU's backlog was full (net.core.netdev_max_backlog). Package fabric counts them.
 	Backlog uint64    `json:"backlog_dropped"`
 	Late    Quantiles `json:"late"`
+	// Bypass counts what programs exchanged with the NIC past the kernel.
+	Bypass BypassState `json:"bypass,omitzero"`
 	// Arrivals is the lateness of frames in the link's direction to the node, by the kernel's time
 	// stamps. A link between switches crosses no kernel, so it cannot be measured.
 	Arrivals Histogram `json:"arrivals"`
+}
+
+// BypassState counts the frames that programs of a node exchanged with a NIC past the node's kernel.
+type BypassState struct {
+	Queues        int    `json:"queues"` // pairs of queues now
+	Sent          uint64 `json:"sent"`
+	SentBytes     uint64 `json:"sent_bytes"`
+	Received      uint64 `json:"received"`
+	ReceivedBytes uint64 `json:"received_bytes"`
+	// Refused counts descriptors with lengths that no frame has. Broken counts pairs of queues whose format a
+	// program broke.
+	Refused uint64 `json:"refused"`
+	Broken  uint64 `json:"broken"`
 }
 
 // Lost returns the number of frames that the emulator lost outside the model: between the kernel
@@ -78,7 +93,11 @@ func (l *loop) state() (*State, error) {
 		s.Peak, s.Cell, s.Late = l.engine.Pool().Peak(), l.engine.Pool().Cell(), l.late.Histogram()
 		for i := range l.nics {
 			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused,
-				Late: l.nics[i].late.Quantiles()}
+				Late: l.nics[i].late.Quantiles(), Bypass: l.nics[i].bypassed}
+			s.NICs[i].Bypass.Queues = len(l.nics[i].queues)
+			for _, q := range l.nics[i].queues {
+				s.NICs[i].Bypass.Refused += q.device.Refused
+			}
 		}
 	})
 	l.timing(s)

@@ -62,8 +62,15 @@ func (t *taps) Observe(o *softswitch.Observation) {
 		return
 	}
 	l := t.loop
-	nic := l.engine.NIC(o.Port)
+	number, nic := l.engine.NIC(o.Port)
 	switch {
+	case nic && o.Kind == softswitch.Entered && o.Packet.Bypass:
+		t.bypass(o, feed.Send, o.Time)
+		return
+	case nic && o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing &&
+		l.steered(number, o.Packet) != nil:
+		t.bypass(o, feed.Receive, l.advanced)
+		return
 	case o.Kind == softswitch.Entered:
 		t.pass(o, feed.Enter, o.Time)
 		return
@@ -92,6 +99,14 @@ func (t *taps) pass(o *softswitch.Observation, event feed.Event, at clock.Time) 
 	t.record = feed.Record{Time: t.loop.realTime(at), Serial: o.Packet.Serial, Length: len(data),
 		Event: event}
 	t.write(o.Port, data[:min(len(data), feed.PassSnap)])
+}
+
+// bypass records a frame that a program passed to the NIC, or gets from it, past the kernel: no packet socket
+// sees it.
+func (t *taps) bypass(o *softswitch.Observation, event feed.Event, at clock.Time) {
+	t.record = feed.Record{Time: t.loop.realTime(at), Serial: o.Packet.Serial, Length: len(o.Packet.Data),
+		Event: event}
+	t.write(o.Port, o.Packet.Data)
 }
 
 // refuse records frames that arrived at an emulated NIC and for which the node's own queue had no

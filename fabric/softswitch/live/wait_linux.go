@@ -154,6 +154,9 @@ func (l *loop) compareClocks() {
 // wait sleeps until frames or a command arrive, or until shortly before next.
 func (l *loop) wait(next clock.Time) {
 	now := l.clock.Now()
+	if l.takeQueued(now) > 0 {
+		return
+	}
 	sleep := longestSleep
 	if next != clock.Never {
 		sleep = min(sleep, l.thread.early(l.clock.Wait(next.Sub(now))))
@@ -183,6 +186,7 @@ func (l *loop) wait(next clock.Time) {
 			l.takeOrders()
 		case len(l.nics) + 1:
 			l.receiveTrunk(event.Events)
+		case len(l.nics) + 2: // a doorbell: the next wait takes the frames
 		default:
 			l.receive(number, event.Events)
 		}
@@ -218,6 +222,9 @@ func (t *thread) noticed(due clock.Time) {
 
 // poll checks for events without yielding the core.
 func (l *loop) poll() int {
+	if l.anyQueued() {
+		return l.doorbell()
+	}
 	count, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.epoll),
 		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), 0, 0, 0)
 	if errno != 0 {
@@ -228,6 +235,10 @@ func (l *loop) poll() int {
 
 // sleep waits for events for a time in real nanoseconds.
 func (l *loop) sleep(d time.Duration) int {
+	if !l.restQueues() {
+		return l.doorbell()
+	}
+	defer l.wakeQueues(len(l.queues))
 	timeout := unix.NsecToTimespec(int64(d))
 	count, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(l.epoll),
 		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)),

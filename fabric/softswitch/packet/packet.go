@@ -41,6 +41,8 @@ type Packet struct {
 	Priority uint8
 	// Trimmed is set if the payload was cut away.
 	Trimmed bool
+	// Bypass is set if a program passed the frame to the NIC past its node's kernel.
+	Bypass bool
 	// Note is the action of the port that sends the packet.
 	Note Note
 	// Next links the packets of a queue.
@@ -98,7 +100,7 @@ func (p *Pool) Get() *Packet {
 	p.peak = max(p.peak, p.used)
 	cell := one.cell
 	one.Data, one.Ingress, one.Priority, one.Trimmed, one.Next, one.free = cell, -1, 0, false, nil, false
-	one.Serial = 0
+	one.Serial, one.Bypass = 0, false
 	one.Length, one.Flow, one.Ordinal, one.Born, one.Due, one.Queued, one.Note = 0, 0, 0, 0, 0, 0, Note{}
 	return one
 }

@@ -1,0 +1,388 @@
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric/softswitch/packet"
+	"railbed/internal/clock"
+	"railbed/internal/frame"
+	"railbed/internal/kernel"
+	"railbed/internal/nicqueue"
+	"railbed/internal/wire"
+	"railbed/plan"
+)
+
+const (
+	// mostQueues is the largest number of pairs of queues of one NIC.
+	mostQueues = 256
+	// mostDeparting is the largest number of frames of a queue that the NIC holds until they depart.
+	mostDeparting = 64
+	// farthest bounds how long a frame can wait for its departure.
+	farthest = time.Second
+)
+
+// bypass is a program's pair of queues, on the NIC's side.
+type bypass struct {
+	device      *nicqueue.Device
+	nic         int
+	first, last uint16
+	// looked is the time of the latest look into the queue: what came since was posted after it.
+	looked clock.Time
+	// departing are the frames that the engine has and that have not departed, of so many bytes.
+	departing []departing
+	bytes     int64
+	// held is set while the first frame of the queue waits for room in the emulated NIC.
+	held   bool
+	broken bool
+	touch  bool // has frames for its program that was not woken yet
+}
+
+type departing struct {
+	at    clock.Time
+	bytes int
+}
+
+// steered returns the pair of queues that gets a frame for a NIC, by the frame's UDP port. It returns nil
+// for a frame that the kernel gets.
+func (l *loop) steered(number int, one *packet.Packet) *bypass {
+	queues := l.nics[number].queues
+	if len(queues) == 0 {
+		return nil
+	}
+	h := &one.Headers
+	if h.Protocol != protoUDP || h.Flags&wire.Fragment != 0 {
+		return nil
+	}
+	for _, q := range queues {
+		if q.first <= h.DstPort && h.DstPort <= q.last && !q.broken {
+			return q
+		}
+	}
+	return nil
+}
+
+// takeQueued takes frames of all queues and returns their number. The engine holds them until they depart.
+func (l *loop) takeQueued(now clock.Time) (count int) {
+	for _, q := range l.queues {
+		count += l.takeFrom(q, now)
+	}
+	return count
+}
+
+// takeFrom takes the frames of one queue.
+func (l *loop) takeFrom(q *bypass, now clock.Time) (count int) {
+	one := &l.nics[q.nic]
+	q.depart(now)
+	q.held = false
+	for tries := 0; tries < batch && !q.broken; tries++ {
+		at, waits := q.device.Head()
+		if !waits {
+			break
+		}
+		q.held = q.bytes+l.engine.Ahead(q.nic) > l.engine.Allowed(q.nic) || len(q.departing) == mostDeparting
+		if q.held {
+			break
+		}
+		into := l.engine.Pool().Get()
+		if into == nil {
+			one.noMemory++
+			q.held = true
+			break
+		}
+		length, err := q.device.Take(into.Data)
+		if err != nil || length == 0 {
+			if q.broken = err != nil; q.broken {
+				one.bypassed.Broken++
+			}
+			l.engine.Pool().Put(into)
+			continue
+		}
+		into.Data, into.Bypass = into.Data[:length], true
+		one.bypassed.Sent++
+		one.bypassed.SentBytes += uint64(length)
+		due := l.departure(q, at, now)
+		if due > now {
+			q.departing, q.bytes = append(q.departing, departing{due, length}), q.bytes+int64(length)
+		}
+		l.engine.Receive(q.nic, into, due)
+		count++
+	}
+	q.looked = now
+	return count
+}
+
+// depart forgets the frames that have departed.
+func (q *bypass) depart(now clock.Time) {
+	gone := 0
+	for gone < len(q.departing) && q.departing[gone].at <= now {
+		q.bytes -= int64(q.departing[gone].bytes)
+		gone++
+	}
+	q.departing = slices.Delete(q.departing, 0, gone)
+}
+
+// departure returns when a frame leaves. The time in its descriptor counts from the previous look on, and not
+// without end.
+func (l *loop) departure(q *bypass, at int64, now clock.Time) clock.Time {
+	due := clock.Time(clock.Dilation(l.clock.Dilation()).Passed(time.Duration(at - l.monotonic)))
+	return min(max(due, q.looked), now.Add(farthest))
+}
+
+// anyQueued reports whether a program posted frames into an empty queue.
+func (l *loop) anyQueued() bool {
+	for _, q := range l.queues {
+		if !q.held && !q.broken {
+			if _, waits := q.device.Head(); waits {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// doorbell makes the event of a doorbell that needs none, and returns the number of events.
+func (l *loop) doorbell() int {
+	l.events[0] = unix.EpollEvent{Fd: int32(len(l.nics) + 2)}
+	return 1
+}
+
+// readMonotonic finds out which time of the kernel's monotonic clock is the epoch.
+func (l *loop) readMonotonic() { l.monotonic = nicqueue.Now() - int64(time.Since(l.clock.Epoch())) }
+
+// restQueues asks all programs for the doorbell. It returns false if there are frames to take.
+func (l *loop) restQueues() bool {
+	for i, q := range l.queues {
+		if !q.held && !q.broken && !q.device.Rest() {
+			l.wakeQueues(i)
+			return false
+		}
+	}
+	return true
+}
+
+// wakeQueues ends restQueues for the first queues.
+func (l *loop) wakeQueues(count int) {
+	for _, q := range l.queues[:count] {
+		q.device.Wake()
+	}
+}
+
+// deliverQueued passes due frames of a NIC to the programs that they are for. It returns the other frames.
+func (l *loop) deliverQueued(number int, frames []*packet.Packet, now clock.Time) []*packet.Packet {
+	to := &l.nics[number]
+	if len(to.queues) == 0 {
+		return frames
+	}
+	rest := frames[:0]
+	for _, one := range frames {
+		q := l.steered(number, one)
+		if q == nil {
+			rest = append(rest, one)
+			continue
+		}
+		late := l.clock.Wait(now.Sub(one.Due))
+		to.late.Add(late)
+		l.late.Add(late)
+		if l.arrived != nil {
+			l.arrived.deliver(number, one.Data, l.realTime(one.Due), late)
+		}
+		if q.device.Deliver(one.Data) {
+			to.bypassed.Received++
+			to.bypassed.ReceivedBytes += uint64(len(one.Data))
+			q.touch = true
+		} else {
+			l.taps.refuse(number, one)
+			to.refused++
+		}
+		l.engine.Pool().Put(one)
+	}
+	for _, q := range to.queues {
+		if q.touch {
+			q.touch = false
+			_ = q.device.Ring() // a program without doorbell has ended
+		}
+	}
+	return rest
+}
+
+// offers are the sockets by which the programs of nodes get queues.
+type offers struct {
+	loop      *loop
+	mu        sync.Mutex
+	listeners []*net.UnixListener
+	conns     map[*net.UnixConn]bool
+	closed    bool
+	running   sync.WaitGroup
+}
+
+// Offer opens the sockets of nodes, in whose namespaces programs ask for queues of their NICs. Numbers are
+// the nodes' indexes in the plan.
+func (s *Process) Offer(ctx context.Context, numbers []int, nodes []*kernel.Namespace) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writer.WriteJSON(frame.Message, request{Offer: len(nodes)}); err != nil {
+		return fmt.Errorf("ask soft switches: %w", err)
+	}
+	err := kernel.Each(ctx, nodes, 1, func(i int) error {
+		file, err := nicqueue.Listen()
+		if err == nil {
+			err = sendMonitor(s.descriptors, numbers[i], file)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.answer()
+	return err
+}
+
+// offer takes the sockets of nodes over.
+func (l *loop) offer(nodes int) error {
+	for range nodes {
+		fd, node, err := receiveMonitor(descriptorsFd)
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), "nic")
+		listener, err := net.FileListener(file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return fmt.Errorf("offer NIC queues: %w", err)
+		}
+		l.offers.serve(node, listener.(*net.UnixListener))
+	}
+	return nil
+}
+
+func (o *offers) serve(node int, listener *net.UnixListener) {
+	o.listeners = append(o.listeners, listener)
+	o.running.Go(func() {
+		for {
+			conn, err := listener.AcceptUnix()
+			if err != nil {
+				return
+			}
+			if o.hold(conn) {
+				o.running.Go(func() { o.answer(node, conn); o.drop(conn) })
+			}
+		}
+	})
+}
+
+func (o *offers) hold(conn *net.UnixConn) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		conn.Close()
+		return false
+	}
+	o.conns[conn] = true
+	return true
+}
+
+func (o *offers) drop(conn *net.UnixConn) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.conns, conn)
+	conn.Close()
+}
+
+// answer gives a program its queues until it ends.
+func (o *offers) answer(node int, conn *net.UnixConn) {
+	asking, err := nicqueue.Ask(conn)
+	if err != nil {
+		return
+	}
+	q, files, err := o.loop.open(node, &asking.Request)
+	if err != nil {
+		_ = asking.Refuse(err) // it may have ended
+		return
+	}
+	err = errors.Join(asking.Grant(files), files.Close())
+	if err == nil {
+		asking.Wait()
+	}
+	o.loop.end(q)
+}
+
+// close ends all queues.
+func (o *offers) close() {
+	o.mu.Lock()
+	o.closed = true
+	for _, listener := range o.listeners {
+		listener.Close()
+	}
+	for conn := range o.conns {
+		conn.Close()
+	}
+	o.mu.Unlock()
+	o.running.Wait()
+}
+
+// open makes the queues that a program of a node asks for.
+func (l *loop) open(node int, r *nicqueue.Request) (q *bypass, files *nicqueue.Files, err error) {
+	end := plan.End{Node: l.nodes[node], Port: r.NIC}
+	number := slices.IndexFunc(l.nics, func(n nic) bool { return n.end == end })
+	if number < 0 {
+		return nil, nil, fmt.Errorf("the node has no NIC %q at a soft switch", r.NIC)
+	}
+	if r.Geometry.Room > l.engine.Pool().Cell() {
+		return nil, nil, fmt.Errorf("frames of %d bytes, want at most %d", r.Geometry.Room,
+			l.engine.Pool().Cell())
+	}
+	q = &bypass{nic: number, first: r.First, last: r.Last}
+	if q.device, files, err = nicqueue.Create(r.Geometry); err != nil {
+		return nil, nil, err
+	}
+	ran := l.do(func() { err = l.add(q) })
+	if !ran {
+		err = errors.New("the soft switches end")
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, files.Close(), q.device.Close())
+	}
+	return q, files, nil
+}
+
+// add joins queues to their NIC.
+func (l *loop) add(q *bypass) error {
+	to := &l.nics[q.nic]
+	if len(to.queues) >= mostQueues {
+		return fmt.Errorf("the NIC has %d pairs of queues already, which is the most", mostQueues)
+	}
+	for _, other := range to.queues {
+		if q.first <= other.last && other.first <= q.last {
+			return fmt.Errorf("UDP ports %d to %d: another program has %d to %d: %w", q.first, q.last,
+				other.first, other.last, unix.EADDRINUSE)
+		}
+	}
+	err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, q.device.Bell(),
+		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(len(l.nics) + 2)})
+	if err != nil {
+		return fmt.Errorf("watch doorbell: %w", err)
+	}
+	q.looked = l.clock.Now()
+	to.queues, l.queues = append(to.queues, q), append(l.queues, q)
+	return nil
+}
+
+// end takes queues from their NIC. Frames that the program posted before it ended still leave.
+func (l *loop) end(q *bypass) {
+	l.do(func() {
+		l.takeFrom(q, l.clock.Now())
+		same := func(other *bypass) bool { return other == q }
+		to := &l.nics[q.nic]
+		to.queues, l.queues = slices.DeleteFunc(to.queues, same), slices.DeleteFunc(l.queues, same)
+		_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, q.device.Bell(), nil)
+	})
+	_ = q.device.Close() // nothing is left to lose
+}

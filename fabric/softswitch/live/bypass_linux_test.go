@@ -1,0 +1,321 @@
+package live_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/fabric"
+	"railbed/fabric/softswitch/live"
+	"railbed/internal/kernel"
+	"railbed/internal/nicqueue"
+	"railbed/plan"
+	"railbed/testkit/hosttest"
+	"railbed/transports/datagram"
+)
+
+const bypassPort = 20000
+
+// bypassing is a program of a node with queues of its NIC.
+type bypassing struct {
+	*datagram.NIC
+	addr netip.Addr
+}
+
+func openBypass(t *testing.T, p *plan.Plan, spaces map[string]*kernel.Namespace, node string) (n bypassing) {
+	t.Helper()
+	n.addr = netip.MustParseAddr(address(p, node))
+	err := spaces[node].Do(func() (err error) {
+		n.NIC, err = datagram.OpenNIC(datagram.NICOptions{Name: "eth0", Addr: n.addr, First: bypassPort,
+			Last: bypassPort})
+		if err == nil { // a later look-up needs the namespace
+			for _, other := range []string{"h0", "h1"} {
+				if to := netip.MustParseAddr(address(p, other)); to != n.addr && !n.Reaches(to) {
+					err = fmt.Errorf("%s does not reach %v", node, to)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// send posts datagrams, and waits for room as often as needed.
+func (n bypassing) send(t *testing.T, to netip.Addr, port uint16, departs time.Time, payloads ...[]byte) {
+	t.Helper()
+	for _, payload := range payloads {
+		for n.Room() == 0 {
+			if err := n.Post(); err != nil {
+				t.Fatal(err)
+			}
+			if n.RestFull() {
+				await(t, n.Bell())
+			}
+			n.Wake()
+		}
+		n.Put(&datagram.Outgoing{To: to, SrcPort: bypassPort, DstPort: port, Payload: payload,
+			Departs: departs})
+	}
+	if err := n.Post(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits for a doorbell.
+func await(t *testing.T, bell int) {
+	t.Helper()
+	fds := []unix.PollFd{{Fd: int32(bell), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, int(hosttest.Bound.Milliseconds()))
+	for err == unix.EINTR {
+		n, err = unix.Poll(fds, int(hosttest.Bound.Milliseconds()))
+	}
+	if n != 1 {
+		t.Fatalf("the doorbell did not ring: %v", err)
+	}
+}
+
+// receive returns the next datagram's payload.
+func (n bypassing) receive(t *testing.T) []byte {
+	t.Helper()
+	for {
+		var in datagram.Incoming
+		got, err := n.Next(&in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got {
+			data := bytes.Clone(in.Data)
+			n.Return()
+			return data
+		}
+		if n.Rest() {
+			await(t, n.Bell())
+		}
+		n.Wake()
+	}
+}
+
+func nicState(t *testing.T, f *fabric.Fabric, node string) (s live.NICState) {
+	t.Helper()
+	_, state, err := f.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range state.NICs {
+		if one.Node == node {
+			s = one
+		}
+	}
+	return s
+}
+
+// A program past the kernel talks with another one, and with the kernel's sockets of another node, both ways.
+func TestBypassTalksToBothPaths(t *testing.T) {
+	f, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 9000}")
+	left, right := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
+	var socket net.PacketConn
+	if err := spaces["h1"].Do(func() (err error) {
+		socket, err = net.ListenPacket("udp", net.JoinHostPort(right.addr.String(), "9000"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	for i, size := range []int{1, 2, 59, 1472, 8972} {
+		sent := bytes.Repeat([]byte{byte(i + 1)}, size)
+		left.send(t, right.addr, bypassPort, time.Time{}, sent)
+		if got := right.receive(t); !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes came as %d", size, len(got))
+		}
+		left.send(t, right.addr, 9000, time.Time{}, sent)
+		got := make([]byte, 9000)
+		if err := socket.SetReadDeadline(time.Now().Add(hosttest.Bound)); err != nil {
+			t.Fatal(err)
+		}
+		n, from, err := socket.ReadFrom(got)
+		if err != nil || !bytes.Equal(got[:n], sent) || from.(*net.UDPAddr).Port != bypassPort {
+			t.Errorf("%d bytes came to the kernel as %d from %v: %v", size, n, from, err)
+		}
+		if _, err := socket.WriteTo(sent, from); err != nil {
+			t.Fatal(err)
+		}
+		if got := left.receive(t); !bytes.Equal(got, sent) {
+			t.Errorf("%d bytes came from the kernel as %d", size, len(got))
+		}
+	}
+	s := nicState(t, f, "h0").Bypass
+	if s.Queues != 1 || s.Sent != 10 || s.Received != 5 || s.Refused+s.Broken != 0 {
+		t.Errorf("%+v, want 10 frames sent and 5 received by one pair of queues", s)
+	}
+}
+
+// A program that sends faster than the line is held back by its full queue, and loses nothing.
+func TestBypassHoldsProgramsBack(t *testing.T) {
+	_, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 1500}")
+	left, right := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
+	const count = 200 // more than the sender's queue holds, less than the receiver's
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		for i := range count {
+			payload := make([]byte, 1400)
+			binary.BigEndian.PutUint32(payload, uint32(i))
+			left.send(t, right.addr, bypassPort, time.Time{}, payload)
+		}
+	}()
+	began := time.Now()
+	for i := range count {
+		if got := right.receive(t); binary.BigEndian.Uint32(got) != uint32(i) {
+			t.Fatalf("datagram %d came as number %d", i, binary.BigEndian.Uint32(got))
+		}
+	}
+	<-done
+	if least := time.Duration(count-1) * 1400 * 80 * time.Nanosecond; time.Since(began) < least {
+		t.Errorf("it took %v, less than the line's %v", time.Since(began), least)
+	}
+}
+
+// The NIC releases a frame at the time in its descriptor, and at once if that has passed.
+func TestBypassDeparture(t *testing.T) {
+	_, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 1500}")
+	left, right := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
+	const wait = 30 * time.Millisecond
+	began := time.Now()
+	left.send(t, right.addr, bypassPort, began.Add(wait), []byte("later"))
+	if right.receive(t); time.Since(began) < wait {
+		t.Errorf("it came after %v, before its departure", time.Since(began))
+	}
+	left.send(t, right.addr, bypassPort, began, []byte("at once"))
+	if got := right.receive(t); string(got) != "at once" {
+		t.Errorf("%q came", got)
+	}
+}
+
+// Two programs cannot have one port. What a NIC cannot give is refused with the reason.
+func TestBypassRefuses(t *testing.T) {
+	_, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 1500}")
+	openBypass(t, p, spaces, "h0")
+	good := nicqueue.Request{NIC: "eth0", First: 1, Last: 9, Geometry: nicqueue.Geometry{Send: 4, Receive: 4,
+		Room: 1514}}
+	for _, test := range []struct {
+		change func(*nicqueue.Request)
+		want   string
+		is     error
+	}{
+		{func(r *nicqueue.Request) { r.First, r.Last = bypassPort-1, bypassPort }, "UDP ports 19999 to 20000",
+			unix.EADDRINUSE},
+		{func(r *nicqueue.Request) { r.NIC = "eth7" }, `no NIC "eth7"`, nil},
+		{func(r *nicqueue.Request) { r.Geometry.Room = 60000 }, "frames of 60000 bytes", nil},
+		{func(r *nicqueue.Request) { r.Geometry.Send = 3 }, "power of two", nil},
+	} {
+		r := good
+		test.change(&r)
+		err := spaces["h0"].Do(func() error {
+			opened, err := nicqueue.Open(r)
+			if err == nil {
+				opened.Close()
+			}
+			return err
+		})
+		if err == nil || !bytes.Contains([]byte(err.Error()), []byte(test.want)) ||
+			test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("%+v: %v, want %s", r, err, test.want)
+		}
+	}
+}
+
+// rawQueues asks for queues as a program that keeps to no format, and returns the shared memory.
+func rawQueues(t *testing.T, space *kernel.Namespace, r nicqueue.Request) (net.Conn, []byte, int) {
+	t.Helper()
+	var conn *net.UnixConn
+	if err := space.Do(func() (err error) {
+		conn, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: "@railbed-nic", Net: "unixpacket"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(r)
+	if err == nil {
+		_, err = conn.Write(text)
+	}
+	rights := make([]byte, unix.CmsgSpace(12))
+	answer := make([]byte, 1000)
+	n := 0
+	if err == nil {
+		n, _, _, _, err = conn.ReadMsgUnix(answer, rights)
+	}
+	messages, parseErr := unix.ParseSocketControlMessage(rights)
+	if err != nil || parseErr != nil || len(messages) != 1 {
+		t.Fatalf("%s: %v, %v", answer[:n], err, parseErr)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info unix.Stat_t
+	if err := unix.Fstat(fds[0], &info); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Ftruncate(fds[0], 0); err == nil {
+		t.Error("a program can shrink the memory that the NIC has mapped")
+	}
+	memory, err := unix.Mmap(fds[0], 0, int(info.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(memory) })
+	unix.Close(fds[0])
+	unix.Close(fds[2])
+	return conn, memory, fds[1]
+}
+
+// A program that writes nonsense into the shared memory, and rings as often as it can, harms only itself.
+func TestBypassLiarHarmsItself(t *testing.T) {
+	f, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 1500}")
+	left, right := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
+	draw := rand.New(rand.NewPCG(3, 8))
+	for round := range 40 {
+		conn, memory, bell := rawQueues(t, spaces["h0"], nicqueue.Request{NIC: "eth0", First: 1, Last: 9,
+			Geometry: nicqueue.Geometry{Send: 16, Receive: 16, Room: 1514}})
+		for range 200 {
+			at := draw.IntN((4096+32*16)/8) * 8
+			if round%2 == 0 {
+				at = draw.IntN(8) * 64 // the counters
+			}
+			binary.NativeEndian.PutUint64(memory[at:], draw.Uint64()>>draw.IntN(64))
+			if _, err := unix.Write(bell, []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sent := []byte(fmt.Sprintf("datagram %d", round))
+		left.send(t, right.addr, bypassPort, time.Time{}, sent)
+		if got := right.receive(t); !bytes.Equal(got, sent) {
+			t.Errorf("%q came, want %q", got, sent)
+		}
+		unix.Close(bell)
+		conn.Close()
+	}
+	hosttest.Eventually(t, "the end of the queues", func() error {
+		if s := nicState(t, f, "h0").Bypass; s.Queues != 1 || s.Broken == 0 {
+			return fmt.Errorf("%+v, want one pair of queues left, and broken ones counted", s)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,207 @@
+package datagram
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"railbed/internal/kernel"
+	"railbed/internal/nicqueue"
+	"railbed/internal/wire"
+)
+
+// NIC sends and receives UDP datagrams as whole frames by queues of the node's emulated NIC, past the
+// node's kernel. Datagrams to addresses whose next station the kernel has not resolved, and to the node
+// itself, must take the kernel's path.
+//
+// One goroutine may send while another receives.
+type NIC struct {
+	queues *nicqueue.Program
+	src    netip.Addr
+	v6     bool
+	index  int
+	mac    wire.MAC
+	hops   map[netip.Addr]hop
+	id     uint16
+	holds  int
+}
+
+// hop is the resolved next station to an address, or when it was not resolved.
+type hop struct {
+	mac   wire.MAC
+	known bool
+	asked time.Time
+}
+
+// askEvery is how often an address that was not resolved is looked up again.
+const askEvery = 100 * time.Millisecond
+
+// NICOptions are the options of OpenNIC.
+type NICOptions struct {
+	Name string     // of the interface
+	Addr netip.Addr // of it
+	// First and Last are the UDP ports whose datagrams the NIC receives.
+	First, Last uint16
+	// Send and Receive are the numbers of frames that the queues hold. Defaults: 64 and 256.
+	Send, Receive int
+}
+
+// OpenNIC opens queues at a NIC. The error is nicqueue.ErrNoBypass if the NIC has none for programs.
+func OpenNIC(o NICOptions) (*NIC, error) {
+	found, err := net.InterfaceByName(o.Name)
+	if err != nil {
+		return nil, fmt.Errorf("open queues of NIC: %w", err)
+	}
+	if len(found.HardwareAddr) != len(wire.MAC{}) {
+		return nil, fmt.Errorf("open queues of NIC %s: its address has %d bytes, want %d", o.Name,
+			len(found.HardwareAddr), len(wire.MAC{}))
+	}
+	n := &NIC{src: o.Addr, v6: o.Addr.Is6(), index: found.Index, mac: wire.MAC(found.HardwareAddr),
+		hops: map[netip.Addr]hop{}, holds: cmp.Or(o.Receive, 256)}
+	n.queues, err = nicqueue.Open(nicqueue.Request{NIC: o.Name, First: o.First, Last: o.Last,
+		Geometry: nicqueue.Geometry{Send: cmp.Or(o.Send, 64), Receive: n.holds,
+			Room: found.MTU + wire.EthernetLen}})
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Reaches reports whether datagrams to an address can take the NIC's queues.
+func (n *NIC) Reaches(to netip.Addr) bool {
+	h, asked := n.hops[to]
+	if h.known {
+		return true
+	}
+	if now := time.Now(); !asked || now.Sub(h.asked) > askEvery {
+		h = hop{asked: now}
+		found, err := kernel.HopTo(to, n.src, n.index)
+		if err == nil && !found.Local && found.Index == n.index {
+			h.mac, h.known = wire.MAC(found.MAC), found.Known
+		}
+		n.hops[to] = h
+	}
+	return h.known
+}
+
+// Outgoing is a datagram to send.
+type Outgoing struct {
+	To               netip.Addr
+	SrcPort, DstPort uint16
+	DSCP             uint8
+	ECN              wire.ECN
+	// Header and Payload are the datagram's data, one after the other.
+	Header, Payload []byte
+	// Departs is when it is to leave. The zero time is now.
+	Departs time.Time
+}
+
+// hopLimit is the initial TTL or hop limit, as Linux has it.
+const hopLimit = 64
+
+// Room returns the number of datagrams that can be Put.
+func (n *NIC) Room() int { return n.queues.Room() }
+
+// Put adds a datagram to the queue. There must be room, the NIC must reach the address, and the datagram
+// must fit the NIC's MTU. It leaves after Post.
+func (n *NIC) Put(o *Outgoing) {
+	frame, ip := n.queues.Frame(), wire.IPv4MinLen
+	if n.v6 {
+		ip = wire.IPv6Len
+	}
+	length := wire.UDPLen + len(o.Header) + len(o.Payload)
+	l4 := wire.EthernetLen + ip
+	frame = frame[:l4+length]
+	ether := wire.EthernetFields{Dst: n.hops[o.To].mac, Src: n.mac, EtherType: wire.EtherTypeIPv4}
+	var pseudo uint16
+	if n.v6 {
+		ether.EtherType = wire.EtherTypeIPv6
+		src, dst := n.src.As16(), o.To.As16()
+		wire.IPv6(frame[wire.EthernetLen:]).Encode(&wire.IPv6Fields{DSCP: o.DSCP, ECN: o.ECN,
+			PayloadLength: uint16(length), NextHeader: wire.ProtocolUDP, HopLimit: hopLimit, Src: src,
+			Dst: dst})
+		pseudo = wire.PseudoIPv6(src, dst, wire.ProtocolUDP, length)
+	} else {
+		src, dst := n.src.As4(), o.To.As4()
+		n.id++
+		wire.IPv4(frame[wire.EthernetLen:]).Encode(&wire.IPv4Fields{DSCP: o.DSCP, ECN: o.ECN,
+			TotalLength: uint16(ip + length), ID: n.id, DontFragment: true, TTL: hopLimit,
+			Protocol: wire.ProtocolUDP, Src: src, Dst: dst})
+		pseudo = wire.PseudoIPv4(src, dst, wire.ProtocolUDP, length)
+	}
+	wire.Ethernet(frame).Encode(&ether)
+	udp := wire.UDP(frame[l4:])
+	udp.Encode(&wire.UDPFields{SrcPort: o.SrcPort, DstPort: o.DstPort, Length: uint16(length)})
+	copy(frame[l4+wire.UDPLen+copy(frame[l4+wire.UDPLen:], o.Header):], o.Payload)
+	udp.FillChecksum(pseudo)
+	departs := nicqueue.Now()
+	if !o.Departs.IsZero() {
+		departs += int64(time.Until(o.Departs))
+	}
+	n.queues.Put(len(frame), departs)
+}
+
+// Post passes the datagrams that were Put to the NIC.
+func (n *NIC) Post() error { return n.queues.Post() }
+
+// Incoming is a datagram that arrived.
+type Incoming struct {
+	From   netip.Addr
+	Port   uint16 // source port
+	Marked bool   // congestion experienced
+	Data   []byte
+}
+
+// Next returns the next datagram. It drops what the kernel would drop: datagrams for other addresses, and
+// with wrong checksums. The data is valid until Return.
+func (n *NIC) Next(in *Incoming) (bool, error) {
+	for {
+		frame, err := n.queues.Next()
+		if frame == nil {
+			return false, err
+		}
+		h := wire.Parse(frame)
+		if h.Verdict != wire.WellFormed || h.Protocol != wire.ProtocolUDP || h.DstAddr() != n.src {
+			continue
+		}
+		udp := wire.UDP(frame[h.L4:h.End])
+		if !udp.Valid() {
+			continue
+		}
+		var pseudo uint16
+		if n.v6 {
+			pseudo = wire.PseudoIPv6(h.Src, h.Dst, wire.ProtocolUDP, int(udp.Length()))
+		} else {
+			pseudo = wire.PseudoIPv4([4]byte(h.Src[12:]), [4]byte(h.Dst[12:]), wire.ProtocolUDP,
+				int(udp.Length()))
+		}
+		if !udp.ChecksumValid(pseudo) {
+			continue
+		}
+		*in = Incoming{From: h.SrcAddr(), Port: h.SrcPort, Marked: h.ECN == wire.CE, Data: udp.Payload()}
+		return true, nil
+	}
+}
+
+// Holds is the number of datagrams that can wait to be received.
+func (n *NIC) Holds() int { return n.holds }
+
+// Return gives the memory of all datagrams from Next back to the NIC.
+func (n *NIC) Return() { n.queues.Return() }
+
+// Bell is a descriptor to wait for, between Rest and Wake.
+func (n *NIC) Bell() int { return n.queues.Bell() }
+
+// Rest prepares a wait for datagrams. It returns false if there are some.
+func (n *NIC) Rest() bool { return n.queues.Rest() }
+
+// RestFull prepares a wait for room in a full queue. It returns false if there is some.
+func (n *NIC) RestFull() bool { return n.queues.RestFull() }
+
+// Wake ends the wait.
+func (n *NIC) Wake() { n.queues.Wake() }
+
+// Close closes the queues. A second Close does nothing.
+func (n *NIC) Close() error { return n.queues.Close() }
