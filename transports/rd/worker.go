@@ -236,6 +236,7 @@ func (w *worker) run() {
 	in := newArrivals(batch, w.size, w.socket.joins)
 	w.io.Lock()
 	defer w.io.Unlock()
+	full := 0 // waits for room since a packet was sent
 	for {
 		err := w.socket.receive(in)
 		r := w.round(in.list)
@@ -247,13 +248,17 @@ func (w *worker) run() {
 			w.giveUp()
 			return
 		}
-		if r.ending && !r.more {
+		if r.ending && (!r.more || full > mostFullWaits) {
 			return
 		}
 		switch {
 		case r.more && len(r.send) == 0:
-			w.sleep(w.endpoint.config.Clock.Now().Add(fullWait))
+			full++
+			w.asleep.Store(true)
+			w.wait(w.endpoint.config.Clock.Now().Add(fullWait))
+			w.asleep.Store(false)
 		case len(r.send) > 0:
+			full = 0
 		case r.reported:
 			w.giveWay()
 		case len(in.list) == 0:
@@ -281,8 +286,11 @@ type round struct {
 }
 
 // fullWait is the longest wait for room in the NIC's queue, whose bell normally ends the wait. An ending
-// worker waits no longer for a NIC that has stopped.
-const fullWait = 10 * time.Millisecond
+// worker waits at most mostFullWaits times: the NIC may have stopped.
+const (
+	fullWait      = 10 * time.Millisecond
+	mostFullWaits = 100
+)
 
 // round passes arrivals to the engine and takes the packets to send.
 func (w *worker) round(in []engine.Arrival) round {
@@ -325,13 +333,18 @@ func (w *worker) sleep(deadline clock.Time) {
 	w.mu.Lock()
 	ready := w.posted || w.ending
 	w.mu.Unlock()
-	if !ready && w.socket.rest() {
-		if w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
-			w.io.Unlock()
-			w.socket.waiter.Wait()
-			w.io.Lock()
-		}
-		w.socket.wake()
+	if !ready {
+		w.wait(deadline)
 	}
 	w.asleep.Store(false)
+}
+
+// wait waits without the sockets until a packet, room, the deadline or a wake-up comes.
+func (w *worker) wait(deadline clock.Time) {
+	if w.socket.rest() && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
+		w.io.Unlock()
+		w.socket.waiter.Wait()
+		w.io.Lock()
+	}
+	w.socket.wake()
 }
