@@ -40,7 +40,7 @@ type bypass struct {
 	// departing are the frames that the engine has and that have not departed, of so many bytes.
 	departing []departing
 	bytes     int64
-	// held is set while the first frame of the queue waits for room in the emulated NIC.
+	// held is set while the first frame of the queue waits for room in the emulated NIC or for packet memory.
 	held   bool
 	broken bool
 	touch  bool // has frames for its program that was not woken yet
@@ -93,10 +93,8 @@ func (l *loop) takeFrom(q *bypass, now clock.Time) (count int) {
 			break
 		}
 		into := l.engine.Pool().Get()
-		if into == nil {
-			one.noMemory++
-			q.held = true
-			break
+		if q.held = into == nil; q.held {
+			break // the frame waits for packet memory
 		}
 		length, err := q.device.Take(into.Data)
 		if err != nil || length == 0 {
