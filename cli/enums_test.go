@@ -123,6 +123,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 			}
 			return soft(func(p *plan.Plan, value string) { p.Switches[0].Kind = value })(value)
 		},
+		"Node.nic-path":     only(spec.KernelPath, spec.Bypass),
 		"Switch.forwarding": soft(func(p *plan.Plan, value string) { p.Switches[0].Forwarding = value }),
 		"Switch.load-balance": soft(func(p *plan.Plan, value string) {
 			p.Switches[0].Soft.LoadBalance = value
