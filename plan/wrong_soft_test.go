@@ -116,10 +116,12 @@ var wrongSoftFiles = []wrongFile{
 			`f:7:20: jitter is 1us and delay 0s; want a delay at least as long as the jitter: no packet arrives before it was sent`}},
 	{"bypass at a router",
 		leafSpineFile("  switch: {kind: router}", "nodes: {h1: {nic-path: bypass}}"), []string{
-			`f:6:24: nic-path is only for NICs at soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove nic-path`}},
+			`f:6:24: nic-path is only for NICs at soft switches, and leaf1 is a router; use a soft switch ` +
+				`(kind: soft), or remove nic-path`}},
 	{"bypass of a guest's kernel",
 		softFile("alpha: 1", "nodes: {h1: {runtime: vm, nic-path: bypass}}"), []string{
-			`f:6:37: node h1 has runtime: vm, and only nodes that share this host's memory can bypass their kernel; want runtime: netns or docker, or remove nic-path`}},
+			`f:6:37: node h1 has runtime: vm, and only nodes that share this host's memory can bypass ` +
+				`their kernel; want runtime: netns or docker, or remove nic-path`}},
 	{"queue of a NIC below a frame",
 		softFile("alpha: 1", "  links: {default: {mtu: 9000}}", "nodes: {h1: {nic-queue: 9KB}}"), []string{
 			`f:7:25: nic-queue is 9KB; want at least 9018B, one frame of mtu 9000`}},

@@ -63,8 +63,8 @@ func TestJudgedExamples(t *testing.T) {
 	for _, name := range everyCheck() {
 		one := Judged{Check: inFiles[name]}
 		if one.Check == "" || specimens[name] == nil {
-			t.Errorf("%s has no example: want two runs in specimens_test.go, one that passes it and "+
-				"one that breaks it, and the check as files write it in inFiles above", name)
+			t.Errorf("%s has no example: want two runs in specimens_test.go, of which the check "+
+				"passes one and fails the other, and the text of the check in inFiles above", name)
 			continue
 		}
 		for _, broken := range []bool{false, true} {

@@ -203,7 +203,7 @@ func (s *FaultState) MayRepeat(f *spec.Fault) error {
 	return nil
 }
 
-// Add adds counts at a place. A place at which nothing has matched so far is left out.
+// Add adds counts at a place. A place without matches gets no entry in Places.
 func (s *FaultState) Add(at FaultPlaceState) {
 	s.Matched, s.Hit = s.Matched+at.Matched, s.Hit+at.Hit
 	i := slices.IndexFunc(s.Places, func(of FaultPlaceState) bool { return of.Port == at.Port })

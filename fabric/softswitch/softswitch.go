@@ -88,7 +88,7 @@ type station struct {
 	// id is the switch's number in telemetry. Telemetry is set if the switch writes telemetry.
 	id        uint32
 	telemetry bool
-	// allowed is Engine.Allowed of a NIC.
+	// allowed bounds the bytes in a NIC of programs that bypass their kernel: see Engine.NICRoom.
 	allowed int64
 	// aggregator adds up the messages of workers, if the switch has a job.
 	aggregator *aggregator
@@ -259,12 +259,13 @@ func (e *Engine) Now() clock.Time { return e.now }
 // their NICs.
 func (e *Engine) NICs() int { return len(e.nics) }
 
-// Ahead returns the bytes that wait in an emulated NIC for the line.
-func (e *Engine) Ahead(nic int) int64 { return e.nics[nic].ports[0].egress.Bytes() }
-
-// Allowed returns the bytes that programs which bypass their kernel may have in an emulated NIC: half of the
-// size of a priority's queue. The NIC leaves the others in their queues, so that nothing overflows.
-func (e *Engine) Allowed(nic int) int64 { return e.nics[nic].allowed }
+// NICRoom returns how many more bytes programs that bypass their kernel may have in an emulated NIC. In all
+// they may have half of the size of a priority's queue. The NIC leaves the others in their queues, so that
+// nothing overflows.
+func (e *Engine) NICRoom(nic int) int64 {
+	s := e.nics[nic]
+	return s.allowed - s.ports[0].egress.Bytes()
+}
 
 // Receive takes over a frame that a node sent by a NIC at a time; its Data is set. If the time is
 // before the engine's, the frame was noticed late. It is still sent from its own time on, as far as

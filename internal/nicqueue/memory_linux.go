@@ -155,7 +155,8 @@ func (b bell) quiet() {
 		uintptr(len(count)))
 }
 
-// rest sets a side's flag, and reports whether the counter of the other still is as the side knows it.
+// rest sets a side's flag. It reports whether nothing was posted beyond the known count; otherwise it
+// resets the flag.
 func rest(flag, posted *atomic.Uint64, known uint64) bool {
 	flag.Store(1)
 	if posted.Load() == known {

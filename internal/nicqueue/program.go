@@ -95,16 +95,9 @@ func (p *Program) RestFull() bool {
 
 // Wake ends Rest and RestFull. It resets the doorbell if that has rung.
 func (p *Program) Wake() {
-	rung := false
-	for _, flag := range []struct {
-		set *bool
-		at  int
-	}{{&p.rests, programRests}, {&p.full, programFull}} {
-		if *flag.set {
-			*flag.set = false
-			rung = p.counter(flag.at).Swap(0) == 0 || rung
-		}
-	}
+	rung := p.rests && p.counter(programRests).Swap(0) == 0
+	rung = p.full && p.counter(programFull).Swap(0) == 0 || rung
+	p.rests, p.full = false, false
 	if rung {
 		p.own.quiet()
 	}

@@ -134,7 +134,7 @@ func receiveAnswer(conn *net.UnixConn, a *answer) (*Files, error) {
 	return nil, err
 }
 
-// Asking is a program that asks for queues, at the NICs' end of its connection.
+// Asking is the request of a program for queues, with the NICs' end of its connection.
 type Asking struct {
 	conn    *net.UnixConn
 	Request Request
@@ -158,7 +158,7 @@ func (a *Asking) Grant(files *Files) error {
 	return err
 }
 
-// Refuse tells the program why it gets none.
+// Refuse sends the program an error in place of queues.
 func (a *Asking) Refuse(err error) error {
 	text, err := json.Marshal(answer{Error: err.Error(), InUse: errors.Is(err, unix.EADDRINUSE)})
 	if err == nil {

@@ -34,12 +34,11 @@ func (b *sendBatch) init() {
 // the sockets themselves is returned.
 func (s *socket) send(packets []engine.Packet, peers []datagram.Name) error {
 	for len(packets) > 0 {
-		path, queued := s.pathOf(&packets[0]), s.put(packets, peers)
-		if queued > 0 {
+		if queued := s.put(packets, peers); queued > 0 {
 			packets = packets[queued:]
 			continue
 		}
-		n := 1
+		path, n := s.pathOf(&packets[0]), 1
 		for n < len(packets) && !packets[n].Control && packets[n].Path == path {
 			n++
 		}

@@ -35,7 +35,7 @@ type bypass struct {
 	device      *nicqueue.Device
 	nic         int
 	first, last uint16
-	// looked is the time of the latest look into the queue: what came since was posted after it.
+	// looked is the time of the latest look into the queue. The frames in it were posted later.
 	looked clock.Time
 	// departing are the frames that the engine has and that have not departed, of so many bytes.
 	departing []departing
@@ -88,7 +88,7 @@ func (l *loop) takeFrom(q *bypass, now clock.Time) (count int) {
 		if !waits {
 			break
 		}
-		q.held = q.bytes+l.engine.Ahead(q.nic) > l.engine.Allowed(q.nic) || len(q.departing) == mostDeparting
+		q.held = q.bytes > l.engine.NICRoom(q.nic) || len(q.departing) == mostDeparting
 		if q.held {
 			break
 		}
@@ -187,9 +187,7 @@ func (l *loop) deliverQueued(number int, frames []*packet.Packet, now clock.Time
 			rest = append(rest, one)
 			continue
 		}
-		late := l.clock.Wait(now.Sub(one.Due))
-		to.late.Add(late)
-		l.late.Add(late)
+		late := l.released(to, one, now)
 		if l.arrived != nil {
 			l.arrived.deliver(number, one.Data, l.realTime(one.Due), late)
 		}
@@ -233,7 +231,7 @@ func (s *Process) Offer(ctx context.Context, numbers []int, nodes []*kernel.Name
 	err := kernel.Each(ctx, nodes, 1, func(i int) error {
 		file, err := nicqueue.Listen()
 		if err == nil {
-			err = sendMonitor(s.descriptors, numbers[i], file)
+			err = sendNumbered(s.descriptors, numbers[i], file)
 		}
 		return err
 	})
@@ -247,7 +245,7 @@ func (s *Process) Offer(ctx context.Context, numbers []int, nodes []*kernel.Name
 // offer takes the sockets of nodes over.
 func (l *loop) offer(nodes int) error {
 	for range nodes {
-		fd, node, err := receiveMonitor(descriptorsFd)
+		fd, node, err := receiveNumbered(descriptorsFd)
 		if err != nil {
 			return err
 		}

@@ -304,6 +304,14 @@ func (l *loop) deliver(number int, one *packet.Packet) {
 	to.out = append(to.out, one)
 }
 
+// released counts and returns the real time from a frame's due time to its release.
+func (l *loop) released(to *nic, one *packet.Packet, now clock.Time) time.Duration {
+	late := l.clock.Wait(now.Sub(one.Due))
+	to.late.Add(late)
+	l.late.Add(late)
+	return late
+}
+
 // flush sends the frames that are due.
 func (l *loop) flush() {
 	now := l.clock.Now()
@@ -315,9 +323,7 @@ func (l *loop) flush() {
 		from := len(l.sent)
 		for _, one := range to.out {
 			l.sent = append(l.sent, one.Data)
-			late := l.clock.Wait(now.Sub(one.Due))
-			to.late.Add(late)
-			l.late.Add(late)
+			l.released(to, one, now)
 			if l.arrived != nil && (!to.foreign || to.watched) {
 				l.arrived.release(number, one.Data, l.realTime(one.Due))
 			}

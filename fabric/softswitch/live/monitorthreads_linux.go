@@ -219,7 +219,7 @@ func (r *row) open(nodes []startMonitor, count int) (epoll int, err error) {
 		return epoll, fmt.Errorf("make epoll: %w", err)
 	}
 	for range count {
-		fd, node, err := receiveMonitor(r.socket)
+		fd, node, err := receiveNumbered(r.socket)
 		if err != nil {
 			return epoll, err
 		}
@@ -276,7 +276,7 @@ func (r *row) tell(do func(epoll int, w *monitors) error) error {
 func (s *monitorThreads) take(nic, index int) error {
 	r := s.rows[nic%len(s.rows)]
 	return r.tell(func(epoll int, w *monitors) error {
-		fd, _, err := receiveMonitor(r.socket)
+		fd, _, err := receiveNumbered(r.socket)
 		if err != nil {
 			return err
 		}
@@ -407,20 +407,20 @@ func (r *row) stamp(i int) (int64, bool) {
 	return (*unix.Timespec)(unsafe.Pointer(&r.control[i][unix.CmsgLen(0)])).Nano(), true
 }
 
-// receiveMonitor receives a packet socket into the calling thread's table, with the number that was
+// receiveNumbered receives a descriptor into the calling thread's table, with the number that was
 // sent with it.
-func receiveMonitor(socket int) (fd, number int, err error) {
+func receiveNumbered(socket int) (fd, number int, err error) {
 	var text [4]byte
 	fd, err = receiveDescriptor(socket, text[:])
 	return fd, int(binary.LittleEndian.Uint32(text[:])), err
 }
 
-// sendMonitor sends a node's packet socket, and closes it here.
-func sendMonitor(socket *os.File, node int, file *os.File) error {
+// sendNumbered sends a descriptor with the number of its node, and closes it here.
+func sendNumbered(socket *os.File, node int, file *os.File) error {
 	number := binary.LittleEndian.AppendUint32(nil, uint32(node))
 	err := unix.Sendmsg(int(socket.Fd()), number, unix.UnixRights(int(file.Fd())), nil, 0)
 	if err != nil {
-		err = fmt.Errorf("hand a monitor to the soft switches: %w", err)
+		err = fmt.Errorf("hand a descriptor to the soft switches: %w", err)
 	}
 	return errors.Join(err, file.Close())
 }

@@ -172,7 +172,7 @@ func Start(ctx context.Context, p *plan.Plan, w Ports) (*Process, error) {
 		err = s.writer.WriteJSON(frame.Message, p)
 	}
 	if err == nil && w.Monitors > 0 {
-		err = w.Monitor(func(node int, file *os.File) error { return sendMonitor(descriptors, node, file) })
+		err = w.Monitor(func(node int, file *os.File) error { return sendNumbered(descriptors, node, file) })
 	}
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return nil, errors.Join(fmt.Errorf("start soft switches: %w", err), s.Close())

@@ -115,7 +115,7 @@ type watch struct {
 func (s *Process) Watch(end plan.End, index int, monitor *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := sendMonitor(s.descriptors, 0, monitor); err != nil {
+	if err := sendNumbered(s.descriptors, 0, monitor); err != nil {
 		return err
 	}
 	_, err := s.askLocked(request{Watch: &watch{End: end, Index: index}})
@@ -134,7 +134,7 @@ func (l *loop) watchForeign(r *watch) error {
 	if at < 0 || l.arrived == nil {
 		err := fmt.Errorf("watch %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
 		if r.Index != 0 {
-			if fd, _, received := receiveMonitor(descriptorsFd); received == nil {
+			if fd, _, received := receiveNumbered(descriptorsFd); received == nil {
 				err = errors.Join(err, unix.Close(fd))
 			}
 		}
