@@ -84,7 +84,7 @@ test-long: setup-test ## whole, the tests that RAILBED_SAMPLE, RAILBED_LONG and 
 	$(call run-pass,long $(RACE),-timeout=2h)
 
 interop: setup-test ## RoCEv2 with the kernel: all cells, and the table of transports/roce/INTEROP.md
-	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./scenarios/interop -all -update
+	$(GO) test -count=1 -timeout=30m -v -run TestMatrix ./testkit/interop -all -update
 
 bench: setup-test build ## benchmarks beside the same work of other programs, which root installs first
 	$(GO) test -run '^$$' -bench . -benchmem -p=1 -timeout=2h ./...

@@ -143,6 +143,9 @@ func violations(sources []source) []string {
 			found = append(found, fmt.Sprintf("%s: folder %s has no floor", s.path, topOf(s.folder())))
 			continue
 		}
+		if in("scenarios")(s) && !in("scenarios/runner")(s) {
+			found = append(found, s.path+": Go is in scenarios/runner, all other folders have testbed files")
+		}
 		parsed, err := parser.ParseFile(files, s.path, s.text, parser.ParseComments)
 		if err != nil {
 			found = append(found, err.Error())
@@ -355,6 +358,8 @@ func TestLayoutFindsViolations(t *testing.T) {
 		{"upward in a test", "plan/a_test.go", doc + `import "railbed/testbed"`, "on no lower floor"},
 		{"the floor above", "capture/a.go", doc + `import "railbed/fabric/link"`, "on no lower floor"},
 		{"a folder without a floor", "helpers/a.go", doc, "has no floor"},
+		{"Go beside the scenarios", "scenarios/faults/a.go", doc, "Go is in scenarios/runner"},
+		{"Go of the runner", "scenarios/runner/judge/a.go", doc, ""},
 		{"an import without a floor", "fabric/link/a.go", doc + `import "railbed/helpers"`,
 			"on no lower floor"},
 		{"netlink", "fabric/link/a.go", doc + `import "github.com/vishvananda/netlink"`,

@@ -22,7 +22,7 @@ import (
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/reporting/sweep"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 	"railbed/testbed"
 	"railbed/workloads/worker"
 )

@@ -11,7 +11,7 @@ import (
 	"railbed/plan/perf"
 	"railbed/reporting"
 	"railbed/reporting/sweep"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 )
 
 // Files of railbed collective --out.

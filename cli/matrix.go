@@ -12,7 +12,7 @@ import (
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/reporting/sweep"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 )
 
 // numbersShown bounds the numbers of a matrix that a suite prints. The page and the CSV file have more.

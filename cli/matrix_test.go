@@ -10,7 +10,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/verdict"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 	"railbed/testkit/hosttest"
 )
 

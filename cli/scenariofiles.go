@@ -11,7 +11,7 @@ import (
 
 	"railbed/plan/spec"
 	"railbed/scenarios/runner"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 )
 
 // scenarios are the scenarios of an argument, and the files that are passed over.

@@ -10,7 +10,7 @@ import (
 
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 	"railbed/testkit/hosttest"
 )
 

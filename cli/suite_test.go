@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"railbed/internal/verdict"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 	"railbed/testkit/hosttest"
 )
 

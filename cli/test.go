@@ -21,7 +21,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/verdict"
 	"railbed/scenarios/runner"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 )
 
 // testFlags are the flags of "railbed test".

@@ -14,9 +14,9 @@ import (
 
 	"railbed/capture/report"
 	"railbed/plan/spec"
-	"railbed/scenarios/outdir"
 	"railbed/scenarios/runner"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/outdir"
+	"railbed/scenarios/runner/suite"
 )
 
 // testSuite is the scenarios of a suite.

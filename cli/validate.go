@@ -12,7 +12,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/scenarios/runner"
-	"railbed/scenarios/suite"
+	"railbed/scenarios/runner/suite"
 )
 
 // stdinName is the name of standard input in errors.

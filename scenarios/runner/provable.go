@@ -2,7 +2,7 @@ package runner
 
 import (
 	"railbed/plan/spec"
-	"railbed/scenarios/proof"
+	"railbed/scenarios/runner/proof"
 )
 
 // Provable finds the checks of a file that can never pass and the settings that can never work

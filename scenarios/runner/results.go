@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"railbed/internal/input"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 )
 
 // ErrResults is the error of a results directory that cannot be used.

@@ -36,7 +36,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/spec"
 	"railbed/reporting"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 	"railbed/testbed"
 	"railbed/transports/rd/privacy"
 )

@@ -18,7 +18,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/reporting"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 	"railbed/testkit/hosttest"
 )
 

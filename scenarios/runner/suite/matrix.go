@@ -16,7 +16,7 @@ import (
 	"railbed/reporting"
 	"railbed/reporting/compare"
 	"railbed/reporting/sweep"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 )
 
 // Matrix has the numbers of the cells of a scenario's matrix.

@@ -30,7 +30,7 @@ import (
 	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 )
 
 // Format is the version of results.json, by the rules of report.Format.

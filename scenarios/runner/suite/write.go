@@ -22,7 +22,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/reporting"
 	"railbed/reporting/sweep"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 )
 
 // Files that a suite writes, besides the directories of its runs.

@@ -11,7 +11,7 @@ import (
 	"railbed/internal/verdict"
 	"railbed/reporting"
 	"railbed/reporting/compare"
-	"railbed/scenarios/outdir"
+	"railbed/scenarios/runner/outdir"
 )
 
 // alpha bounds the probability that any number is called worse although no number changed.

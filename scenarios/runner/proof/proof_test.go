@@ -313,8 +313,8 @@ func TestLook(t *testing.T) {
 // TestLibraryCanBeProved checks that no file of the library has a check that can never pass, or
 // will probably not pass.
 func TestLibraryCanBeProved(t *testing.T) {
-	files, _ := filepath.Glob("../*.yaml")
-	more, _ := filepath.Glob("../*/*.yaml")
+	files, _ := filepath.Glob("../../*.yaml")
+	more, _ := filepath.Glob("../../*/*.yaml")
 	if len(files) < 20 || len(more) < 20 {
 		t.Fatalf("found %d and %d files", len(files), len(more))
 	}
