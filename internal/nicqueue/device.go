@@ -9,6 +9,7 @@ type Device struct {
 	own       bell
 	taken     uint64
 	delivered uint64
+	solicited bool // a frame since Ring
 	// Refused counts frames with a length that no frame has. Overrun counts frames for which the program's
 	// queue had no room.
 	Refused, Overrun uint64
@@ -48,9 +49,10 @@ func (d *Device) Take(into []byte) (length int, err error) {
 	return length, nil
 }
 
-// Deliver copies a frame to the program, which may be asleep until Ring. It returns false if the program has
-// left no room, and counts the frame.
-func (d *Device) Deliver(frame []byte) bool {
+// Deliver copies a frame that arrived at a time in nanoseconds of CLOCK_MONOTONIC to the program, which may be
+// asleep until Ring. A solicited frame wakes it, others may wait. Deliver returns false if the program has left
+// no room, and counts the frame.
+func (d *Device) Deliver(frame []byte, arrived int64, solicited bool) bool {
 	free := d.geometry.Receive - int(min(d.delivered-d.counter(receiveTaken).Load(),
 		uint64(d.geometry.Receive)))
 	if free == 0 || len(frame) > d.geometry.Room {
@@ -58,17 +60,25 @@ func (d *Device) Deliver(frame []byte) bool {
 		return false
 	}
 	i := d.receiving(d.delivered)
-	describe(d.descriptor(i), 0, copy(d.frame(i), frame))
+	describe(d.descriptor(i), arrived, copy(d.frame(i), frame))
 	d.delivered++
+	d.solicited = d.solicited || solicited
 	d.counter(receivePost).Store(d.delivered)
 	return true
 }
 
-// Ring wakes the program if it waits.
-func (d *Device) Ring() error { return d.bell.ringIf(d.counter(programRests)) }
+// Ring wakes the program if it waits, and was delivered a solicited frame or as many frames as it waits for.
+func (d *Device) Ring() error {
+	flag, solicited := d.counter(programRests), d.solicited
+	d.solicited = false
+	if until := flag.Load(); !solicited && d.delivered < until {
+		return nil
+	}
+	return d.bell.ringIf(flag)
+}
 
 // Rest asks for the doorbell, before the device waits on Bell. It returns false if there are frames.
-func (d *Device) Rest() bool { return rest(d.counter(deviceRests), d.counter(sendPosted), d.taken) }
+func (d *Device) Rest() bool { return rest(d.counter(deviceRests), 1, d.counter(sendPosted), d.taken) }
 
 // Wake ends Rest without a doorbell.
 func (d *Device) Wake() { d.counter(deviceRests).Store(0) }

@@ -155,10 +155,10 @@ func (b bell) quiet() {
 		uintptr(len(count)))
 }
 
-// rest sets a side's flag. It reports whether nothing was posted beyond the known count; otherwise it
-// resets the flag.
-func rest(flag, posted *atomic.Uint64, known uint64) bool {
-	flag.Store(1)
+// rest sets a side's flag to a value that is not 0. It reports whether nothing was posted beyond the known
+// count; otherwise it resets the flag.
+func rest(flag *atomic.Uint64, value uint64, posted *atomic.Uint64, known uint64) bool {
+	flag.Store(value)
 	if posted.Load() == known {
 		return true
 	}

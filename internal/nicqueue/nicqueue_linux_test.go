@@ -62,10 +62,10 @@ func TestFramesCross(t *testing.T) {
 		if err != nil || departs != int64(number) || !bytes.Equal(into[:got], sent) {
 			t.Fatalf("frame %d: %d bytes at %d, %v, want %d bytes", number, got, departs, err, length)
 		}
-		if !device.Deliver(sent) {
+		if !device.Deliver(sent, 0, true) {
 			t.Fatalf("frame %d was not delivered", number)
 		}
-		back, err := program.Next()
+		back, _, err := program.Next()
 		if err != nil || !bytes.Equal(back, sent) {
 			t.Fatalf("frame %d came back as %d bytes, %v", number, len(back), err)
 		}
@@ -91,21 +91,21 @@ func TestQueuesFill(t *testing.T) {
 		t.Errorf("room for %d frames, want 1", program.Room())
 	}
 	for i := range small.Receive {
-		if !device.Deliver(pattern(i, 60)) {
+		if !device.Deliver(pattern(i, 60), 0, true) {
 			t.Fatalf("frame %d was not delivered", i)
 		}
 	}
-	if device.Deliver(pattern(9, 60)) || device.Overrun != 1 {
+	if device.Deliver(pattern(9, 60), 0, true) || device.Overrun != 1 {
 		t.Errorf("a full queue took a frame, or did not count it: %d", device.Overrun)
 	}
-	if program.Next(); device.Deliver(pattern(9, 60)) {
+	if program.Next(); device.Deliver(pattern(9, 60), 0, true) {
 		t.Error("memory was used again before Return")
 	}
-	if program.Return(); !device.Deliver(pattern(9, 60)) {
+	if program.Return(); !device.Deliver(pattern(9, 60), 0, true) {
 		t.Error("memory was not used again after Return")
 	}
 	for i := range small.Receive {
-		frame, err := program.Next()
+		frame, _, err := program.Next()
 		want := pattern(i+1, 60)
 		if i == small.Receive-1 {
 			want = pattern(9, 60)
@@ -152,18 +152,68 @@ func TestDoorbells(t *testing.T) {
 	if post(); rung(t, device.Bell()) {
 		t.Error("it rang twice")
 	}
-	if !program.Rest() {
+	if !program.Rest(1) {
 		t.Error("the program may not rest")
 	}
-	device.Deliver(pattern(1, 60))
+	device.Deliver(pattern(1, 60), 0, true)
 	if rung(t, program.Bell()) {
 		t.Error("it rang before Ring")
 	}
 	if err := device.Ring(); err != nil || !rung(t, program.Bell()) {
 		t.Errorf("it did not ring: %v", err)
 	}
-	if program.Rest() {
+	if program.Rest(1) {
 		t.Error("the program may rest although a frame waits")
+	}
+}
+
+// A program that waits for several frames is woken at their number, or by a frame that is solicited.
+func TestModeration(t *testing.T) {
+	device, program := pair(t, small)
+	deliver := func(arrived int64, solicited bool) bool {
+		if !device.Deliver(pattern(1, 60), arrived, solicited) {
+			t.Fatal("no room")
+		}
+		if err := device.Ring(); err != nil {
+			t.Fatal(err)
+		}
+		return rung(t, program.Bell())
+	}
+	read := func(want int) {
+		for i := range want {
+			frame, arrived, err := program.Next()
+			if frame == nil || err != nil || arrived != int64(i) {
+				t.Fatalf("frame %d: %d bytes that arrived at %d: %v", i, len(frame), arrived, err)
+			}
+		}
+		program.Wake()
+		program.Return()
+	}
+	for range 20 {
+		program.Rest(3)
+		for i := range 3 {
+			if deliver(int64(i), false) != (i == 2) {
+				t.Fatalf("frame %d of 3 rang, or the last did not", i)
+			}
+		}
+		if deliver(3, true) {
+			t.Fatal("it rang twice")
+		}
+		read(4)
+		program.Rest(3)
+		if deliver(0, false) || !deliver(1, true) {
+			t.Fatal("only the solicited frame must ring")
+		}
+		read(2)
+		if deliver(0, true) {
+			t.Fatal("it rang for a program that is awake")
+		}
+		read(1)
+		program.Rest(3)
+		if deliver(0, false) {
+			t.Fatal("a solicited frame of before rang")
+		}
+		read(1)
 	}
 }
 
@@ -201,7 +251,7 @@ func FuzzProgramLies(f *testing.F) {
 			}
 		}
 		for range 2 * small.Receive {
-			device.Deliver(into[:60])
+			device.Deliver(into[:60], 0, true)
 			if err := device.Ring(); err != nil {
 				t.Fatal(err)
 			}
@@ -238,7 +288,7 @@ func BenchmarkQueues(b *testing.B) {
 		program.Put(9000, 0)
 		program.Post()
 		device.Take(into)
-		device.Deliver(into[:9000])
+		device.Deliver(into[:9000], 0, true)
 		program.Next()
 		program.Return()
 	}

@@ -48,22 +48,23 @@ func (p *Program) Post() error {
 	return p.bell.ringIf(p.counter(deviceRests))
 }
 
-// Next returns the next frame that arrived, or nil. The memory is the program's until Return.
-func (p *Program) Next() ([]byte, error) {
+// Next returns the next frame that arrived, or nil, and when it arrived, in nanoseconds of CLOCK_MONOTONIC. The
+// memory is the program's until Return.
+func (p *Program) Next() (frame []byte, arrived int64, err error) {
 	posted := p.counter(receivePost).Load()
 	if posted == p.given {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if posted-p.taken > uint64(p.geometry.Receive) {
-		return nil, fmt.Errorf("receive from NIC: %w", ErrBroken)
+		return nil, 0, fmt.Errorf("receive from NIC: %w", ErrBroken)
 	}
 	i := p.receiving(p.given)
-	_, length := described(p.descriptor(i))
+	arrived, length := described(p.descriptor(i))
 	if length < leastFrame || length > p.geometry.Room {
-		return nil, fmt.Errorf("receive from NIC: frame of %d bytes: %w", length, ErrBroken)
+		return nil, 0, fmt.Errorf("receive from NIC: frame of %d bytes: %w", length, ErrBroken)
 	}
 	p.given++
-	return p.frame(i)[:length:length], nil
+	return p.frame(i)[:length:length], arrived, nil
 }
 
 // Return gives the memory of all frames from Next back to the NIC.
@@ -74,10 +75,11 @@ func (p *Program) Return() {
 	}
 }
 
-// Rest asks for the doorbell, before the program waits on Bell. It returns false if frames have arrived, or
-// the device's counter makes no sense: then the program must not wait.
-func (p *Program) Rest() bool {
-	p.rests = rest(p.counter(programRests), p.counter(receivePost), p.given)
+// Rest asks for the doorbell, before the program waits on Bell: at the next frame that does not wait, or when
+// a number of frames have arrived. It returns false if frames have arrived, or the device's counter makes no
+// sense: then the program must not wait. With more than one frame, the program bounds its wait itself.
+func (p *Program) Rest(frames int) bool {
+	p.rests = rest(p.counter(programRests), p.given+uint64(frames), p.counter(receivePost), p.given)
 	return p.rests
 }
 

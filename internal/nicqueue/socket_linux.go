@@ -1,6 +1,7 @@
 package nicqueue
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,19 @@ type Request struct {
 	First    uint16   `json:"first"`
 	Last     uint16   `json:"last"`
 	Geometry Geometry `json:"geometry"`
+	// Unsolicited matches the frames that need not wake the program at once.
+	Unsolicited Match `json:"unsolicited"`
+}
+
+// Match matches frames by the first two bytes of their UDP payload. A mask of 0 matches none.
+type Match struct {
+	Mask  uint16 `json:"mask,omitempty"`
+	Value uint16 `json:"value,omitempty"`
+}
+
+// Matches reports whether the UDP payload of a frame matches.
+func (m Match) Matches(payload []byte) bool {
+	return m.Mask != 0 && len(payload) >= 2 && binary.BigEndian.Uint16(payload)&m.Mask == m.Value
 }
 
 // answer is the answer to a Request. The descriptors of Files come with it.

@@ -270,6 +270,9 @@ func RDHeaderLen(t RDType) int {
 	return 0
 }
 
+// RDFirst returns the first byte of a packet of a type. The second has the flags.
+func RDFirst(t RDType) uint8 { return 0x80 | RDVersion<<4 | uint8(t) }
+
 // HasBase reports whether the bytes hold the base header.
 func (b RD) HasBase() bool { return len(b) >= RDBaseLen && b[rdVersionType]&0x80 != 0 }
 
@@ -349,7 +352,7 @@ func (b RD) Base() RDBase {
 
 // encodeBase writes the base; the caller must call seal afterwards.
 func (b RD) encodeBase(f *RDBase) {
-	b[rdVersionType] = 0x80 | RDVersion<<4 | uint8(f.Type)
+	b[rdVersionType] = RDFirst(f.Type)
 	b[rdFlags], b[rdSource], b[rdDestination] = f.Flags, f.Source, f.Destination
 	binary.BigEndian.PutUint32(b[rdTag:], f.Tag)
 	binary.BigEndian.PutUint64(b[rdLife:], f.Life)

@@ -44,8 +44,10 @@ type NICOptions struct {
 	Addr netip.Addr // of it
 	// First and Last are the UDP ports whose datagrams the NIC receives.
 	First, Last uint16
-	// Send and Receive are the numbers of frames that the queues hold. Defaults: 64 and 256.
+	// Send and Receive are the numbers of frames that the queues hold. Defaults: 64 and 512.
 	Send, Receive int
+	// Unsolicited matches the datagrams that may wait for more.
+	Unsolicited nicqueue.Match
 }
 
 // OpenNIC opens queues at a NIC. The error is nicqueue.ErrNoBypass if the NIC has none for programs.
@@ -59,10 +61,10 @@ func OpenNIC(o NICOptions) (*NIC, error) {
 			len(found.HardwareAddr), len(wire.MAC{}))
 	}
 	n := &NIC{src: o.Addr, v6: o.Addr.Is6(), index: found.Index, mac: wire.MAC(found.HardwareAddr),
-		hops: map[netip.Addr]hop{}, holds: cmp.Or(o.Receive, 256)}
+		hops: map[netip.Addr]hop{}, holds: cmp.Or(o.Receive, 512)}
 	n.queues, err = nicqueue.Open(nicqueue.Request{NIC: o.Name, First: o.First, Last: o.Last,
 		Geometry: nicqueue.Geometry{Send: cmp.Or(o.Send, 64), Receive: n.holds,
-			Room: found.MTU + wire.EthernetLen}})
+			Room: found.MTU + wire.EthernetLen}, Unsolicited: o.Unsolicited})
 	if err != nil {
 		return nil, err
 	}
@@ -152,13 +154,15 @@ type Incoming struct {
 	Port   uint16 // source port
 	Marked bool   // congestion experienced
 	Data   []byte
+	// Arrived is when it arrived at the NIC.
+	Arrived time.Time
 }
 
 // Next returns the next datagram. It drops what the kernel would drop: datagrams for other addresses, and
 // with wrong checksums. The data is valid until Return.
 func (n *NIC) Next(in *Incoming) (bool, error) {
 	for {
-		frame, err := n.queues.Next()
+		frame, arrived, err := n.queues.Next()
 		if frame == nil {
 			return false, err
 		}
@@ -180,7 +184,8 @@ func (n *NIC) Next(in *Incoming) (bool, error) {
 		if !udp.ChecksumValid(pseudo) {
 			continue
 		}
-		*in = Incoming{From: h.SrcAddr(), Port: h.SrcPort, Marked: h.ECN == wire.CE, Data: udp.Payload()}
+		*in = Incoming{From: h.SrcAddr(), Port: h.SrcPort, Marked: h.ECN == wire.CE, Data: udp.Payload(),
+			Arrived: time.Now().Add(-time.Duration(nicqueue.Now() - arrived))}
 		return true, nil
 	}
 }
@@ -194,8 +199,9 @@ func (n *NIC) Return() { n.queues.Return() }
 // Bell is a descriptor to wait for, between Rest and Wake.
 func (n *NIC) Bell() int { return n.queues.Bell() }
 
-// Rest prepares a wait for datagrams. It returns false if there are some.
-func (n *NIC) Rest() bool { return n.queues.Rest() }
+// Rest prepares a wait for a number of datagrams, or for a solicited datagram. It returns false if there are
+// some.
+func (n *NIC) Rest(datagrams int) bool { return n.queues.Rest(datagrams) }
 
 // RestFull prepares a wait for room in a full queue. It returns false if there is some.
 func (n *NIC) RestFull() bool { return n.queues.RestFull() }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,7 +44,8 @@ type Waiter struct {
 	descriptors []unix.EpollEvent
 	watched     int
 	known       bool
-	alarm       int // an eventfd
+	readable    []int32 // of the descriptors, found by the latest Wait
+	alarm       int     // an eventfd
 	woken       atomic.Bool
 	waking      sync.RWMutex // Wake read-locks it to write to alarm; Close locks it to close alarm
 	timer       int          // a timerfd
@@ -139,6 +141,7 @@ func (w *Waiter) isOver(epoll uintptr, events []unix.EpollEvent) bool {
 			w.known = false
 		default:
 			w.watched--
+			w.readable = append(w.readable, e.Fd)
 		}
 	}
 	return n > 0
@@ -177,12 +180,16 @@ func (w *Waiter) Arm(c *clock.Clock, until clock.Time) bool {
 
 // Wait returns once a descriptor is readable, the armed moment has come, or Wake was called.
 func (w *Waiter) Wait() {
-	w.first = true
+	w.first, w.readable = true, w.readable[:0]
 	_ = w.raw.Read(w.over) // an error ends the wait, too
 	if w.woken.Load() {
 		w.quiet()
 	}
 }
+
+// Readable reports whether the latest Wait found a descriptor readable. A descriptor that became readable since,
+// or beside another event, is found by the next Wait.
+func (w *Waiter) Readable(fd int) bool { return slices.Contains(w.readable, int32(fd)) }
 
 // Wake ends the present Wait, or the next Wait. It is safe for concurrent use, also with Close.
 // After Close it does nothing: by then the alarm's number may belong to another file.

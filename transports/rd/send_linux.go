@@ -90,16 +90,17 @@ func (s *socket) canSend() int {
 	return min(batch, s.nic.Room())
 }
 
-// rest prepares a wait for packets or, if the NIC's queue is full, for room there. It returns false if the
-// worker must not wait.
-func (s *socket) rest() bool {
-	return s.nic == nil || s.nic.Rest() && (s.nic.Room() > 0 || s.nic.RestFull())
+// rest prepares a wait for a number of packets or, if the NIC's queue is full, for room there. It returns false
+// if the worker must not wait.
+func (s *socket) rest(packets int) bool {
+	return s.nic == nil || s.nic.Rest(packets) && (s.nic.Room() > 0 || s.nic.RestFull())
 }
 
 // wake ends the wait.
 func (s *socket) wake() {
 	if s.nic != nil {
 		s.nic.Wake()
+		s.readable = s.readable || s.waiter.Readable(s.receiver)
 	}
 }
 

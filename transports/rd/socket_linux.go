@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/clock"
+	"railbed/internal/nicqueue"
 	"railbed/internal/wire"
 	"railbed/plan/spec"
 	"railbed/transports/datagram"
@@ -40,7 +41,14 @@ type socket struct {
 	dscp        uint8
 	clock       *clock.Clock
 	incoming    datagram.Incoming
+	readable    bool // the receiver, since it was read
+	polls       int  // rounds in vain until it is read anyway
 }
+
+// unsolicited matches data packets without a request to acknowledge them, without encryption and without an INT
+// block before them. Only how many of them arrive matters to a worker.
+var unsolicited = nicqueue.Match{Mask: 0xFF<<8 | uint16(wire.RDEncrypted|wire.RDAckRequest),
+	Value: uint16(wire.RDFirst(wire.RDData)) << 8}
 
 // openSockets opens the sockets of all engines in the first free slot of the address.
 func openSockets(c *Config) (sockets []*socket, slot int, err error) {
@@ -94,7 +102,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		if c.Bypass {
 			port := wire.PortRD + uint16(slot*wire.RDEngines+i)
 			if s.nic, err = datagram.OpenNIC(datagram.NICOptions{Name: c.Device, Addr: c.Addr, First: port,
-				Last: port}); err != nil {
+				Last: port, Unsolicited: unsolicited}); err != nil {
 				return sockets, err
 			}
 			wake = append(wake, s.nic.Bell())

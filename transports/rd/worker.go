@@ -30,6 +30,7 @@ type worker struct {
 	socket *socket
 	out    [batch]engine.Packet
 	closed bool
+	until  clock.Time // the sleeping worker's bound of its wait for several packets
 
 	mu       sync.Mutex
 	engine   *engine.Engine
@@ -176,7 +177,7 @@ func (w *worker) send() bool {
 	if w.socket.send(r.send, r.peers) != nil || r.more {
 		return false
 	}
-	return w.socket.waiter.Arm(w.endpoint.config.Clock, r.deadline)
+	return w.socket.waiter.Arm(w.endpoint.config.Clock, min(r.deadline, w.until))
 }
 
 // close closes the sockets of a worker that has ended.
@@ -236,9 +237,11 @@ func (w *worker) run() {
 	in := newArrivals(batch, w.size, w.socket.joins)
 	w.io.Lock()
 	defer w.io.Unlock()
-	full := 0 // waits for room since a packet was sent
+	full := 0     // waits for room since a packet was sent
+	came := false // packets, since the last wait
 	for {
 		err := w.socket.receive(in)
+		came = came || len(in.list) > 0
 		r := w.round(in.list)
 		if err == nil {
 			err = w.socket.send(r.send, r.peers)
@@ -255,14 +258,15 @@ func (w *worker) run() {
 		case r.more && len(r.send) == 0:
 			full++
 			w.asleep.Store(true)
-			w.wait(w.endpoint.config.Clock.Now().Add(fullWait))
+			w.wait(w.endpoint.config.Clock.Now().Add(fullWait), 1)
 			w.asleep.Store(false)
 		case len(r.send) > 0:
 			full = 0
 		case r.reported:
 			w.giveWay()
 		case len(in.list) == 0:
-			w.sleep(r.deadline)
+			w.sleep(r.deadline, came)
+			came = false
 		}
 	}
 }
@@ -327,21 +331,28 @@ func (w *worker) giveWay() {
 	w.asleep.Store(false)
 }
 
-// sleep waits for a packet, for the deadline, or for a wake-up.
-func (w *worker) sleep(deadline clock.Time) {
+// sleep waits for packets, for the deadline, or for a wake-up. While packets come, it waits for several of them
+// at once, if the NIC wakes it for several.
+func (w *worker) sleep(deadline clock.Time, came bool) {
 	w.asleep.Store(true)
 	w.mu.Lock()
-	ready := w.posted || w.ending
+	ready, packets := w.posted || w.ending, 1
+	if came && w.socket.nic != nil {
+		packets = w.engine.Awaits()
+	}
 	w.mu.Unlock()
+	if w.until = clock.Never; packets > 1 {
+		w.until = w.endpoint.config.Clock.Now().Add(engine.AckDelay)
+	}
 	if !ready {
-		w.wait(deadline)
+		w.wait(min(deadline, w.until), packets)
 	}
 	w.asleep.Store(false)
 }
 
-// wait waits without the sockets until a packet, room, the deadline or a wake-up comes.
-func (w *worker) wait(deadline clock.Time) {
-	if w.socket.rest() && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
+// wait waits without the sockets until a number of packets, room, the deadline or a wake-up comes.
+func (w *worker) wait(deadline clock.Time, packets int) {
+	if w.socket.rest(packets) && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
 		w.io.Unlock()
 		w.socket.waiter.Wait()
 		w.io.Lock()

@@ -35,6 +35,7 @@ type bypass struct {
 	device      *nicqueue.Device
 	nic         int
 	first, last uint16
+	unsolicited nicqueue.Match
 	// looked is the time of the latest look into the queue. The frames in it were posted later.
 	looked clock.Time
 	// departing are the frames that the engine has and that have not departed, of so many bytes.
@@ -68,6 +69,13 @@ func (l *loop) steered(number int, one *packet.Packet) *bypass {
 		}
 	}
 	return nil
+}
+
+// wakes reports whether a frame wakes its program at once. That it was trimmed or marked tells the program of
+// congestion.
+func (q *bypass) wakes(one *packet.Packet) bool {
+	h := &one.Headers
+	return one.Trimmed || h.ECN == wire.CE || !q.unsolicited.Matches(one.Data[min(int(h.Payload), len(one.Data)):])
 }
 
 // takeQueued takes frames of all queues and returns their number. The engine holds them until they depart.
@@ -191,7 +199,7 @@ func (l *loop) deliverQueued(number int, frames []*packet.Packet, now clock.Time
 		if l.arrived != nil {
 			l.arrived.deliver(number, one.Data, l.realTime(one.Due), late)
 		}
-		if q.device.Deliver(one.Data) {
+		if q.device.Deliver(one.Data, l.monotonic+int64(l.clock.Wait(time.Duration(now))), q.wakes(one)) {
 			to.bypassed.Received++
 			to.bypassed.ReceivedBytes += uint64(len(one.Data))
 			q.touch = true
@@ -335,7 +343,7 @@ func (l *loop) open(node int, r *nicqueue.Request) (q *bypass, files *nicqueue.F
 		return nil, nil, fmt.Errorf("frames of %d bytes, want at most %d", r.Geometry.Room,
 			l.engine.Pool().Cell())
 	}
-	q = &bypass{nic: number, first: r.First, last: r.Last}
+	q = &bypass{nic: number, first: r.First, last: r.Last, unsolicited: r.Unsolicited}
 	if q.device, files, err = nicqueue.Create(r.Geometry); err != nil {
 		return nil, nil, err
 	}

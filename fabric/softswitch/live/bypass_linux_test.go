@@ -105,7 +105,7 @@ func (n bypassing) receive(t *testing.T) []byte {
 			n.Return()
 			return data
 		}
-		if n.Rest() {
+		if n.Rest(1) {
 			await(t, n.Bell())
 		}
 		n.Wake()

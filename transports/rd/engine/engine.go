@@ -60,13 +60,16 @@ const (
 	// sent at once if the packet requests it. It is also sent at once for a packet that was
 	// overtaken, so that its sender does not take it for lost.
 	ackEvery = 8
-	ackDelay = time.Millisecond
+	ackDelay = AckDelay
 	// endDelay replaces ackDelay once a message is complete: its receiver gets time to answer it,
 	// so that the acknowledgement goes with the answer.
 	endDelay = 50 * time.Microsecond
 	// activity is how long a sender counts among those that share the room.
 	activity = 10 * time.Millisecond
 )
+
+// AckDelay is the longest time for which a packet that arrived is not acknowledged.
+const AckDelay = time.Millisecond
 
 // Config configures an engine. Life, Payload and Paths are required.
 type Config struct {
@@ -188,6 +191,7 @@ type Engine struct {
 	turned   int         // packets sent in this turn.
 	owing    *inbound    // the first that owes an acknowledgement
 	later    []*inbound  // that owe one at their due time
+	begun    []*inbound  // with a message that has begun
 	due      clock.Time  // the earliest of these times
 	controls ring
 	sent     bool       // data, since Next last returned false
@@ -303,6 +307,16 @@ type Arrival struct {
 	Marked bool
 	// From is the sender's address, to which a reject is sent.
 	From netip.Addr
+	// At is when the packet arrived, by the stamp of a NIC. Default: when Receive is called.
+	At clock.Time
+}
+
+// at returns when a packet arrived that is processed now.
+func (a *Arrival) at(now clock.Time) clock.Time {
+	if a.At == 0 {
+		return now
+	}
+	return min(a.At, now)
 }
 
 // Receive processes a packet. It keeps no reference to it.
@@ -371,7 +385,7 @@ func (e *Engine) from(p *peer, b wire.RD, base wire.RDBase, a Arrival, now clock
 		in.arrived(b, base, a, now)
 	case wire.RDAck:
 		if p.out != nil && base.Source == p.out.port {
-			p.out.acknowledged(b, base, now)
+			p.out.acknowledged(b, base, a.at(now), now)
 		}
 	case wire.RDNack:
 		if p.out != nil && base.Source == p.out.port {

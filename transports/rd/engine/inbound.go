@@ -22,6 +22,8 @@ type inbound struct {
 
 	message  uint32 // the first that is not over
 	messages [Messages]inMessage
+	begun    int  // messages that have begun and are not over
+	listed   bool // it is in Engine.begun
 
 	duplicates, received uint32
 	epoch                clock.Time // the epoch in which it was counted as a sender
@@ -120,17 +122,17 @@ func (in *inbound) kind(b wire.RD, base wire.RDBase, a Arrival, now clock.Time) 
 	switch base.Type {
 	case wire.RDProbe:
 		in.echo(a)
-		in.timestamp, in.at, in.stamped, in.probed = b.ProbeTimestamp(), now, true, true
+		in.timestamp, in.at, in.stamped, in.probed = b.ProbeTimestamp(), a.at(now), true, true
 	case wire.RDSkip:
 		in.echo(a)
 		skip := b.Skip()
-		in.stamp(skip.Timestamp, now)
+		in.stamp(skip.Timestamp, a.at(now))
 		in.skip(base, &skip)
 	default:
 		data := b.Data()
 		if !b.Trimmed() {
 			in.echo(a)
-			in.stamp(data.Timestamp, now)
+			in.stamp(data.Timestamp, a.at(now))
 		}
 		in.data(b, base, &data, a)
 	}
@@ -200,9 +202,9 @@ func (e *Engine) oweDue(now clock.Time) (next clock.Time) {
 // stamp keeps the timestamp that the next acknowledgement returns. It is the timestamp of the
 // packet that took longest, so that the sender measures how late packets arrive. A probe's
 // timestamp takes precedence.
-func (in *inbound) stamp(timestamp uint32, now clock.Time) {
-	if !in.stamped || !in.probed && int32(uint32(now)-timestamp-(uint32(in.at)-in.timestamp)) > 0 {
-		in.timestamp, in.at, in.stamped = timestamp, now, true
+func (in *inbound) stamp(timestamp uint32, at clock.Time) {
+	if !in.stamped || !in.probed && int32(uint32(at)-timestamp-(uint32(in.at)-in.timestamp)) > 0 {
+		in.timestamp, in.at, in.stamped = timestamp, at, true
 	}
 }
 
@@ -258,7 +260,7 @@ func (in *inbound) data(b wire.RD, base wire.RDBase, f *wire.RDDataFields, a Arr
 		in.take(psn) // of a message that was given up
 		return
 	case m.stage == unseen:
-		*m = inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm}
+		in.set(m, inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm})
 	}
 	in.piece(m, b, base, f, a)
 }
@@ -375,7 +377,7 @@ func (in *inbound) skip(base wire.RDBase, f *wire.RDSkipFields) {
 	}
 	if m := in.find(f.Message); m != nil {
 		if base.Flags&wire.RDDroppable == 0 {
-			*m = inMessage{stage: over}
+			in.set(m, inMessage{stage: over})
 		} else if !in.leaveOut(m, base, f) {
 			return
 		}
@@ -404,7 +406,7 @@ func (in *inbound) leaveOut(m *inMessage, base wire.RDBase, f *wire.RDSkipFields
 	case over, refused:
 		return true
 	case unseen:
-		*m = inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm}
+		in.set(m, inMessage{stage: open, imm: base.Flags&wire.RDImm != 0, total: f.Total, value: f.Imm})
 	}
 	last := m.have+m.missing+f.Bytes == m.total
 	tiles := m.tiles + in.engine.tile(f.Position+f.Bytes) - in.engine.tile(f.Position)
@@ -439,7 +441,7 @@ func (in *inbound) finish(m *inMessage) {
 			Holes:   m.holes,
 		})
 	}
-	*m = inMessage{stage: over}
+	in.set(m, inMessage{stage: over})
 	in.ended = true
 	in.forget()
 }

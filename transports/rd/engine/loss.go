@@ -30,8 +30,8 @@ const (
 	mostTries = 255
 )
 
-// acknowledged processes an acknowledgement.
-func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
+// acknowledged processes an acknowledgement that arrived at a time, now or before.
+func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, at, now clock.Time) {
 	cumulative := PSN(base.PSN)
 	f := b.Ack()
 	ahead := cumulative.From(o.una)
@@ -48,7 +48,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, now clock.Time) {
 	for i := range int(f.Echoes) {
 		o.echoed(b.AckEcho(i), now)
 	}
-	o.sample(&f, now)
+	o.sample(&f, at, now)
 	if ahead < 0 {
 		o.tell(now)
 		return // older than the known state
@@ -114,8 +114,8 @@ func (o *outbound) upTo(psn PSN, now clock.Time) {
 }
 
 // sample measures the round trip from the echoed timestamp.
-func (o *outbound) sample(f *wire.RDAckFields, now clock.Time) {
-	trip := time.Duration(uint32(now)-f.Timestamp) - time.Duration(f.Delay)
+func (o *outbound) sample(f *wire.RDAckFields, at, now clock.Time) {
+	trip := time.Duration(uint32(at)-f.Timestamp) - time.Duration(f.Delay)
 	if trip > 0 && trip < time.Second {
 		o.told.Trip = trip
 		o.late.trip(trip, now)
