@@ -19,11 +19,25 @@ type Hop struct {
 	Known bool
 }
 
+// Routes looks up routes and neighbours of one network namespace.
+type Routes struct{ handle *netlink.Handle }
+
+// OpenRoutes opens the routes of the calling thread's network namespace.
+func OpenRoutes() (*Routes, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return &Routes{handle}, nil
+}
+
+// Close closes the connection to the kernel. A second Close does nothing.
+func (r *Routes) Close() { r.handle.Close() }
+
 // HopTo looks up how packets from a source address, sent by an interface, leave for a destination. It uses
-// the routes and the neighbours of the calling thread's network namespace, as rdma_resolve_addr(3) does,
-// and sends nothing.
-func HopTo(dst, src netip.Addr, index int) (h Hop, err error) {
-	routes, err := netlink.RouteGetWithOptions(dst.AsSlice(),
+// the routes and the neighbours, as rdma_resolve_addr(3) does, and sends nothing.
+func (r *Routes) HopTo(dst, src netip.Addr, index int) (h Hop, err error) {
+	routes, err := r.handle.RouteGetWithOptions(dst.AsSlice(),
 		&netlink.RouteGetOptions{SrcAddr: src.AsSlice(), OifIndex: index})
 	if err != nil || len(routes) == 0 {
 		return h, fmt.Errorf("look up route from %v to %v: %w", src, dst, err)
@@ -40,7 +54,7 @@ func HopTo(dst, src netip.Addr, index int) (h Hop, err error) {
 	if via.Is4() {
 		of = netlink.FAMILY_V4
 	}
-	neighbors, err := netlink.NeighList(h.Index, of)
+	neighbors, err := r.handle.NeighList(h.Index, of)
 	if err != nil {
 		return h, fmt.Errorf("list neighbours: %w", err)
 	}

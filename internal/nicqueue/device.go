@@ -49,9 +49,9 @@ func (d *Device) Take(into []byte) (length int, err error) {
 	return length, nil
 }
 
-// Deliver copies a frame that arrived at a time in nanoseconds of CLOCK_MONOTONIC to the program, which may be
-// asleep until Ring. A solicited frame wakes it, others may wait. Deliver returns false if the program has left
-// no room, and counts the frame.
+// Deliver copies a frame that arrived at a time in nanoseconds of CLOCK_MONOTONIC to the program, which may
+// be asleep until Ring. A solicited frame wakes it, others may wait. Deliver returns false if the program
+// has left no room, and counts the frame.
 func (d *Device) Deliver(frame []byte, arrived int64, solicited bool) bool {
 	free := d.geometry.Receive - int(min(d.delivered-d.counter(receiveTaken).Load(),
 		uint64(d.geometry.Receive)))

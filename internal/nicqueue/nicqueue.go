@@ -20,9 +20,10 @@
 // Program.Rest) and looks once more for frames. The other side rings only while the flag is set. Frames
 // that are posted in a batch cause one system call at most.
 //
-// A program that receives a stream need not wake for each frame. It asks to be woken at a number of frames, and
-// bounds the wait by a timer of its own. A frame that does not match Request.Unsolicited still wakes it at
-// once (compare the solicited events of the IBTA's completion queues, and the interrupt moderation of NICs).
+// A program that receives a stream need not wake for each frame. It asks to be woken at a number of frames,
+// and bounds the wait by a timer of its own. A frame that does not match Request.Unsolicited still wakes it
+// at once (compare the solicited events of the IBTA's completion queues, and the interrupt moderation of
+// NICs).
 //
 // # Departure
 //
@@ -78,7 +79,7 @@ const (
 	deviceRests  = 128 // 1 while the device wants its doorbell.
 	receivePost  = 192 // Frames that the device ever delivered.
 	receiveTaken = 256 // Frames that the program ever took.
-	programRests = 320 // The count of delivered frames at which the program wants its doorbell; 0: it wants none.
+	programRests = 320 // How many frames delivered ever ring the program's doorbell; 0 for none.
 	programFull  = 384 // 1 while it wants its doorbell when its queue for sending is half empty.
 	countersLen  = 4096
 

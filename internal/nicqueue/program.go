@@ -48,8 +48,8 @@ func (p *Program) Post() error {
 	return p.bell.ringIf(p.counter(deviceRests))
 }
 
-// Next returns the next frame that arrived, or nil, and when it arrived, in nanoseconds of CLOCK_MONOTONIC. The
-// memory is the program's until Return.
+// Next returns the next frame that arrived, or nil, and when it arrived, in nanoseconds of CLOCK_MONOTONIC.
+// The memory is the program's until Return.
 func (p *Program) Next() (frame []byte, arrived int64, err error) {
 	posted := p.counter(receivePost).Load()
 	if posted == p.given {

@@ -20,22 +20,33 @@ type Request struct {
 	// NIC is the interface's name in its node.
 	NIC string `json:"nic"`
 	// First and Last are the UDP ports whose frames the NIC gives to the program instead of the kernel.
-	First    uint16   `json:"first"`
-	Last     uint16   `json:"last"`
+	First uint16 `json:"first"`
+	Last  uint16 `json:"last"`
+	// Key, if it matches any frames, limits the frames to those that it matches. Programs with the same ports
+	// need different values of it.
+	Key      Match    `json:"key"`
 	Geometry Geometry `json:"geometry"`
 	// Unsolicited matches the frames that need not wake the program at once.
 	Unsolicited Match `json:"unsolicited"`
 }
 
-// Match matches frames by the first two bytes of their UDP payload. A mask of 0 matches none.
+// Match matches frames by four bytes of their UDP payload, at an offset (compare the flexible bytes of
+// ethtool's flow rules). A mask of 0 matches none.
 type Match struct {
-	Mask  uint16 `json:"mask,omitempty"`
-	Value uint16 `json:"value,omitempty"`
+	At    uint8  `json:"at,omitempty"`
+	Mask  uint32 `json:"mask,omitempty"`
+	Value uint32 `json:"value,omitempty"`
 }
 
 // Matches reports whether the UDP payload of a frame matches.
 func (m Match) Matches(payload []byte) bool {
-	return m.Mask != 0 && len(payload) >= 2 && binary.BigEndian.Uint16(payload)&m.Mask == m.Value
+	return m.Mask != 0 && len(payload) >= int(m.At)+4 &&
+		binary.BigEndian.Uint32(payload[m.At:])&m.Mask == m.Value
+}
+
+// Excludes reports whether no frame matches both m and other.
+func (m Match) Excludes(other Match) bool {
+	return m.Mask != 0 && m.At == other.At && m.Mask == other.Mask && m.Value != other.Value
 }
 
 // answer is the answer to a Request. The descriptors of Files come with it.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"fmt"
 	"testing"
 
 	"railbed/internal/verdict"
@@ -11,7 +12,16 @@ import (
 // NICs too, where no packet socket sees them. The kernels' counters show that they passed none of it.
 func TestBypass(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed)
-	o := options(t, `
+	for transport, check := range map[string]string{
+		"rd":   "that: every rd message is placed exactly once",
+		"roce": "roce: {rule: writes}",
+	} {
+		t.Run(transport, func(t *testing.T) { runBypassing(t, transport, check) })
+	}
+}
+
+func runBypassing(t *testing.T, transport, check string) {
+	o := options(t, fmt.Sprintf(`
 fabric:
   topology: leaf-spine
   params: {leaves: 2, spines: 2, hosts-per-leaf: 2}
@@ -20,15 +30,15 @@ fabric:
 nodes: {default: {nic-path: bypass}}
 steps:
   - capture: {at: [all], file: run.pcapng}
-  - workload: {name: w, kind: all-reduce, transport: rd, size: 256KiB, iterations: 2, warmup: 0}
+  - workload: {name: w, kind: all-reduce, transport: %s, size: 256KiB, iterations: 2, warmup: 0}
   - exec: {nodes: ["h*"], command: [sh, -c, "test $(cat /sys/class/net/eth0/statistics/tx_packets) -lt 50"]}
 checks:
   - workload: {name: w, correct: true}
   - packets: {bytes-per-rank: w}
   - packets: {rank-nic: w}
-  - packets: {that: every rd message is placed exactly once}
+  - packets: {%s}
   - packets: {conservation: "*"}
-`)
+`, transport, check))
 	report, _ := runAndHold(t, o)
 	for _, c := range report.Checks {
 		if c.Verdict != verdict.Pass {

@@ -19,6 +19,7 @@ import (
 // One goroutine may send while another receives.
 type NIC struct {
 	queues *nicqueue.Program
+	routes *kernel.Routes
 	src    netip.Addr
 	v6     bool
 	index  int
@@ -40,35 +41,66 @@ const askEvery = 100 * time.Millisecond
 
 // NICOptions are the options of OpenNIC.
 type NICOptions struct {
-	Name string     // of the interface
-	Addr netip.Addr // of it
+	Name string     // of the interface; default: that of the interface with the address
+	Addr netip.Addr // of the interface
 	// First and Last are the UDP ports whose datagrams the NIC receives.
 	First, Last uint16
+	// Key limits them to datagrams that it matches, if it matches any.
+	Key nicqueue.Match
 	// Send and Receive are the numbers of frames that the queues hold. Defaults: 64 and 512.
 	Send, Receive int
 	// Unsolicited matches the datagrams that may wait for more.
 	Unsolicited nicqueue.Match
 }
 
-// OpenNIC opens queues at a NIC. The error is nicqueue.ErrNoBypass if the NIC has none for programs.
+// OpenNIC opens queues at a NIC of the calling thread's network namespace. The error is nicqueue.ErrNoBypass
+// if the NIC has none for programs.
 func OpenNIC(o NICOptions) (*NIC, error) {
-	found, err := net.InterfaceByName(o.Name)
+	found, err := InterfaceOf(o.Name, o.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("open queues of NIC: %w", err)
 	}
+	o.Name = found.Name
 	if len(found.HardwareAddr) != len(wire.MAC{}) {
 		return nil, fmt.Errorf("open queues of NIC %s: its address has %d bytes, want %d", o.Name,
 			len(found.HardwareAddr), len(wire.MAC{}))
 	}
 	n := &NIC{src: o.Addr, v6: o.Addr.Is6(), index: found.Index, mac: wire.MAC(found.HardwareAddr),
 		hops: map[netip.Addr]hop{}, holds: cmp.Or(o.Receive, 512)}
-	n.queues, err = nicqueue.Open(nicqueue.Request{NIC: o.Name, First: o.First, Last: o.Last,
+	if n.routes, err = kernel.OpenRoutes(); err != nil {
+		return nil, fmt.Errorf("open queues of NIC %s: %w", o.Name, err)
+	}
+	n.queues, err = nicqueue.Open(nicqueue.Request{NIC: o.Name, First: o.First, Last: o.Last, Key: o.Key,
 		Geometry: nicqueue.Geometry{Send: cmp.Or(o.Send, 64), Receive: n.holds,
 			Room: found.MTU + wire.EthernetLen}, Unsolicited: o.Unsolicited})
 	if err != nil {
+		n.routes.Close()
 		return nil, err
 	}
 	return n, nil
+}
+
+// InterfaceOf finds an interface by its name or, without one, by an address.
+func InterfaceOf(name string, addr netip.Addr) (*net.Interface, error) {
+	if name != "" {
+		return net.InterfaceByName(name)
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		addrs, err := all[i].Addrs()
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			if has, err := netip.ParsePrefix(a.String()); err == nil && has.Addr() == addr.WithZone("") {
+				return &all[i], nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("no interface has the address %v", addr)
 }
 
 // Reaches reports whether datagrams to an address can take the NIC's queues.
@@ -79,7 +111,7 @@ func (n *NIC) Reaches(to netip.Addr) bool {
 	}
 	if now := time.Now(); !asked || now.Sub(h.asked) > askEvery {
 		h = hop{asked: now}
-		found, err := kernel.HopTo(to, n.src, n.index)
+		found, err := n.routes.HopTo(to, n.src, n.index)
 		if err == nil && !found.Local && found.Index == n.index {
 			h.mac, h.known = wire.MAC(found.MAC), found.Known
 		}
@@ -106,43 +138,51 @@ const hopLimit = 64
 // Room returns the number of datagrams that can be Put.
 func (n *NIC) Room() int { return n.queues.Room() }
 
+// Packet returns the memory of the next packet to put, from its IP header on. There must be room.
+func (n *NIC) Packet() []byte { return n.queues.Frame()[wire.EthernetLen:] }
+
+// PutPacket adds the packet of so many bytes that was written to Packet. The NIC must reach the address. The
+// packet leaves after Post, when its time has come. The zero time is now.
+func (n *NIC) PutPacket(to netip.Addr, length int, departs time.Time) {
+	ether := wire.EthernetFields{Dst: n.hops[to].mac, Src: n.mac, EtherType: wire.EtherTypeIPv4}
+	if n.v6 {
+		ether.EtherType = wire.EtherTypeIPv6
+	}
+	wire.Ethernet(n.queues.Frame()).Encode(&ether)
+	at := nicqueue.Now()
+	if !departs.IsZero() {
+		at += int64(time.Until(departs))
+	}
+	n.queues.Put(wire.EthernetLen+length, at)
+}
+
 // Put adds a datagram to the queue. There must be room, the NIC must reach the address, and the datagram
 // must fit the NIC's MTU. It leaves after Post.
 func (n *NIC) Put(o *Outgoing) {
-	frame, ip := n.queues.Frame(), wire.IPv4MinLen
+	ip := wire.IPv4MinLen
 	if n.v6 {
 		ip = wire.IPv6Len
 	}
 	length := wire.UDPLen + len(o.Header) + len(o.Payload)
-	l4 := wire.EthernetLen + ip
-	frame = frame[:l4+length]
-	ether := wire.EthernetFields{Dst: n.hops[o.To].mac, Src: n.mac, EtherType: wire.EtherTypeIPv4}
+	packet := n.Packet()[:ip+length]
 	var pseudo uint16
 	if n.v6 {
-		ether.EtherType = wire.EtherTypeIPv6
 		src, dst := n.src.As16(), o.To.As16()
-		wire.IPv6(frame[wire.EthernetLen:]).Encode(&wire.IPv6Fields{DSCP: o.DSCP, ECN: o.ECN,
-			PayloadLength: uint16(length), NextHeader: wire.ProtocolUDP, HopLimit: hopLimit, Src: src,
-			Dst: dst})
+		wire.IPv6(packet).Encode(&wire.IPv6Fields{DSCP: o.DSCP, ECN: o.ECN, PayloadLength: uint16(length),
+			NextHeader: wire.ProtocolUDP, HopLimit: hopLimit, Src: src, Dst: dst})
 		pseudo = wire.PseudoIPv6(src, dst, wire.ProtocolUDP, length)
 	} else {
 		src, dst := n.src.As4(), o.To.As4()
 		n.id++
-		wire.IPv4(frame[wire.EthernetLen:]).Encode(&wire.IPv4Fields{DSCP: o.DSCP, ECN: o.ECN,
-			TotalLength: uint16(ip + length), ID: n.id, DontFragment: true, TTL: hopLimit,
-			Protocol: wire.ProtocolUDP, Src: src, Dst: dst})
+		wire.IPv4(packet).Encode(&wire.IPv4Fields{DSCP: o.DSCP, ECN: o.ECN, TotalLength: uint16(ip + length),
+			ID: n.id, DontFragment: true, TTL: hopLimit, Protocol: wire.ProtocolUDP, Src: src, Dst: dst})
 		pseudo = wire.PseudoIPv4(src, dst, wire.ProtocolUDP, length)
 	}
-	wire.Ethernet(frame).Encode(&ether)
-	udp := wire.UDP(frame[l4:])
+	udp := wire.UDP(packet[ip:])
 	udp.Encode(&wire.UDPFields{SrcPort: o.SrcPort, DstPort: o.DstPort, Length: uint16(length)})
-	copy(frame[l4+wire.UDPLen+copy(frame[l4+wire.UDPLen:], o.Header):], o.Payload)
+	copy(udp[wire.UDPLen+copy(udp[wire.UDPLen:], o.Header):], o.Payload)
 	udp.FillChecksum(pseudo)
-	departs := nicqueue.Now()
-	if !o.Departs.IsZero() {
-		departs += int64(time.Until(o.Departs))
-	}
-	n.queues.Put(len(frame), departs)
+	n.PutPacket(o.To, len(packet), o.Departs)
 }
 
 // Post passes the datagrams that were Put to the NIC.
@@ -158,11 +198,21 @@ type Incoming struct {
 	Arrived time.Time
 }
 
+// NextPacket returns the next packet from its IP header on, or nil, and when it arrived at the NIC. Bytes of
+// the link may follow the packet. The memory is valid until Return.
+func (n *NIC) NextPacket() (packet []byte, arrived time.Time, err error) {
+	frame, at, err := n.queues.Next()
+	if frame == nil {
+		return nil, arrived, err
+	}
+	return frame[wire.EthernetLen:], realOf(at), nil
+}
+
 // Next returns the next datagram. It drops what the kernel would drop: datagrams for other addresses, and
 // with wrong checksums. The data is valid until Return.
 func (n *NIC) Next(in *Incoming) (bool, error) {
 	for {
-		frame, arrived, err := n.queues.Next()
+		frame, at, err := n.queues.Next()
 		if frame == nil {
 			return false, err
 		}
@@ -185,9 +235,14 @@ func (n *NIC) Next(in *Incoming) (bool, error) {
 			continue
 		}
 		*in = Incoming{From: h.SrcAddr(), Port: h.SrcPort, Marked: h.ECN == wire.CE, Data: udp.Payload(),
-			Arrived: time.Now().Add(-time.Duration(nicqueue.Now() - arrived))}
+			Arrived: realOf(at)}
 		return true, nil
 	}
+}
+
+// realOf is a time of CLOCK_MONOTONIC as package time has it.
+func realOf(monotonic int64) time.Time {
+	return time.Now().Add(-time.Duration(nicqueue.Now() - monotonic))
 }
 
 // Holds is the number of datagrams that can wait to be received.
@@ -199,15 +254,17 @@ func (n *NIC) Return() { n.queues.Return() }
 // Bell is a descriptor to wait for, between Rest and Wake.
 func (n *NIC) Bell() int { return n.queues.Bell() }
 
-// Rest prepares a wait for a number of datagrams, or for a solicited datagram. It returns false if there are
-// some.
-func (n *NIC) Rest(datagrams int) bool { return n.queues.Rest(datagrams) }
-
-// RestFull prepares a wait for room in a full queue. It returns false if there is some.
-func (n *NIC) RestFull() bool { return n.queues.RestFull() }
+// Rest prepares a wait for a number of datagrams or a solicited datagram and, if the queue for sending was
+// full, for room there. It returns false if there is a datagram or such room already.
+func (n *NIC) Rest(datagrams int, full bool) bool {
+	return n.queues.Rest(datagrams) && (!full || n.queues.RestFull())
+}
 
 // Wake ends the wait.
 func (n *NIC) Wake() { n.queues.Wake() }
 
 // Close closes the queues. A second Close does nothing.
-func (n *NIC) Close() error { return n.queues.Close() }
+func (n *NIC) Close() error {
+	n.routes.Close()
+	return n.queues.Close()
+}

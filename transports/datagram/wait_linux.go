@@ -187,8 +187,8 @@ func (w *Waiter) Wait() {
 	}
 }
 
-// Readable reports whether the latest Wait found a descriptor readable. A descriptor that became readable since,
-// or beside another event, is found by the next Wait.
+// Readable reports whether the latest Wait found a descriptor readable. A descriptor that became readable
+// since, or beside another event, is found by the next Wait.
 func (w *Waiter) Readable(fd int) bool { return slices.Contains(w.readable, int32(fd)) }
 
 // Wake ends the present Wait, or the next Wait. It is safe for concurrent use, also with Close.

@@ -57,8 +57,8 @@ func newArrivals(n, size int, joins bool) *arrivals {
 	return a
 }
 
-// seldom is how many rounds in vain a worker with a NIC's queues makes between two looks at its socket, unless
-// a wait finds it readable.
+// seldom is how many rounds in vain a worker with a NIC's queues makes between two looks at its socket,
+// unless a wait finds it readable.
 const seldom = 64
 
 // receive reads the datagrams that are ready.

@@ -90,10 +90,10 @@ func (s *socket) canSend() int {
 	return min(batch, s.nic.Room())
 }
 
-// rest prepares a wait for a number of packets or, if the NIC's queue is full, for room there. It returns false
-// if the worker must not wait.
-func (s *socket) rest(packets int) bool {
-	return s.nic == nil || s.nic.Rest(packets) && (s.nic.Room() > 0 || s.nic.RestFull())
+// rest prepares a wait for a number of packets or, if the NIC's queue was full, for room there. It returns
+// false if the worker must not wait.
+func (s *socket) rest(packets int, full bool) bool {
+	return s.nic == nil || s.nic.Rest(packets, full)
 }
 
 // wake ends the wait.

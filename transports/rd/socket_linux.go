@@ -45,10 +45,10 @@ type socket struct {
 	polls       int  // rounds in vain until it is read anyway
 }
 
-// unsolicited matches data packets without a request to acknowledge them, without encryption and without an INT
-// block before them. Only how many of them arrive matters to a worker.
-var unsolicited = nicqueue.Match{Mask: 0xFF<<8 | uint16(wire.RDEncrypted|wire.RDAckRequest),
-	Value: uint16(wire.RDFirst(wire.RDData)) << 8}
+// unsolicited matches data packets without a request to acknowledge them, without encryption and without an
+// INT block before them. Only how many of them arrive matters to a worker.
+var unsolicited = nicqueue.Match{Mask: 0xFF<<24 | uint32(wire.RDEncrypted|wire.RDAckRequest)<<16,
+	Value: uint32(wire.RDFirst(wire.RDData)) << 24}
 
 // openSockets opens the sockets of all engines in the first free slot of the address.
 func openSockets(c *Config) (sockets []*socket, slot int, err error) {

@@ -258,7 +258,7 @@ func (w *worker) run() {
 		case r.more && len(r.send) == 0:
 			full++
 			w.asleep.Store(true)
-			w.wait(w.endpoint.config.Clock.Now().Add(fullWait), 1)
+			w.wait(w.endpoint.config.Clock.Now().Add(fullWait), 1, true)
 			w.asleep.Store(false)
 		case len(r.send) > 0:
 			full = 0
@@ -331,8 +331,8 @@ func (w *worker) giveWay() {
 	w.asleep.Store(false)
 }
 
-// sleep waits for packets, for the deadline, or for a wake-up. While packets come, it waits for several of them
-// at once, if the NIC wakes it for several.
+// sleep waits for packets, for the deadline, or for a wake-up. While packets come, it waits for several of
+// them at once, if the NIC wakes it for several.
 func (w *worker) sleep(deadline clock.Time, came bool) {
 	w.asleep.Store(true)
 	w.mu.Lock()
@@ -345,14 +345,14 @@ func (w *worker) sleep(deadline clock.Time, came bool) {
 		w.until = w.endpoint.config.Clock.Now().Add(engine.AckDelay)
 	}
 	if !ready {
-		w.wait(min(deadline, w.until), packets)
+		w.wait(min(deadline, w.until), packets, false)
 	}
 	w.asleep.Store(false)
 }
 
 // wait waits without the sockets until a number of packets, room, the deadline or a wake-up comes.
-func (w *worker) wait(deadline clock.Time, packets int) {
-	if w.socket.rest(packets) && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
+func (w *worker) wait(deadline clock.Time, packets int, full bool) {
+	if w.socket.rest(packets, full) && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
 		w.io.Unlock()
 		w.socket.waiter.Wait()
 		w.io.Lock()

@@ -30,7 +30,7 @@ func newCutting(t *testing.T, at string) *cutting {
 	c := &cutting{T: t}
 	addr := netip.MustParseAddr(at)
 	for _, s := range []**socket{&c.from, &c.to} {
-		one, err := openSocket(addr, "", defaultDSCP, 1024, 0)
+		one, err := openSocket(&DeviceConfig{Addr: addr, DSCP: defaultDSCP}, 1024)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,8 @@ func TestInterfaceDown(t *testing.T) {
 	if !hosttest.InNetns(t) {
 		return
 	}
-	s, err := openSocket(netip.MustParseAddr("127.0.0.1"), "lo", defaultDSCP, 1024, 0)
+	s, err := openSocket(&DeviceConfig{Addr: netip.MustParseAddr("127.0.0.1"), NIC: "lo",
+		DSCP: defaultDSCP}, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,10 +253,9 @@ func TestInterfaceDown(t *testing.T) {
 	sh(t, "ip link set lo down", nil)
 	const rest = 20 * time.Millisecond
 	c := clock.New(1)
-	s.wait() // which tells of it
+	s.wait(c, clock.Never) // which tells of it
 	began := time.Now()
-	s.waiter.Arm(c, c.Now().Add(rest))
-	if s.wait(); time.Since(began) < rest {
+	if s.wait(c, c.Now().Add(rest)); time.Since(began) < rest {
 		t.Errorf("a wait of %v took %v", rest, time.Since(began))
 	}
 	sh(t, "ip link set lo up", nil)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"sync"
 
@@ -13,6 +12,7 @@ import (
 	"railbed/internal/infiniband"
 	"railbed/transports"
 	"railbed/transports/completion"
+	"railbed/transports/datagram"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )
@@ -31,6 +31,9 @@ type DeviceConfig struct {
 	Clock *clock.Clock
 	// DSCP is the DSCP of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
+	// Bypass makes packets take queues of the NIC, past the node's kernel (package nicqueue). Connections are
+	// made, and the node itself is reached, by the kernel.
+	Bypass bool
 
 	block uint32 // see Config.Block
 }
@@ -81,22 +84,11 @@ func OpenDevice(config DeviceConfig) (*Device, error) {
 
 // linkMTU is the MTU of the NIC that has an address, or 0.
 func linkMTU(at netip.Addr) int {
-	nics, err := net.Interfaces()
+	nic, err := datagram.InterfaceOf("", at)
 	if err != nil {
 		return 0
 	}
-	for _, nic := range nics {
-		addrs, err := nic.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr() == at.WithZone("") {
-				return nic.MTU
-			}
-		}
-	}
-	return 0
+	return nic.MTU
 }
 
 // Addr is the device's address, whose 16-byte form is its GID (A17.3.1: IPv4 addresses are mapped

@@ -71,7 +71,7 @@ func (d *driver) open(c *DeviceConfig, life uint64, timeout cm.Config, host cm.H
 		return fmt.Errorf("MTU %d, want at least %d", c.MTU, infiniband.LeastLinkMTU)
 	}
 	d.clock, d.lines, d.regions = c.Clock, map[infiniband.QPN]*line{}, map[uint32]*region{}
-	if d.socket, err = openSocket(c.Addr, c.NIC, c.DSCP, d.mtu, c.block); err != nil {
+	if d.socket, err = openSocket(c, d.mtu); err != nil {
 		return err
 	}
 	timeout.Addr, timeout.GUID, timeout.Shared = c.Addr, life, true
@@ -194,7 +194,7 @@ func (d *driver) run() {
 			d.mu.Lock()
 			deadline, ended = d.round(list)
 			d.report()
-			busy = d.socket.out.count > 0
+			busy = d.socket.out.count+d.socket.put > 0
 			if len(list) >= many || len(list) > 0 && idle > 0 && idle <= patience {
 				patience = min(patience+1, mostPatience)
 			}
@@ -216,9 +216,7 @@ func (d *driver) run() {
 		case idle > patience:
 			patience /= 2
 			idle = patience + 1 // packets found now were not polled for
-			if d.socket.waiter.Arm(d.clock, deadline) {
-				d.socket.wait()
-			}
+			d.socket.wait(d.clock, deadline)
 		case idle > 0:
 			runtime.Gosched()
 			d.socket.yield()

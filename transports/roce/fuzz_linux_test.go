@@ -71,9 +71,9 @@ func wholeOf(d *socket, packets, mtu, rest int) []byte {
 		p := d.room()[:n]
 		p.Encode(&infiniband.Fields{BTH: infiniband.BTHFields{Opcode: o, PKey: infiniband.PKey,
 			PSN: infiniband.PSN(i)}}, size)
-		h := make([]byte, d.headersLen())
-		d.encode(h, d.addr, 9, uint16(i), n)
-		p.Seal(h)
+		whole := append(make([]byte, d.headersLen()), p...)
+		d.encode(whole, d.addr, 9, uint16(i))
+		p.Seal(whole[:d.headersLen()])
 		out = append(out, p...)
 	}
 	d.out.count = 0

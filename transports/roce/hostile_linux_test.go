@@ -28,7 +28,7 @@ type villain struct {
 func newVillain(t testing.TB, at string) *villain {
 	t.Helper()
 	addr := netip.MustParseAddr(at)
-	d, err := openSocket(addr, "", defaultDSCP, 1024, 0)
+	d, err := openSocket(&DeviceConfig{Addr: addr, DSCP: defaultDSCP}, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}

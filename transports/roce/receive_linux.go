@@ -25,6 +25,11 @@ type arrival struct {
 func (s *socket) receive() ([]arrival, error) {
 	s.ring.free()
 	s.in.list = s.in.list[:0]
+	if s.nic != nil {
+		if err := s.takeBypassing(); err != nil {
+			return nil, fmt.Errorf("receive: %w", err)
+		}
+	}
 	for s.ring.taken < batch {
 		data, whole, err := s.ring.take()
 		if err != nil {

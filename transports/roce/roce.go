@@ -78,6 +78,8 @@ type Config struct {
 	Overhead int
 	// DSCP is the DSCP of all packets but CNPs, which have 48. Default 26.
 	DSCP uint8
+	// Bypass is as in DeviceConfig.
+	Bypass bool
 	// Block selects the 4,096 of the 2^24 queue pair numbers that the endpoint claims. Blocks count
 	// from 1, modulo 4,095; if the block is taken, the next free one is claimed. With different
 	// blocks, endpoints that follow each other at an address have different numbers in a recording.
@@ -132,7 +134,7 @@ func Open(config Config) (*Endpoint, error) {
 	e.driver.advance, e.driver.report, e.driver.gaveUp = e.advancePeers, e.reportDone, e.failAll
 	life := random()
 	at := DeviceConfig{Addr: config.Addr, NIC: config.Device, MTU: config.MTU, Clock: config.Clock,
-		DSCP: config.DSCP, block: config.Block}
+		DSCP: config.DSCP, Bypass: config.Bypass, block: config.Block}
 	if err := e.open(&at, life, cm.Config{Timeout: config.Timeout}, managed{e}); err != nil {
 		return nil, fmt.Errorf("open roce endpoint on %v: %w", config.Addr, err)
 	}

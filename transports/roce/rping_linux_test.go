@@ -132,7 +132,7 @@ type pinger struct {
 func newPinger(t testing.TB, ns *kernel.Namespace, addr netip.Addr) *pinger {
 	p := &pinger{TB: t, clock: clock.New(1), psn: 0xFFFFFE, regions: map[uint32]*queuepair.Region{}}
 	if err := ns.Do(func() (err error) {
-		p.socket, err = openSocket(addr, "", defaultDSCP, 1024, 0)
+		p.socket, err = openSocket(&DeviceConfig{Addr: addr, DSCP: defaultDSCP}, 1024)
 		return err
 	}); err != nil {
 		t.Fatal(err)

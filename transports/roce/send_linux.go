@@ -130,19 +130,34 @@ func (s *socket) most(mtu int) int {
 		infiniband.Len(infiniband.UDSendOnly, infiniband.MADLen))
 }
 
-// room returns memory for the next packet to send, or nil if the batch is full.
+// room returns memory for the next packet to send, or nil if the batch or the NIC's queue is full.
 func (s *socket) room() infiniband.Packet {
-	if s.out.count == batch {
+	switch {
+	case s.out.count == batch, s.nic != nil && s.nic.Room() == 0:
 		return nil
+	case s.nic != nil:
+		return s.nic.Packet()[s.headersLen():min(s.out.size, len(s.nic.Packet()))]
 	}
+	return s.next()
+}
+
+// next returns the batch's memory for the next packet.
+func (s *socket) next() infiniband.Packet {
 	return s.out.buffers[s.out.count*s.out.size:][s.headersLen():s.out.size]
 }
 
 // add adds the n bytes of packet written into room to the batch, with its headers and ICRC.
 func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
+	if s.nic == nil || !s.bypass(to, sourcePort, n) {
+		s.addToBatch(to, sourcePort, n)
+	}
+}
+
+// addToBatch is add for a packet in next that takes the kernel's path.
+func (s *socket) addToBatch(to netip.Addr, sourcePort uint16, n int) {
 	o := &s.out
 	fd, id, joins := s.raw, uint16(0), false
-	if p := s.room(); p.Opcode().HasPayload() && p.Opcode().Service() == infiniband.RC && !o.whole {
+	if p := s.next(); p.Opcode().HasPayload() && p.Opcode().Service() == infiniband.RC && !o.whole {
 		fd = s.sender(sourcePort)
 	}
 	v := &o.vectors[o.count]
@@ -157,14 +172,14 @@ func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
 		joins, id = true, uint16(o.count-o.from[o.messages-1])
 	default:
 		s.begin(fd, to, infiniband.Port)
-		o.open = open{fd: fd, to: to, size: n, more: !s.room().Opcode().Ends()}
+		o.open = open{fd: fd, to: to, size: n, more: !s.next().Opcode().Ends()}
 	}
 	whole := o.buffers[o.count*o.size:][:s.headersLen()+n]
 	headers := whole[:s.headersLen()]
 	if joins {
 		s.another(headers, o.buffers[(o.count-1)*o.size:][:len(headers)], id, n)
 	} else {
-		s.encode(headers, to, sourcePort, id, n)
+		s.encode(whole, to, sourcePort, id)
 	}
 	infiniband.Packet(whole[len(headers):]).Seal(headers)
 	if fd != s.raw {
@@ -203,17 +218,18 @@ func (o *outgoing) joins(fd int, to netip.Addr, n int) bool {
 	return true
 }
 
-// encode writes the headers of the packet that is being added.
-func (s *socket) encode(headers []byte, to netip.Addr, sourcePort, id uint16, n int) {
+// encode writes the headers before a packet.
+func (s *socket) encode(whole []byte, to netip.Addr, sourcePort, id uint16) {
+	headers, packet := whole[:s.headersLen()], infiniband.Packet(whole[s.headersLen():])
 	// Packets without data must not be marked: a mark would not reduce their rate.
 	class, ecn := s.dscp, wire.NotECT
-	switch o := s.room().Opcode(); {
+	switch o := packet.Opcode(); {
 	case o == infiniband.CNP:
 		class = dscpCNP
 	case o.HasPayload() && o.Service() == infiniband.RC:
 		ecn = wire.ECT0
 	}
-	length := wire.UDPLen + n
+	length := wire.UDPLen + len(packet)
 	if s.addr.Is4() {
 		wire.IPv4(headers).Encode(&wire.IPv4Fields{
 			DSCP:         class,
@@ -259,6 +275,12 @@ func (s *socket) another(headers, other []byte, id uint16, n int) {
 // of the next call: an RDMA NIC does not drop its own packets.
 func (s *socket) send() error {
 	o := &s.out
+	if s.put > 0 {
+		s.put = 0
+		if err := s.nic.Post(); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+	}
 	o.open.more = false
 	for o.first < o.messages {
 		fd, end := o.fds[o.first], o.first+1
@@ -296,6 +318,6 @@ func (s *socket) uncut() {
 		} else {
 			to = netip.AddrFrom16(wire.IPv6(headers).Dst())
 		}
-		s.add(to, udp.SrcPort(), int(udp.Length())-wire.UDPLen)
+		s.addToBatch(to, udp.SrcPort(), int(udp.Length())-wire.UDPLen)
 	}
 }

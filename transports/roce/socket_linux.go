@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/clock"
 	"railbed/internal/infiniband"
 	"railbed/transports/datagram"
 )
@@ -36,6 +37,8 @@ type socket struct {
 	claim int // an abstract name that holds the block
 	block uint32
 	ring  *ring
+	nic   *datagram.NIC // nil without kernel bypass
+	put   int           // packets since the last send that take its queue
 	id    uint16
 
 	waiter *datagram.Waiter
@@ -49,8 +52,9 @@ type socket struct {
 // openSocket claims a block of queue pairs at the address, the given one or else the next free one.
 // mtu is the most payload of a packet. It needs the right to open raw and packet sockets
 // (CAP_NET_RAW).
-func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int, block uint32) (s *socket, err error) {
-	s = &socket{addr: addr, dscp: dscp, block: block, raw: -1, quiet: -1, claim: -1}
+func openSocket(c *DeviceConfig, mtu int) (s *socket, err error) {
+	addr, nic := c.Addr, c.NIC
+	s = &socket{addr: addr, dscp: c.DSCP, block: c.block, raw: -1, quiet: -1, claim: -1}
 	for i := range s.out.senders {
 		s.out.senders[i].fd = -1
 	}
@@ -78,7 +82,14 @@ func openSocket(addr netip.Addr, nic string, dscp uint8, mtu int, block uint32) 
 	if s.ring, err = openRing(addr, nic, s.most(mtu), filterOf(addr, s.block)); err != nil {
 		return nil, err
 	}
-	if s.waiter, err = datagram.NewWaiter(s.ring.fd); err != nil {
+	wake := []int{s.ring.fd}
+	if c.Bypass {
+		if s.nic, err = s.openNIC(c.NIC); err != nil {
+			return nil, err
+		}
+		wake = append(wake, s.nic.Bell())
+	}
+	if s.waiter, err = datagram.NewWaiter(wake...); err != nil {
 		return nil, err
 	}
 	s.memory(mtu)
@@ -175,10 +186,18 @@ func takeNothing(fd int) error {
 		&unix.SockFprog{Len: 1, Filter: &nothing})
 }
 
-// wait returns once a packet has arrived, or the waiter has another reason.
-func (s *socket) wait() {
-	s.waiter.Wait()
-	s.ring.clearError()
+// wait returns once a packet has arrived, the NIC's queue has room again, or the waiter has another reason.
+func (s *socket) wait(c *clock.Clock, deadline clock.Time) {
+	if s.nic != nil {
+		defer s.nic.Wake()
+		if !s.nic.Rest(1, s.nic.Room() == 0) {
+			return
+		}
+	}
+	if s.waiter.Arm(c, deadline) {
+		s.waiter.Wait()
+		s.ring.clearError()
+	}
 }
 
 // yield yields the processor to other threads.
@@ -201,6 +220,9 @@ func (s *socket) close() error {
 	}
 	if s.ring != nil {
 		errs = append(errs, s.ring.close())
+	}
+	if s.nic != nil {
+		errs = append(errs, s.nic.Close())
 	}
 	fds := []int{s.raw, s.quiet, s.claim}
 	for i := range s.out.senders {

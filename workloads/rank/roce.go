@@ -17,7 +17,7 @@ import (
 // openRoCE opens an endpoint with RoCEv2 reliable connections.
 func openRoCE(c *Config) (endpoint, error) {
 	config := roce.Config{Addr: c.Addr, Device: c.device(), PeerTimeout: time.Duration(c.PeerTimeout),
-		Clock: clock.New(c.Dilation), Block: c.Block, DSCP: uint8(c.DSCP)}
+		Clock: clock.New(c.Dilation), Block: c.Block, DSCP: uint8(c.DSCP), Bypass: c.Bypass}
 	if c.NIC != "" {
 		nic, err := net.InterfaceByName(c.NIC)
 		if err != nil {

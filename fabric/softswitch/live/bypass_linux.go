@@ -35,6 +35,7 @@ type bypass struct {
 	device      *nicqueue.Device
 	nic         int
 	first, last uint16
+	key         nicqueue.Match
 	unsolicited nicqueue.Match
 	// looked is the time of the latest look into the queue. The frames in it were posted later.
 	looked clock.Time
@@ -52,8 +53,8 @@ type departing struct {
 	bytes int
 }
 
-// steered returns the pair of queues that gets a frame for a NIC, by the frame's UDP port. It returns nil
-// for a frame that the kernel gets.
+// steered returns the pair of queues that gets a frame for a NIC, by the frame's UDP port and the key in its
+// payload. It returns nil for a frame that the kernel gets.
 func (l *loop) steered(number int, one *packet.Packet) *bypass {
 	queues := l.nics[number].queues
 	if len(queues) == 0 {
@@ -64,18 +65,23 @@ func (l *loop) steered(number int, one *packet.Packet) *bypass {
 		return nil
 	}
 	for _, q := range queues {
-		if q.first <= h.DstPort && h.DstPort <= q.last && !q.broken {
+		if q.first <= h.DstPort && h.DstPort <= q.last && !q.broken &&
+			(q.key.Mask == 0 || q.key.Matches(payloadOf(one))) {
 			return q
 		}
 	}
 	return nil
 }
 
+// payloadOf returns the payload of a UDP packet, as far as it was not cut away.
+func payloadOf(one *packet.Packet) []byte {
+	return one.Data[min(int(one.Headers.Payload), len(one.Data)):]
+}
+
 // wakes reports whether a frame wakes its program at once. That it was trimmed or marked tells the program of
 // congestion.
 func (q *bypass) wakes(one *packet.Packet) bool {
-	h := &one.Headers
-	return one.Trimmed || h.ECN == wire.CE || !q.unsolicited.Matches(one.Data[min(int(h.Payload), len(one.Data)):])
+	return one.Trimmed || one.Headers.ECN == wire.CE || !q.unsolicited.Matches(payloadOf(one))
 }
 
 // takeQueued takes frames of all queues and returns their number. The engine holds them until they depart.
@@ -343,7 +349,8 @@ func (l *loop) open(node int, r *nicqueue.Request) (q *bypass, files *nicqueue.F
 		return nil, nil, fmt.Errorf("frames of %d bytes, want at most %d", r.Geometry.Room,
 			l.engine.Pool().Cell())
 	}
-	q = &bypass{nic: number, first: r.First, last: r.Last, unsolicited: r.Unsolicited}
+	q = &bypass{nic: number, first: r.First, last: r.Last, key: r.Key,
+		unsolicited: r.Unsolicited}
 	if q.device, files, err = nicqueue.Create(r.Geometry); err != nil {
 		return nil, nil, err
 	}
@@ -364,7 +371,7 @@ func (l *loop) add(q *bypass) error {
 		return fmt.Errorf("the NIC has %d pairs of queues already, which is the most", mostQueues)
 	}
 	for _, other := range to.queues {
-		if q.first <= other.last && other.first <= q.last {
+		if q.first <= other.last && other.first <= q.last && !q.key.Excludes(other.key) {
 			return fmt.Errorf("UDP ports %d to %d: another program has %d to %d: %w", q.first, q.last,
 				other.first, other.last, unix.EADDRINUSE)
 		}

@@ -65,7 +65,7 @@ func (n bypassing) send(t *testing.T, to netip.Addr, port uint16, departs time.T
 			if err := n.Post(); err != nil {
 				t.Fatal(err)
 			}
-			if n.RestFull() {
+			if n.Rest(1000, true) {
 				await(t, n.Bell())
 			}
 			n.Wake()
@@ -105,7 +105,7 @@ func (n bypassing) receive(t *testing.T) []byte {
 			n.Return()
 			return data
 		}
-		if n.Rest(1) {
+		if n.Rest(1, false) {
 			await(t, n.Bell())
 		}
 		n.Wake()

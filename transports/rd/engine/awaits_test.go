@@ -18,7 +18,8 @@ func TestAwaits(t *testing.T) {
 		}
 	}
 	give := func(n uint32, total int) {
-		x.receiver(x.piece(n, func(_ *wire.RDBase, f *wire.RDDataFields) { f.Total = uint32(total) }), 7, false)
+		b := x.piece(n, func(_ *wire.RDBase, f *wire.RDDataFields) { f.Total = uint32(total) })
+		x.receiver(b, 7, false)
 	}
 	want(1, "without a message")
 	const long = 512 * 20
