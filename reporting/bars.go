@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/svg"
 	"railbed/internal/units"
 )
 
@@ -15,7 +16,7 @@ import (
 type bars struct {
 	Width  float64
 	Bars   []latenessBar
-	Labels []tick
+	Labels []svg.Tick
 }
 
 type latenessBar struct {
@@ -55,9 +56,9 @@ func newBars(l report.Lateness) bars {
 		b.Bars = append(b.Bars, latenessBar{X: float64(place) * barsPitch, Y: barsHeight - height,
 			Height: height, Text: text})
 		if place%labelEvery == 0 || len(b.Labels) == 0 {
-			label := tick{X: float64(place) * barsPitch, Text: units.Micros(bucket.From)}
-			if label.Last = place > 0 && label.X+labelEvery*barsPitch/2 > b.Width; label.Last {
-				label.X = b.Width
+			label := svg.Tick{At: float64(place) * barsPitch, Text: units.Micros(bucket.From)}
+			if label.Last = place > 0 && label.At+labelEvery*barsPitch/2 > b.Width; label.Last {
+				label.At = b.Width
 			}
 			b.Labels = append(b.Labels, label)
 		}

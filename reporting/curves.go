@@ -1,11 +1,14 @@
 package reporting
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
-	"strings"
+	"math"
+	"slices"
 
 	"railbed/capture/report"
+	"railbed/internal/svg"
 	"railbed/internal/units"
 )
 
@@ -15,22 +18,20 @@ type curves struct {
 	Width, Height, Plot float64
 	Label               string // of the whole chart
 	Lines               []curve
-	Levels              []level
+	Levels              []svg.Tick
 }
 
 type curve struct {
 	Name string
 	// Label is the name in lines, beside its sample.
-	Label []level
+	Label []textLine
 	Path  string
 	// Points are the values of a line that has few.
 	Points []point
-	// Dashes, Thin and Hue tell the lines apart, with and without colours.
-	Dashes    string
-	Thin      bool
-	Hue       int
-	X, KeyEnd float64 // of the sample beside the name
-	Y         float64
+	// Class and Dashes tell the lines apart, with and without colours.
+	Class, Dashes string
+	X, KeyEnd     float64 // of the sample beside the name
+	Y             float64
 }
 
 type point struct {
@@ -38,7 +39,7 @@ type point struct {
 	Text string
 }
 
-type level struct {
+type textLine struct {
 	Y    float64
 	Text string
 }
@@ -51,29 +52,34 @@ const (
 	curvesShown            = 12
 )
 
-// newChart returns the chart without lines, and its axes.
-func newChart(label string, x, y axis) (c curves, across, up axis) {
-	c = curves{Width: curvesWide, Height: curvesHigh + axisHeight, Plot: curvesWide - curvesNames,
-		Label: label}
-	x.left, x.size = 44, c.Plot-44
-	y.left, y.size = curvesHigh, -(curvesHigh - 10)
-	c.frame = frame{10, curvesHigh, nil}
+// newChart returns the chart without lines, and its axes. c has what differs from other charts.
+func newChart(c curves, x, y svg.Axis) (chart curves, across, up svg.Axis) {
+	c.Width, c.Plot = curvesWide, cmp.Or(c.Plot, curvesWide-curvesNames)
+	c.Top, c.Foot = 10, cmp.Or(c.Foot, curvesHigh)
+	c.Height = c.Foot + axisHeight
+	x.Left, x.Size = 44, c.Plot-44
+	y.Left, y.Size = c.Foot, c.Top-c.Foot
 	return c, x, y
 }
 
 // add adds a line through points.
-func (c *curves) add(name string, x, y axis, across, up []float64) {
-	var p outline
+func (c *curves) add(l curve, x, y svg.Axis, across, up []float64) {
+	var p svg.Path
 	for i := range across {
-		p.to("L", x.place(across[i]), y.place(up[i]))
+		p.To("L", x.Place(across[i]), y.Place(up[i]))
 	}
-	c.line(curve{Name: name, Path: "M" + p.String()[1:]})
+	l.Path = "M" + p.String()[1:]
+	c.line(l)
 }
 
-// line adds a line.
+// line adds a line. Without a class it looks different from the lines before it.
 func (c *curves) line(l curve) {
-	k := len(c.Lines)
-	l.Dashes, l.Thin, l.Hue = dashes[k%len(dashes)], k >= len(dashes), k%len(dashes)
+	if k := len(c.Lines); l.Class == "" {
+		l.Class, l.Dashes = fmt.Sprintf("hue%d", k%len(dashes)), dashes[k%len(dashes)]
+		if k >= len(dashes) {
+			l.Class += " thin"
+		}
+	}
 	c.Lines = append(c.Lines, l)
 }
 
@@ -89,7 +95,7 @@ func (c *curves) legend() {
 		l.X, l.KeyEnd, l.Y = c.Plot+12, c.Plot+46, curvesLabel*float64(lines+1)
 		for _, text := range wrapped {
 			lines++
-			l.Label = append(l.Label, level{Y: curvesLabel * float64(lines), Text: text})
+			l.Label = append(l.Label, textLine{Y: curvesLabel * float64(lines), Text: text})
 		}
 	}
 	c.Height = max(c.Height, curvesLabel*float64(lines+1))
@@ -101,21 +107,17 @@ func newCurves(workloads []report.Workload) curves {
 	longest := 0
 	for _, w := range workloads {
 		if w.Learning != nil {
-			for _, v := range w.Learning.Loss {
-				most = max(most, v)
-			}
+			most = max(most, slices.Max(append([]float64{0}, w.Learning.Loss...)))
 			longest = max(longest, len(w.Learning.Loss))
 		}
 	}
 	if longest < 2 || !(most > 0) {
 		return curves{}
 	}
-	c, x, y := newChart("Loss in nats by iteration", axis{from: 1, to: float64(longest)}, axis{to: most})
-	for i := range 3 {
-		v := most * float64(i) / 2
-		c.Levels = append(c.Levels, level{Y: y.place(v), Text: fmt.Sprintf("%.2f", v)})
-	}
-	c.Ticks = x.ticks(units.Number)
+	c, x, y := newChart(curves{Label: "Loss in nats by iteration"}, svg.Axis{From: 1, To: float64(longest)},
+		svg.Axis{To: most})
+	c.Levels = y.Marks(func(v float64) string { return fmt.Sprintf("%.2f", v) }, 0, most/2, most)
+	c.Ticks = x.Ticks(units.Number)
 	for _, w := range workloads {
 		if w.Learning == nil || len(w.Learning.Loss) == 0 {
 			continue
@@ -124,7 +126,7 @@ func newCurves(workloads []report.Workload) curves {
 		for i := range iterations {
 			iterations[i] = float64(i + 1)
 		}
-		c.add(w.Name, x, y, iterations, w.Learning.Loss)
+		c.add(curve{Name: w.Name}, x, y, iterations, w.Learning.Loss)
 	}
 	c.legend()
 	return c
@@ -132,39 +134,74 @@ func newCurves(workloads []report.Workload) curves {
 
 // newTimes draws distributions: the share of things that took at most a time, by the time.
 func newTimes(all []report.Distribution) curves {
-	least, most := 0.0, 0.0
+	x := svg.Axis{From: math.Inf(1)}
 	for _, d := range all {
-		for _, t := range d.Times {
-			if t > 0 && (least == 0 || t < least) {
-				least = t
-			}
-			most = max(most, t)
-		}
+		extend(&x, d.Times)
 	}
-	if least == 0 {
+	if x.To == 0 {
 		return curves{}
 	}
-	if most < least*2 {
-		least, most = least/1.5, most*1.5
+	if x.To < x.From*2 {
+		x.From, x.To = x.From/1.5, x.To*1.5
 	}
-	c, x, y := newChart("Share of messages and operations that took at most a time", axis{from: least,
-		to:  most,
-		log: most > least*20}, axis{to: 1})
-	for i := range 5 {
-		share := float64(i) / 4
-		c.Levels = append(c.Levels, level{Y: y.place(share), Text: fmt.Sprintf("%.0f%%", 100*share)})
+	if x.To > x.From*20 {
+		x.Scale = svg.Log
 	}
-	c.Ticks = x.ticks(units.Seconds)
+	c, x, y := newChart(curves{Label: "Share of messages and operations that took at most a time"}, x,
+		svg.Axis{To: 1})
+	c.Levels = y.Marks(func(share float64) string { return fmt.Sprintf("%.0f%%", 100*share) },
+		0, 0.25, 0.5, 0.75, 1)
+	c.Ticks = x.Ticks(units.Seconds)
 	for _, d := range all[:min(len(all), curvesShown)] {
 		name := d.Step
 		if name != "" {
 			name += ": "
 		}
-		c.add(name+d.What+"s", x, y,
+		c.add(curve{Name: name + d.What + "s"}, x, y,
 			append(d.Times[:1:1], d.Times...), append([]float64{0}, d.Shares...))
 	}
 	c.legend()
 	return c
+}
+
+// extend extends an axis of times to more times. Those of 0 have no place on a logarithmic axis.
+func extend(x *svg.Axis, times []float64) {
+	for _, t := range times {
+		if t > 0 {
+			x.From, x.To = min(x.From, t), max(x.To, t)
+		}
+	}
+}
+
+// sharesHigh is the height of a chart of shares, whose lines differ most at both ends.
+const sharesHigh = 400
+
+// DrawShares returns a chart of distributions as an SVG element for a page with Style. The lines of a side
+// have the class hue0, which is dashed, or hue1. The axis of times is logarithmic, and the axis of shares
+// stretches both ends.
+func DrawShares(label string, sides [2][]report.Distribution) (template.HTML, error) {
+	x := svg.Axis{From: math.Inf(1), Scale: svg.Log}
+	for _, d := range slices.Concat(sides[:]...) {
+		extend(&x, d.Times)
+	}
+	if x.To == 0 {
+		return "", nil
+	}
+	if x.To < x.From*1.01 {
+		x.From, x.To = x.From/2, x.To*2
+	}
+	c, x, y := newChart(curves{Label: label, Plot: curvesWide - 16, frame: frame{Foot: sharesHigh}}, x,
+		svg.Axis{From: 0.001, To: 0.999, Scale: svg.LogOdds})
+	c.Levels = y.Marks(func(share float64) string { return fmt.Sprintf("%g%%", 100*share) },
+		0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
+	c.Ticks = x.Ticks(units.Seconds)
+	for i, side := range sides {
+		for _, d := range side {
+			c.add(curve{Name: d.Step, Class: fmt.Sprintf("hue%d", i), Dashes: dashes[1-i]}, x, y, d.Times,
+				d.Shares)
+		}
+	}
+	return drawn("curves", label, c)
 }
 
 // Line is a line of a chart by size.
@@ -192,26 +229,25 @@ func DrawLines(label string, sizes []uint64, lines []Line, text func(float64) st
 		return "", nil
 	}
 	from, to := float64(max(sizes[0], 1)), float64(max(sizes[len(sizes)-1], 1))
-	c, x, y := newChart(label, axis{from: from, to: to, log: true}, axis{to: most})
-	for _, t := range y.ticks(func(v float64) string { return short(text(v)) }) {
-		c.Levels = append(c.Levels, level{Y: t.X, Text: t.Text})
+	c, x, y := newChart(curves{Label: label}, svg.Axis{From: from, To: to, Scale: svg.Log},
+		svg.Axis{To: most})
+	c.Levels = y.Ticks(func(v float64) string { return short(text(v)) })
+	var named []float64
+	for i := 0; i < len(sizes); i += (len(sizes) + sizesNamed - 1) / sizesNamed {
+		named = append(named, float64(sizes[i]))
 	}
-	every := (len(sizes) + sizesNamed - 1) / sizesNamed
-	for i := 0; i < len(sizes); i += every {
-		at := x.place(float64(sizes[i]))
-		c.Ticks = append(c.Ticks, tick{X: at, Text: units.Bytes(sizes[i]).String(), Last: at > c.Plot-30})
-	}
+	c.Ticks = x.Marks(func(v float64) string { return units.Bytes(v).String() }, named...)
 	for _, l := range lines {
-		var p outline
+		var p svg.Path
 		made, command := curve{Name: l.Name}, "M"
 		for i, v := range l.Values {
 			if v == nil {
 				command = "M" // a gap
 				continue
 			}
-			at := point{x.place(float64(sizes[i])), y.place(*v),
+			at := point{x.Place(float64(sizes[i])), y.Place(*v),
 				fmt.Sprintf("%s, %s: %s", l.Name, units.Bytes(sizes[i]), text(*v))}
-			p.to(command, at.X, at.Y)
+			p.To(command, at.X, at.Y)
 			made.Points, command = append(made.Points, at), "L"
 		}
 		if made.Path = p.String(); made.Path != "" {
@@ -219,9 +255,5 @@ func DrawLines(label string, sizes []uint64, lines []Line, text func(float64) st
 		}
 	}
 	c.legend()
-	var drawn strings.Builder
-	if err := page.ExecuteTemplate(&drawn, "curves", c); err != nil {
-		return "", fmt.Errorf("draw %s: %w", label, err)
-	}
-	return template.HTML(drawn.String()), nil
+	return drawn("curves", label, c)
 }

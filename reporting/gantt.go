@@ -6,6 +6,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/svg"
 	"railbed/internal/units"
 )
 
@@ -80,15 +81,14 @@ func newGantt(t *report.Training) gantt {
 		return gantt{}
 	}
 	slices.Sort(groups)
-	g := gantt{Label: "What each rank of " + t.Name + " did in the last iteration",
-		Keys: []ganttKey{{X: ganttLabels, Class: ganttCompute, Text: ganttCompute}}}
+	g := gantt{Label: "What each rank of " + t.Name + " did in the last iteration"}
+	g.key(ganttCompute, ganttCompute)
 	for i, name := range groups {
-		g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (i + 2), Class: ganttClass(i), Text: name})
+		g.key(ganttClass(i), name)
 	}
-	g.Keys = append(g.Keys, ganttKey{X: ganttLabels * (len(groups) + 2), Class: ganttWaits,
-		Text: "waits for others"})
+	g.key(ganttWaits, "waits for others")
 	lanes := len(groups) + 1
-	x := axis{to: end, left: ganttLabels, size: timelineWidth - ganttLabels}
+	x := svg.Axis{To: end, Left: ganttLabels, Size: timelineWidth - ganttLabels}
 	y := ganttKeys
 	for rank, bars := range ranks {
 		band := ganttBand{Y: y, Height: lanes * ganttLane, Middle: y + lanes*ganttLane/2,
@@ -98,14 +98,14 @@ func newGantt(t *report.Training) gantt {
 		}
 		var waiting, inside []ganttBar
 		for _, b := range bars {
-			bar := ganttBar{X: x.place(b.Start), Width: max(1, x.place(b.End)-x.place(b.Start)), Y: y,
+			bar := ganttBar{X: x.Place(b.Start), Width: max(1, x.Place(b.End)-x.Place(b.Start)), Y: y,
 				Class: b.Group, Text: fmt.Sprintf("%s (%s): %s to %s", b.Name, b.Group,
 					units.Seconds(b.Start),
 					units.Seconds(b.End))}
 			if i := slices.Index(groups, b.Group); i >= 0 {
 				bar.Y, bar.Class = y+(i+1)*ganttLane, ganttClass(i)
 			}
-			if begun := x.place(b.Begun); b.Begun > b.Start {
+			if begun := x.Place(b.Begun); b.Begun > b.Start {
 				waits := bar
 				waits.Class, waits.Width, waits.Text = ganttWaits, max(1, begun-bar.X),
 					waits.Text+", waited until "+units.Seconds(b.Begun)
@@ -125,8 +125,17 @@ func newGantt(t *report.Training) gantt {
 		y += band.Height + ganttGap
 	}
 	g.label()
-	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.ticks(units.Seconds)}, y+axisHeight
+	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.Ticks(units.Seconds)}, y+axisHeight
 	return g
+}
+
+// key adds a key to the right of the others.
+func (g *gantt) key(class, text string) {
+	x := ganttLabels
+	if n := len(g.Keys); n > 0 {
+		x = g.Keys[n-1].X + 34 + 6*len(g.Keys[n-1].Text)
+	}
+	g.Keys = append(g.Keys, ganttKey{x, class, text})
 }
 
 // label shortens the labels of the bands to their width.
@@ -160,7 +169,7 @@ func newActivity(a *report.Activity) gantt {
 	}
 	g := gantt{Label: "What each rank of " + a.Step + " did: " + a.What, Note: stepsNote(a)}
 	titled := endsOf(a) <= stepsTitled
-	x := axis{to: end, left: ganttLabels, size: timelineWidth - ganttLabels}
+	x := svg.Axis{To: end, Left: ganttLabels, Size: timelineWidth - ganttLabels}
 	y := ganttKeys
 	used := map[string]bool{}
 	for _, lane := range a.Lanes {
@@ -182,27 +191,23 @@ func newActivity(a *report.Activity) gantt {
 		{Class: ganttOdd, Text: "steps, light and dark in turn"},
 		{Class: ganttMessage, Text: "messages sent"}, {Class: ganttAgain, Text: "with packets sent again"}} {
 		if used[key.Class] {
-			key.X = ganttLabels + 4
-			if n := len(g.Keys); n > 0 {
-				key.X = g.Keys[n-1].X + 34 + 6*len(g.Keys[n-1].Text)
-			}
-			g.Keys = append(g.Keys, key)
+			g.key(key.Class, key.Text)
 		}
 	}
-	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.ticks(units.Seconds)}, y+axisHeight
+	g.frame, g.Height = frame{ganttKeys - 4, float64(y), x.Ticks(units.Seconds)}, y+axisHeight
 	return g
 }
 
 // laneBars draws the spans of a lane from a height on. Messages that overlap are below each other. titled is
 // as for stepBars.
-func laneBars(l *report.Lane, x axis, y int, titled bool) (bars []ganttBar, height int) {
+func laneBars(l *report.Lane, x svg.Axis, y int, titled bool) (bars []ganttBar, height int) {
 	height = ganttLane
 	steps, rows := stepBars(l, x, y+ganttLane, titled)
 	first, free := 0, make([]float64, messageLanes)
 	waits := slices.ContainsFunc(l.Spans, func(s report.Span) bool { return s.Of == report.WaitSpan })
 	waited := dashedLine{x: x, y: y}
 	for _, s := range l.Spans {
-		b := ganttBar{X: x.place(s.Start), Width: max(1, x.place(s.End)-x.place(s.Start)), Y: y,
+		b := ganttBar{X: x.Place(s.Start), Width: max(1, x.Place(s.End)-x.Place(s.Start)), Y: y,
 			Text: spanText(&s)}
 		switch s.Of {
 		case report.OperationSpan:
@@ -210,8 +215,8 @@ func laneBars(l *report.Lane, x axis, y int, titled bool) (bars []ganttBar, heig
 			b.Class = ganttCompute
 			bars = append(bars, b)
 			if s.Waited > 0 && !waits {
-				b.Class, b.Width = ganttWaits, x.place(min(s.Waited, s.End-s.Start))-x.left
-				b.X = x.place(s.End) - b.Width
+				b.Class, b.Width = ganttWaits, x.Place(min(s.Waited, s.End-s.Start))-x.Left
+				b.X = x.Place(s.End) - b.Width
 				bars = append(bars, b)
 			}
 			continue

@@ -9,6 +9,7 @@ import (
 
 	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/svg"
 	"railbed/internal/units"
 )
 
@@ -48,7 +49,7 @@ func stepsNote(a *report.Activity) string {
 
 // stepBars draws the steps of a lane from a height on. Parts of the algorithm that ran side by side are below
 // each other, in rows. titled gives each step an element and a title of its own.
-func stepBars(l *report.Lane, x axis, y int, titled bool) (bars []ganttBar, rows int) {
+func stepBars(l *report.Lane, x svg.Axis, y int, titled bool) (bars []ganttBar, rows int) {
 	var free []float64 // by row, the time from which it is free
 	for i := range l.Steps {
 		s := &l.Steps[i]
@@ -61,8 +62,8 @@ func stepBars(l *report.Lane, x axis, y int, titled bool) (bars []ganttBar, rows
 		}
 		free[row] = s.Ends[len(s.Ends)-1]
 		add := func(class, text string, start, end float64) {
-			bars = append(bars, ganttBar{Class: class, X: x.place(start), Y: y + row*ganttLane,
-				Width: x.place(end) - x.place(start), Text: text + ": " + fromTo(start, end)})
+			bars = append(bars, ganttBar{Class: class, X: x.Place(start), Y: y + row*ganttLane,
+				Width: x.Place(end) - x.Place(start), Text: text + ": " + fromTo(start, end)})
 		}
 		if titled {
 			for k, step := range s.Timed() {
@@ -77,7 +78,7 @@ func stepBars(l *report.Lane, x axis, y int, titled bool) (bars []ganttBar, rows
 }
 
 // oddSteps is the path of every second step.
-func oddSteps(s *report.RankSteps, x axis, y int) string {
+func oddSteps(s *report.RankSteps, x svg.Axis, y int) string {
 	odd := dashedLine{x: x, y: y}
 	for k := 1; k < len(s.Ends); k += 2 {
 		odd.add(s.Ends[k-1], s.Ends[k])
@@ -89,11 +90,11 @@ func oddSteps(s *report.RankSteps, x axis, y int) string {
 const stepWidth = 1.5
 
 // stepsOfBar draws the steps of an exchange on its bar.
-func stepsOfBar(b *report.TrainingBar, x axis, y int) (bars []ganttBar) {
+func stepsOfBar(b *report.TrainingBar, x svg.Axis, y int) (bars []ganttBar) {
 	for i := range b.Steps {
 		s := &b.Steps[i]
 		n := len(s.Ends)
-		if n > 1 && x.place(s.Ends[n-1])-x.place(s.Start) >= stepWidth*float64(n) {
+		if n > 1 && x.Place(s.Ends[n-1])-x.Place(s.Start) >= stepWidth*float64(n) {
 			bars = append(bars, ganttBar{Class: ganttInside, Path: oddSteps(s, x, y)})
 		}
 	}
@@ -115,21 +116,21 @@ func fromTo(start, end float64) string { return units.Seconds(start) + " to " + 
 // dashedLine is the path of a dashed line in the middle of a row whose height is y. The width of the line
 // makes the dashes bars. Their ends are rounded to whole units, which keeps the page small.
 type dashedLine struct {
-	outline
-	x  axis
+	svg.Path
+	x  svg.Axis
 	y  int
 	at float64 // the end of the latest dash
 }
 
 // add adds a dash between two values.
 func (d *dashedLine) add(from, to float64) {
-	start, end := math.Round(d.x.place(from)), math.Round(d.x.place(to))
+	start, end := math.Round(d.x.Place(from)), math.Round(d.x.Place(to))
 	if d.Len() == 0 {
-		d.to("M", start, float64(d.y+(ganttLane-1)/2))
+		d.To("M", start, float64(d.y+(ganttLane-1)/2))
 	} else {
-		d.to("m", start-d.at, 0)
+		d.To("m", start-d.at, 0)
 	}
-	d.to("h", end-start)
+	d.To("h", end-start)
 	d.at = end
 }
 

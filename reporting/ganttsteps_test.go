@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"railbed/capture/report"
+	"railbed/internal/svg"
 )
 
 // TestStepBars holds that steps are where they were. Parts that ran side by side have rows of their own, and
@@ -16,7 +17,7 @@ func TestStepBars(t *testing.T) {
 			{Count: 3, Each: 1, Ends: []float64{2, 3, 6}},
 			{Count: 2, Each: 1, Start: 4, Ends: []float64{5, 7}},
 			{Count: 1, Each: 1, Start: 6, Ends: []float64{8}}}}
-	x := axis{to: 8, left: 100, size: 800}
+	x := svg.Axis{To: 8, Left: 100, Size: 800}
 	bars, height := laneBars(&lane, x, 20, true)
 	const first, second, third = 20 + ganttLane, 20 + 2*ganttLane, 20 + 3*ganttLane
 	want := []ganttBar{

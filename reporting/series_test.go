@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"railbed/capture/report"
-	"railbed/internal/units"
+	"railbed/internal/svg"
 )
 
 // charts are the data of one chart of each kind, hostile words included.
@@ -61,23 +61,11 @@ func TestUsesAreShares(t *testing.T) {
 	}
 }
 
-func TestAxes(t *testing.T) {
-	x := axis{from: 1, to: 1000, left: 100, size: 300, log: true}
-	ticks := x.ticks(units.Number)
-	if len(ticks) != 4 || ticks[1].X != 200 || ticks[1].Text != "10" || !ticks[3].Last {
-		t.Errorf("ticks of 1 to 1000 are %+v", ticks)
-	}
-	ticks = axis{to: 0.35, size: 700}.ticks(units.Number)
-	if len(ticks) != 8 || ticks[0].Text != "0" || ticks[2].X < 199 || ticks[2].X > 201 {
-		t.Errorf("ticks of 0 to 0.35 are %+v", ticks)
-	}
-	y := axis{to: 10, left: 20, size: -20}
-	if got, want := steps(axis{to: 4, size: 40}, y, 1, 1, []uint64{5, 5, 10}, true),
+func TestSteps(t *testing.T) {
+	y := svg.Axis{To: 10, Left: 20, Size: -20}
+	if got, want := steps(svg.Axis{To: 4, Size: 40}, y, 1, 1, []uint64{5, 5, 10}, true),
 		"M10 20H10V10H30V0H40V20Z"; got != want {
 		t.Errorf("steps are %s, want %s", got, want)
-	}
-	if got := fit("sixteen letters!", 10, 62); got != "sixteen l…" {
-		t.Errorf("%q does not fit", got)
 	}
 }
 

@@ -2,12 +2,11 @@ package reporting
 
 import (
 	"cmp"
-	"fmt"
 	"html/template"
 	"slices"
-	"strings"
 
 	"railbed/internal/plural"
+	"railbed/internal/svg"
 )
 
 // Spread is the values of a number in several runs.
@@ -31,7 +30,7 @@ type spreads struct {
 
 type spreadRow struct {
 	Y                 float64
-	Lines             []level
+	Lines             []textLine
 	Title             string
 	Names, Start      float64 // where the name ends and the plot begins
 	Empty             bool
@@ -58,15 +57,15 @@ func DrawSpreads(label string, all []Spread, text func(float64) string) (templat
 	if len(values) == 0 {
 		return "", nil
 	}
-	x := axis{from: slices.Min(values), to: slices.Max(values), left: spreadNames + 12}
-	x.size = spreadWide - x.left - 16
+	x := svg.Axis{From: slices.Min(values), To: slices.Max(values), Left: spreadNames + 12}
+	x.Size = spreadWide - x.Left - 16
 	switch {
-	case x.from >= 0 && x.from < x.to*0.7: // distances from 0 are shares
-		x.from = 0
-	case x.from == x.to:
-		x.from, x.to = x.from-1, x.to+1
+	case x.From >= 0 && x.From < x.To*0.7: // distances from 0 are shares
+		x.From = 0
+	case x.From == x.To:
+		x.From, x.To = x.From-1, x.To+1
 	}
-	s.frame = frame{4, 4, x.ticks(func(v float64) string { return short(text(v)) })}
+	s.frame = frame{4, 4, x.Ticks(func(v float64) string { return short(text(v)) })}
 	names := make([]string, len(all))
 	for i := range all {
 		names[i] = all[i].Name
@@ -77,28 +76,24 @@ func DrawSpreads(label string, all []Spread, text func(float64) string) (templat
 		height := float64(spreadRows + spreadLines*(len(lines)-1))
 		whole := cmp.Or(one.Whole, one.Name)
 		row := spreadRow{Y: s.Foot + height/2, Empty: len(one.Values) == 0, Title: whole + ": no value",
-			Names: spreadNames, Start: x.left}
+			Names: spreadNames, Start: x.Left}
 		for k, line := range lines {
 			y := spreadLines * (float64(k) - float64(len(lines)-1)/2)
-			row.Lines = append(row.Lines, level{y, line})
+			row.Lines = append(row.Lines, textLine{y, line})
 		}
 		s.Foot += height
 		if !row.Empty {
-			row.From, row.To = x.place(one.Values[0]), x.place(one.Values[len(one.Values)-1])
-			row.Box, row.At = x.place(one.P25), x.place(one.Median)
-			row.BoxWidth = x.place(one.P75) - row.Box
+			row.From, row.To = x.Place(one.Values[0]), x.Place(one.Values[len(one.Values)-1])
+			row.Box, row.At = x.Place(one.P25), x.Place(one.Median)
+			row.BoxWidth = x.Place(one.P75) - row.Box
 			row.Title = plural.Text("%s: median %s of %d runs, %s to %s", whole, text(one.Median),
 				len(one.Values), text(one.Values[0]), text(one.Values[len(one.Values)-1]))
 			for _, v := range one.Values {
-				row.Points = append(row.Points, x.place(v))
+				row.Points = append(row.Points, x.Place(v))
 			}
 		}
 		s.Rows = append(s.Rows, row)
 	}
 	s.Height = s.Foot + axisHeight
-	var drawn strings.Builder
-	if err := page.ExecuteTemplate(&drawn, "spreads", s); err != nil {
-		return "", fmt.Errorf("draw %s: %w", label, err)
-	}
-	return template.HTML(drawn.String()), nil
+	return drawn("spreads", label, s)
 }

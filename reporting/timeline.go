@@ -1,11 +1,13 @@
 package reporting
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"railbed/capture/report"
 	"railbed/internal/plural"
+	"railbed/internal/svg"
 	"railbed/internal/units"
 )
 
@@ -75,23 +77,8 @@ const (
 
 // newTimeline draws the steps and, below, the busiest links.
 func newTimeline(r *report.Report) timeline {
-	end := 0.0
-	for _, s := range r.Steps {
-		end = max(end, s.End)
-	}
 	var t timeline
-	left := 0
-	if r.Series != nil {
-		left = stripLabels
-		end = max(end, endOf(r.Series))
-	}
-	if end == 0 {
-		end = 1e-3
-	}
-	x := axis{to: end, left: float64(left), size: float64(timelineWidth - left - barLeast)}
-	if r.Series != nil {
-		x.size -= stripNotes
-	}
+	x := axisOf(r)
 	for i, s := range r.Steps {
 		t.Bars = append(t.Bars, newBar(&s, i*laneHeight, x))
 	}
@@ -101,8 +88,22 @@ func newTimeline(r *report.Report) timeline {
 		t.Strips = append(totals(r.Series, x), linkStrips(r.Series, x, 0, stripsShown)...)
 		y = stack(t.Strips, y)
 	}
-	t.frame, t.Height = frame{0, float64(y), x.ticks(units.Seconds)}, y+axisHeight
+	t.frame, t.Height = frame{0, float64(y), x.Ticks(units.Seconds)}, y+axisHeight
 	return t
+}
+
+// axisOf returns the axis of a run's time. Beside time lines of links it leaves room for their labels.
+func axisOf(r *report.Report) svg.Axis {
+	x := svg.Axis{Size: timelineWidth - barLeast}
+	for _, s := range r.Steps {
+		x.To = max(x.To, s.End)
+	}
+	if r.Series != nil {
+		x.To, x.Left = max(x.To, endOf(r.Series)), stripLabels
+		x.Size -= stripLabels + stripNotes
+	}
+	x.To = cmp.Or(x.To, 1e-3)
+	return x
 }
 
 // restOfTimeline draws the links beyond the busiest.
@@ -110,25 +111,21 @@ func restOfTimeline(r *report.Report) timeline {
 	if r.Series == nil || len(r.Series.Links) <= stripsShown {
 		return timeline{}
 	}
-	x := axis{to: endOf(r.Series), left: stripLabels,
-		size: timelineWidth - stripLabels - stripNotes - barLeast}
-	for _, s := range r.Steps {
-		x.to = max(x.to, s.End)
-	}
+	x := axisOf(r)
 	t := timeline{Strips: linkStrips(r.Series, x, stripsShown, len(r.Series.Links))}
 	y := stack(t.Strips, 0)
-	t.frame, t.Height = frame{0, float64(y), x.ticks(units.Seconds)}, y+axisHeight
+	t.frame, t.Height = frame{0, float64(y), x.Ticks(units.Seconds)}, y+axisHeight
 	return t
 }
 
-func newBar(s *report.Step, y int, x axis) bar {
-	b := bar{Step: *s, X: x.place(s.Start), Y: y + (laneHeight-barHeight)/2, Middle: y + laneHeight/2}
-	b.Width = max(barLeast, x.place(s.End)-b.X)
+func newBar(s *report.Step, y int, x svg.Axis) bar {
+	b := bar{Step: *s, X: x.Place(s.Start), Y: y + (laneHeight-barHeight)/2, Middle: y + laneHeight/2}
+	b.Width = max(barLeast, x.Place(s.End)-b.X)
 	took := ""
 	if s.State != report.Skipped {
 		took = ", " + units.Seconds(s.End-s.Start)
 	} else {
-		b.X, b.Width = x.left, 0
+		b.X, b.Width = x.Left, 0
 	}
 	if s.State != report.Passed {
 		took += fmt.Sprintf(" (%s)", s.State)
@@ -139,14 +136,14 @@ func newBar(s *report.Step, y int, x axis) bar {
 	switch {
 	case b.Width >= wide:
 		b.Labels, b.Anchor = b.X+8, "inside"
-	case b.X+b.Width > x.left+x.size*0.6:
+	case b.X+b.Width > x.Left+x.Size*0.6:
 		b.Labels, b.Anchor = b.X-6, "end"
 		room = b.Labels
 	default:
 		b.Labels, b.Anchor = b.X+b.Width+6, "start"
 		room = timelineWidth - b.Labels
 	}
-	b.Text = fit(s.Name, size, room-0.62*size*float64(len(took))) + took
+	b.Text = svg.Fit(s.Name, size, room-svg.Width(took, size)) + took
 	return b
 }
 
@@ -173,40 +170,22 @@ func stack(strips []strip, y int) int {
 var happened = []struct {
 	what, class string
 	of          func(*report.LinkSeries) []uint64
-	draw        func(p *outline, x, y float64)
+	draw        func(p *svg.Path, x, y float64)
 }{
-	{"packets dropped", "drops", func(l *report.LinkSeries) []uint64 { return l.Drops }, func(p *outline, x,
-		y float64) {
-		p.to("M", x-3, y-3)
-		p.to("l", 6, 6)
-		p.to("m", 0, -6)
-		p.to("l", -6, 6)
-	}},
-	{"packets marked", "marks", func(l *report.LinkSeries) []uint64 { return l.Marks }, func(p *outline, x,
-		y float64) {
-		p.to("M", x-3, y+3)
-		p.to("l", 3, -6)
-		p.to("l", 3, 6)
-		p.to("z")
-	}},
-	{"pauses", "pauses", func(l *report.LinkSeries) []uint64 { return l.Pauses }, func(p *outline, x,
-		y float64) {
-		p.to("M", x-1.5, y-3)
-		p.to("v", 6)
-		p.to("m", 3, -6)
-		p.to("v", 6)
-	}},
-	{"packets sent again", "again", func(l *report.LinkSeries) []uint64 { return l.Again }, func(p *outline,
-		x,
-		y float64) {
-		p.to("M", x-3, y)
-		p.to("a", 3, 3, 0, 1, 0, 6, 0)
-		p.to("a", 3, 3, 0, 1, 0, -6, 0)
-	}},
+	{"packets dropped", "drops", func(l *report.LinkSeries) []uint64 { return l.Drops },
+		func(p *svg.Path, x, y float64) { p.To("M", x-3, y-3).To("l", 6, 6).To("m", 0, -6).To("l", -6, 6) }},
+	{"packets marked", "marks", func(l *report.LinkSeries) []uint64 { return l.Marks },
+		func(p *svg.Path, x, y float64) { p.To("M", x-3, y+3).To("l", 3, -6).To("l", 3, 6).To("z") }},
+	{"pauses", "pauses", func(l *report.LinkSeries) []uint64 { return l.Pauses },
+		func(p *svg.Path, x, y float64) { p.To("M", x-1.5, y-3).To("v", 6).To("m", 3, -6).To("v", 6) }},
+	{"packets sent again", "again", func(l *report.LinkSeries) []uint64 { return l.Again },
+		func(p *svg.Path, x, y float64) {
+			p.To("M", x-3, y).To("a", 3, 3, 0, 1, 0, 6, 0).To("a", 3, 3, 0, 1, 0, -6, 0)
+		}},
 }
 
 // totals returns a strip for each kind of thing that happened, over all links.
-func totals(s *report.Series, x axis) (strips []strip) {
+func totals(s *report.Series, x svg.Axis) (strips []strip) {
 	for _, h := range happened {
 		var sum []uint64
 		for i := range s.Links {
@@ -221,7 +200,7 @@ func totals(s *report.Series, x axis) (strips []strip) {
 			continue
 		}
 		most := slices.Max(sum)
-		y := axis{to: float64(most), left: stripHeight, size: -stripHeight}
+		y := svg.Axis{To: float64(most), Left: stripHeight, Size: -stripHeight}
 		strips = append(strips, strip{Base: stripHeight, Text: "all: " + h.what,
 			Title: fmt.Sprintf("%d %s", total(sum), h.what), Note: fmt.Sprint(most),
 			Area: steps(x, y, s.Start, s.Interval, sum, true)})
@@ -262,7 +241,7 @@ func scaleOf(s *report.Series) float64 {
 }
 
 // linkStrips draws the links from one to another.
-func linkStrips(s *report.Series, x axis, from, to int) (strips []strip) {
+func linkStrips(s *report.Series, x svg.Axis, from, to int) (strips []strip) {
 	deepest := deepest(s)
 	for _, l := range s.Links[from:min(to, len(s.Links))] {
 		peak := slices.Max(append(slices.Clone(l.Bits), 0))
@@ -277,10 +256,10 @@ func linkStrips(s *report.Series, x axis, from, to int) (strips []strip) {
 		for i := range bits {
 			bits[i] = min(bits[i], full)
 		}
-		y := axis{to: float64(full), left: stripHeight, size: -stripHeight}
+		y := svg.Axis{To: float64(full), Left: stripHeight, Size: -stripHeight}
 		made.Area = steps(x, y, s.Start, s.Interval, bits, true)
 		if len(l.Depth) > 0 {
-			y.to = float64(deepest)
+			y.To = float64(deepest)
 			made.Line = steps(x, y, s.Start, s.Interval, l.Depth, false)
 			made.Title += fmt.Sprintf(", queue at most %s", byteCount(slices.Max(l.Depth)))
 		}
@@ -290,11 +269,11 @@ func linkStrips(s *report.Series, x axis, from, to int) (strips []strip) {
 				continue
 			}
 			made.Title += fmt.Sprintf(", %d %s", total(values), h.what)
-			var p outline
+			var p svg.Path
 			place := -1
 			for at, n := range values {
-				left := x.place(s.Start + (float64(at)+0.5)*s.Interval)
-				column := int((left - x.left) / x.size * signColumns)
+				left := x.Place(s.Start + (float64(at)+0.5)*s.Interval)
+				column := int((left - x.Left) / x.Size * signColumns)
 				if n > 0 && column != place {
 					place = column
 					h.draw(&p, left+signPitch*(float64(kind)-1.5), stripHeight+float64(signHeight)/2+1)

@@ -3,14 +3,13 @@ package follow
 import (
 	"bufio"
 	"cmp"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
+	"railbed/internal/svg"
 	"railbed/plan/topology"
 )
 
@@ -22,25 +21,25 @@ const (
 	diagramHeight = 900
 	diagramMargin = 40
 	diagramGap    = 44
+	diagramEdge   = 20 // left of the title
 )
 
-// diagramStyle is the style sheet of diagrams. Class w is a wait in a queue, and z a pause. Class f is a
-// packet, g a packet that was sent again, and x a lost packet. Class c brought the last missing byte.
-const diagramStyle = `text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-text{font-size:12px;fill:#16202b}.bg{fill:#fff}.t{font-size:17px;font-weight:600}.k{fill:#475569}
-.n{font-weight:600;text-anchor:middle}.y{fill:#5b6878;text-anchor:end}.r{stroke:#e2e8f0}.v{stroke:#94a3b8}
+// diagramStyle is the style sheet of diagrams, after svg.Style. Class y is a time, r the line of a time, and
+// v the line of a node. Class w is a wait in a queue, and z a pause. Class f is a packet, g a packet that was
+// sent again, and x a lost packet. Class c brought the last missing byte.
+const diagramStyle = `.y{font-size:12px;fill:#5b6878;text-anchor:end}.r{stroke:#e2e8f0}.v{stroke:#94a3b8}
 path,circle{fill:none;stroke-width:1.3}
 .f{stroke:#4e79a7;stroke-opacity:.75}.g{stroke:#f28e2b;stroke-width:1.8}
 .x{stroke:#c4122f;stroke-width:1.8}.c{stroke:#16202b;stroke-width:2.6}
 .w{stroke:#d4a72c;stroke-width:5;stroke-opacity:.55}.z{stroke:#c4122f;stroke-width:5;stroke-opacity:.5}
 g:hover path{stroke-width:4}
-@media (prefers-color-scheme:dark){.bg{fill:#10161d}text{fill:#e6edf3}.k,.y{fill:#9fb0c3}.r{stroke:#26323f}
+@media (prefers-color-scheme:dark){.y{fill:#9fb0c3}.r{stroke:#26323f}
 .v{stroke:#5b6b7d}.f{stroke:#7aa6d6}.c{stroke:#e6edf3}.x,.z{stroke:#ff6b7d}}
 `
 
 // diagram draws the packets of a message between the nodes and switches that they cross. Time goes down.
 type diagram struct {
-	*bufio.Writer
+	svg.Drawing
 	r       *Recording
 	message *Message
 	columns []string
@@ -58,33 +57,24 @@ type stretch struct {
 // Diagram writes a time-sequence diagram of a message as SVG.
 func (r *Recording) Diagram(to io.Writer, message int) error {
 	m := &r.Messages[message]
-	d := &diagram{Writer: bufio.NewWriter(to), r: r, message: m, columns: r.columns(m)}
+	buffer := bufio.NewWriter(to)
+	d := &diagram{Drawing: svg.Drawing{Writer: buffer}, r: r, message: m, columns: r.columns(m)}
 	d.stretch()
-	width := diagramLeft + diagramColumn*max(len(d.columns), 5)
-	height := diagramTop + diagramHeight + diagramMargin
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n",
-		width, height, width, height)
+	width := float64(diagramLeft + diagramColumn*max(len(d.columns), 5))
+	d.Open(svg.File, width, diagramTop+diagramHeight+diagramMargin)
 	l := r.MessageLife(message, false)
 	title := fmt.Sprintf("Message %d: %s from %s to %s", l.Message, l.Protocol, cmp.Or(l.From, l.Source),
 		cmp.Or(l.To, l.Destination))
-	d.printf("<title>%s</title>\n<style>\n%s</style>\n", escape(title), diagramStyle)
-	d.printf(`<rect class="bg" width="100%%" height="100%%"/>` + "\n")
-	d.printf(`<text class="t" x="20" y="32">%s</text>`+"\n", escape(title))
-	d.legend(&l)
+	d.Printf("<title>%s</title>\n", svg.Escape(title))
+	d.Head(diagramStyle)
+	d.Text("t", diagramEdge, 32, title)
+	d.legend(&l, width)
 	d.axes()
 	for _, p := range m.Packets {
 		d.packet(int(p))
 	}
-	d.printf("</svg>\n")
-	return d.Flush()
-}
-
-func (d *diagram) printf(format string, args ...any) { fmt.Fprintf(d, format, args...) }
-
-func escape(text string) string {
-	var escaped strings.Builder
-	_ = xml.EscapeText(&escaped, []byte(text)) // a Builder never fails
-	return escaped.String()
+	d.Printf("</svg>\n")
+	return buffer.Flush()
 }
 
 // columns returns the nodes and switches that a message crosses, by their place on the way.
@@ -116,20 +106,17 @@ func (r *Recording) columns(m *Message) (names []string) {
 	return names
 }
 
-func (d *diagram) legend(l *MessageLife) {
+func (d *diagram) legend(l *MessageLife, width float64) {
 	took := "not all of it arrived"
 	if l.Took > 0 {
 		took = "took " + l.Took.Round(time.Microsecond).String()
 	}
-	d.printf(`<text class="k" x="20" y="54">%d bytes in %d packets, %d sent again; %s</text>`+"\n", l.Bytes,
-		l.Packets,
-		l.Again, took)
-	x := 20
+	d.Text("k", diagramEdge, 54, fmt.Sprintf("%d bytes in %d packets, %d sent again; %s", l.Bytes, l.Packets,
+		l.Again, took))
+	keys := svg.Legend{Drawing: d.Drawing, Left: diagramEdge, Right: width, Y: 76}
 	for _, key := range []struct{ class, text string }{{"f", "packet"}, {"g", "sent again"}, {"x", "lost"},
 		{"c", "brought the last byte"}, {"w", "waits in a queue"}, {"z", "is paused"}} {
-		d.printf(`<path class="%s" d="M%d 72h24"/><text class="k" x="%d" y="76">%s</text>`+"\n", key.class,
-			x, x+30, key.text)
-		x += 54 + 7*len(key.text)
+		keys.LineKey(key.text, key.class, 0)
 	}
 }
 
@@ -169,9 +156,8 @@ func (d *diagram) stretch() {
 func (d *diagram) axes() {
 	for i, name := range d.columns {
 		x := d.x(i)
-		d.printf(`<text class="n" x="%.0f" y="%d">%s</text><path class="v" d="M%.0f %dv%d"/>`+"\n", x,
-			diagramTop-12,
-			escape(name), x, diagramTop, diagramHeight)
+		d.Text("n", x, diagramTop-12, name)
+		d.Line("v", 0, svg.MoveTo(x, diagramTop).To("v", diagramHeight).String())
 	}
 	var drawn int64
 	for _, s := range d.stretches {
@@ -179,29 +165,21 @@ func (d *diagram) axes() {
 			drawn += s.to - s.from
 		}
 	}
-	own := float64(max(d.r.Own(drawn), 1))
-	step := math.Pow(10, math.Floor(math.Log10(own/8+1)))
-	for _, factor := range []float64{2, 2.5, 2} { // 1, 2, 5, 10
-		if own/step <= 12 {
-			break
-		}
-		step *= factor
-	}
-	right := diagramLeft + diagramColumn*len(d.columns)
+	step := max(1, svg.Step(float64(max(d.r.Own(drawn), 1))))
+	const left = diagramLeft - 8
+	right := float64(diagramLeft + diagramColumn*len(d.columns))
 	for _, s := range d.stretches {
 		if s.gap {
-			d.printf(`<rect class="bg" x="%d" y="%.1f" width="%d" height="%.1f"/><text class="k" x="%d" y="%.1f">%s `+
-				"without a packet</text>\n", diagramLeft-8, s.y+3, right-diagramLeft, s.height-6,
-				diagramLeft, s.y+s.height/2+4,
-				d.r.Own(s.to-s.from).Round(time.Microsecond))
+			d.Rect("bg", left, s.y+3, right-diagramLeft, s.height-6, 0)
+			d.Text("k", diagramLeft, s.y+s.height/2+4,
+				d.r.Own(s.to-s.from).Round(time.Microsecond).String()+" without a packet")
 			continue
 		}
 		from, to := float64(d.r.Own(s.from-d.message.Start)), float64(d.r.Own(s.to-d.message.Start))
 		for at := math.Ceil(from/step) * step; at <= to; at += step {
 			y := d.y(d.message.Start + int64(at)*d.r.Dilation)
-			d.printf(`<path class="r" d="M%d %.1fH%d"/><text class="y" x="%d" y="%.1f">%s</text>`+"\n",
-				diagramLeft-8, y,
-				right, diagramLeft-14, y+4, time.Duration(at))
+			d.Line("r", 0, svg.MoveTo(left, y).To("H", right).String())
+			d.Text("y", left-6, y+4, time.Duration(at).String())
 		}
 	}
 }
@@ -231,10 +209,9 @@ func (d *diagram) packet(packet int) {
 	case d.again(packet):
 		class = "g"
 	}
-	d.printf("<g><title>record %d, psn %d, bytes %d to %d: %s after %s</title>\n", l.Record, l.PSN,
-		l.Position,
-		l.Position+l.Bytes, escape(l.Outcome), l.Took)
-	var way strings.Builder
+	d.Printf("<g><title>record %d, psn %d, bytes %d to %d: %s after %s</title>\n", l.Record, l.PSN,
+		l.Position, l.Position+l.Bytes, svg.Escape(l.Outcome), l.Took)
+	var path svg.Path
 	for i, h := range hops {
 		from, to := d.x(d.column(h.From)), d.x(d.column(h.To))
 		waited := h.From.Due + h.Account[Queue] + h.Account[Pause]
@@ -243,25 +220,26 @@ func (d *diagram) packet(packet int) {
 			if h.Account[Pause] > h.Account[Queue] {
 				kind = "z"
 			}
-			d.printf(`<path class="%s" d="M%.1f %.1fV%.1f"/>`+"\n", kind, from, d.y(h.From.Due), d.y(waited))
+			d.Line(kind, 0, svg.MoveTo(from, d.y(h.From.Due)).To("V", d.y(waited)).String())
 		}
 		if i == 0 {
-			fmt.Fprintf(&way, "M%.1f %.1f", from, d.y(h.From.Due))
+			path.To("M", from, d.y(h.From.Due))
 		}
-		fmt.Fprintf(&way, "L%.1f %.1fL%.1f %.1f", from, d.y(waited), to, d.y(h.To.Due))
+		path.To("L", from, d.y(waited)).To("L", to, d.y(h.To.Due))
 		if h.Link {
-			d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="2"/>`+"\n", class, to, d.y(h.To.Due))
+			d.Printf(`<circle class="%s" cx="%s" cy="%s" r="2"/>`, class, svg.Number(to),
+				svg.Number(d.y(h.To.Due)))
 		}
 	}
-	if way.Len() > 0 {
-		d.printf(`<path class="%s" d="%s"/>`+"\n", class, way.String())
+	if path.Len() > 0 {
+		d.Line(class, 0, path.String())
 	}
 	if p.Arrived == 0 {
 		last := d.r.sights[p.last]
-		d.printf(`<path class="x" d="M%.1f %.1fl10 10m0 -10l-10 10"/>`+"\n", d.x(d.column(last))-5,
-			d.y(last.Due)-5)
+		d.Line("x", 0, svg.MoveTo(d.x(d.column(last))-5, d.y(last.Due)-5).To("l", 10, 10).
+			To("m", 0, -10).To("l", -10, 10).String())
 	}
-	d.printf("</g>\n")
+	d.Printf("</g>\n")
 }
 
 // again reports whether bytes of the packet were sent before.

@@ -10,13 +10,11 @@ func (d *drawing) box(b *box) {
 	if b.tier == serverTier {
 		d.server(b)
 	} else {
-		d.printf(`<rect class="bg" x="%s" y="%s" width="%s" height="%s" rx="7"/>`, num(b.x), num(b.y),
-			num(b.w), num(b.h))
-		d.printf(`<rect class="b %s" x="%s" y="%s" width="%s" height="%s" rx="7"/>`, class(b.colour),
-			num(b.x), num(b.y), num(b.w), num(b.h))
+		d.Rect("bg", b.x, b.y, b.w, b.h, 7)
+		d.Rect("b "+class(b.colour), b.x, b.y, b.w, b.h, 7)
 		d.label(b, b.y, b.h)
 	}
-	d.WriteString("</g>\n")
+	d.Printf("</g>\n")
 }
 
 // label writes the name and, below it, the note into the part of a box that starts at top.
@@ -24,21 +22,19 @@ func (d *drawing) label(b *box, top, height float64) {
 	y := top + height/2 + 4.5
 	if b.note != "" {
 		y -= 6.5
-		d.printf(`<text class="o" x="%s" y="%s">%s</text>`, num(b.middle()), num(y+14), escape(b.note))
+		d.Text("o", b.middle(), y+14, b.note)
 	}
-	d.printf(`<text class="n" x="%s" y="%s">%s</text>`, num(b.middle()), num(y), escape(b.name))
+	d.Text("n", b.middle(), y, b.name)
 }
 
 // server draws the box, with its NICs as small ports on the top edge and a cell for each server of
 // a set. Each NIC has the colour of its link.
 func (d *drawing) server(b *box) {
-	d.printf(`<rect class="s" x="%s" y="%s" width="%s" height="%s" rx="5"/>`, num(b.x), num(b.y), num(b.w),
-		num(b.h))
+	d.Rect("s", b.x, b.y, b.w, b.h, 5)
 	colours := d.nicColours(b)
 	for nic := range b.nics {
 		at := b.nicPlace(nic)
-		d.printf(`<rect class="p %s" x="%s" y="%s" width="%s" height="%s" rx="1.5"/>`, class(colours[nic]),
-			num(at.x-nicSize/2), num(b.y-nicSize/2), num(nicSize), num(nicSize))
+		d.Rect("p "+class(colours[nic]), at.x-nicSize/2, b.y-nicSize/2, nicSize, nicSize, 1.5)
 	}
 	if b.members == nil {
 		d.label(b, b.y, b.h)
@@ -48,10 +44,8 @@ func (d *drawing) server(b *box) {
 	left := b.middle() - float64(b.columns)*cellWidth/2
 	for i, name := range b.members {
 		x, y := left+float64(i%b.columns)*cellWidth, b.y+headHeight+float64(i/b.columns)*cellHeight
-		d.printf(`<rect class="e" x="%s" y="%s" width="%s" height="%s" rx="3"/>`, num(x+1.5), num(y+1.5),
-			num(cellWidth-3), num(cellHeight-3))
-		d.printf(`<text class="m" x="%s" y="%s">%s</text>`, num(x+cellWidth/2), num(y+cellHeight/2+3.5),
-			escape(clip(name)))
+		d.Rect("e", x+1.5, y+1.5, cellWidth-3, cellHeight-3, 3)
+		d.Text("m", x+cellWidth/2, y+cellHeight/2+3.5, clip(name))
 	}
 }
 

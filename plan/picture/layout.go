@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"railbed/internal/svg"
 )
 
 // Sizes in SVG user units, which are pixels at the natural size.
@@ -24,15 +26,9 @@ const (
 	labelGap     = 108.0
 )
 
-// textWidth returns a generous estimate, because no font is available. If the label is narrower,
-// its box is only wider than necessary.
-func textWidth(text string, size float64) float64 {
-	return 0.62 * size * float64(len([]rune(text)))
-}
-
 // measure sets the width and height of a box.
 func (b *box) measure() {
-	needed := max(textWidth(b.name, nameSize), textWidth(b.note, noteSize)) + 16
+	needed := max(svg.Width(b.name, nameSize), svg.Width(b.note, noteSize)) + 16
 	switch {
 	case b.members != nil:
 		rows := (len(b.members) + b.columns - 1) / b.columns

@@ -2,15 +2,31 @@ package picture
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
+	"railbed/internal/svg"
 	"railbed/plan/spec"
 )
 
 // point is a position in the drawing.
 type point struct{ x, y float64 }
+
+// curve is a cubic Bezier curve: its beginning, two control points and its end.
+type curve [4]point
+
+func straight(from, to point) curve { return curve{from, from, to, to} }
+
+// at returns the point at 0 to 1 of the curve.
+func (c curve) at(t float64) point {
+	s := 1 - t
+	mix := func(a, b, c, e float64) float64 { return s*s*s*a + 3*s*s*t*b + 3*s*t*t*c + t*t*t*e }
+	return point{mix(c[0].x, c[1].x, c[2].x, c[3].x), mix(c[0].y, c[1].y, c[2].y, c[3].y)}
+}
+
+func (c curve) String() string {
+	return svg.MoveTo(c[0].x, c[0].y).To("C", c[1].x, c[1].y, c[2].x, c[2].y, c[3].x, c[3].y).String()
+}
 
 // maxHandles is the largest number of lines for which each line gets a wide invisible copy for the
 // pointer. More lines are so dense that the copies cover each other.
@@ -19,7 +35,7 @@ const maxHandles = 600
 // paths draws all lines, below the boxes.
 func (d *drawing) paths() {
 	from, to := d.ends()
-	var paths []string
+	var paths []curve
 	for i := range d.lines {
 		l := &d.lines[i]
 		path := d.path(l, from[i], to[i])
@@ -30,7 +46,7 @@ func (d *drawing) paths() {
 		}
 		d.open("links", l.links, l.title)
 		if len(d.lines) <= maxHandles {
-			d.printf(`<path class="h" d="%s"/>`, path)
+			d.Line("h", 0, path.String())
 		}
 		// A line for many servers is wider than a line for one, but not in proportion to their
 		// number.
@@ -38,8 +54,8 @@ func (d *drawing) paths() {
 		if len(l.links) > 1 {
 			width += 1.2
 		}
-		d.printf(`<path class="l %s" stroke-width="%s" d="%s"/></g>`+"\n", class(l.colour),
-			num(width), path)
+		d.Line("l "+class(l.colour), width, path.String())
+		d.Printf("</g>\n")
 	}
 	d.useLabels(paths)
 }
@@ -101,8 +117,8 @@ func (b *box) nicPlace(nic int) point {
 	return point{b.middle() + (float64(nic)-float64(b.nics-1)/2)*nicStep, b.y - nicSize/2}
 }
 
-// path returns the path data of a line.
-func (d *drawing) path(l *line, from, to point) string {
+// path returns the path of a line.
+func (d *drawing) path(l *line, from, to point) curve {
 	a, b := &d.boxes[l.a], &d.boxes[l.b]
 	switch {
 	case d.grid && l.class == spec.FabricLink:
@@ -110,22 +126,20 @@ func (d *drawing) path(l *line, from, to point) string {
 	case d.grid:
 		// The server is below its switch, to the right of the downward links.
 		down := a.nicPlace(l.nic)
-		return fmt.Sprintf("M%s %sV%s", num(down.x), num(down.y), num(b.y+b.h))
+		return straight(down, point{down.x, b.y + b.h})
 	case a.tier == b.tier:
 		height := arcHeight(math.Abs(a.middle()-b.middle())) * 4 / 3
-		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.middle()), num(a.y), num(a.middle()),
-			num(a.y-height),
-			num(b.middle()), num(b.y-height), num(b.middle()), num(b.y))
+		return curve{{a.middle(), a.y}, {a.middle(), a.y - height}, {b.middle(), b.y - height},
+			{b.middle(), b.y}}
 	}
 	// Lines leave and arrive vertically, so lines of one box stay apart near it.
 	bend := (from.y - to.y) * 0.28
-	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(from.x), num(from.y), num(from.x), num(from.y-bend),
-		num(to.x), num(to.y+bend), num(to.x), num(to.y))
+	return curve{from, {from.x, from.y - bend}, {to.x, to.y + bend}, to}
 }
 
 // gridPath returns the path between two switches of a torus. Neighbours have a straight line, the
 // ends of a dimension an arc over the row or beside the column, and planes a slanted curve.
-func gridPath(a, b *box) string {
+func gridPath(a, b *box) curve {
 	const inset, side = 14.0, 26.0
 	dimension, apart := 0, 0
 	for i := range a.at {
@@ -136,21 +150,18 @@ func gridPath(a, b *box) string {
 	mid := func(b *box) float64 { return b.y + b.h/2 }
 	switch {
 	case dimension == 0 && apart == 1:
-		return fmt.Sprintf("M%s %sH%s", num(a.x+a.w), num(mid(a)), num(b.x))
+		return straight(point{a.x + a.w, mid(a)}, point{b.x, mid(a)})
 	case dimension == 0:
-		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y), num(a.x+a.w+2*side),
-			num(a.y-side),
-			num(b.x-2*side), num(b.y-side), num(b.x+inset), num(b.y))
+		return curve{{a.x + a.w - inset, a.y}, {a.x + a.w + 2*side, a.y - side}, {b.x - 2*side, b.y - side},
+			{b.x + inset, b.y}}
 	case dimension == 1 && apart == 1:
-		return fmt.Sprintf("M%s %sV%s", num(a.x+inset), num(a.y+a.h), num(b.y))
+		return straight(point{a.x + inset, a.y + a.h}, point{a.x + inset, b.y})
 	case dimension == 1:
-		return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x), num(mid(a)+8), num(a.x-side),
-			num(a.y+2*side),
-			num(b.x-side), num(b.y-side), num(b.x), num(mid(b)-8))
+		return curve{{a.x, mid(a) + 8}, {a.x - side, a.y + 2*side}, {b.x - side, b.y - side},
+			{b.x, mid(b) - 8}}
 	}
 	// The arc is between the switch and the servers below it.
 	height := 10 + 3*float64(apart)
-	return fmt.Sprintf("M%s %sC%s %s %s %s %s %s", num(a.x+a.w-inset), num(a.y+a.h), num(a.x+a.w+side),
-		num(a.y+a.h+height),
-		num(b.x-side), num(b.y+b.h+height), num(b.x+inset), num(b.y+b.h))
+	return curve{{a.x + a.w - inset, a.y + a.h}, {a.x + a.w + side, a.y + a.h + height},
+		{b.x - side, b.y + b.h + height}, {b.x + inset, b.y + b.h}}
 }

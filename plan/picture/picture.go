@@ -25,7 +25,7 @@ func Draw(w io.Writer, p *plan.Plan, format string) error {
 	case "mermaid":
 		text = mermaid(p)
 	case "svg":
-		text = svg(p, nil)
+		text = drawSVG(p, nil)
 	default:
 		return fmt.Errorf("draw %s: format %q does not exist, want %s", p.Name, format,
 			strings.Join(Formats, ", "))

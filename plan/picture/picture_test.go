@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/internal/svg"
 	"railbed/plan/topology"
 	"railbed/testkit/plantest"
 )
@@ -94,7 +95,7 @@ func TestBoxesStayApart(t *testing.T) {
 				if b.x < 0 || b.y < 0 || b.x+b.w > width+0.01 || b.y+b.h > height+0.01 {
 					t.Errorf("%s is outside of the picture", b.name)
 				}
-				if b.w < textWidth(b.name, nameSize) || b.w < textWidth(b.note, noteSize) {
+				if b.w < svg.Width(b.name, nameSize) || b.w < svg.Width(b.note, noteSize) {
 					t.Errorf("%s is narrower than its label", b.name)
 				}
 				for j := range s.boxes[:i] {
@@ -184,7 +185,7 @@ func TestSVG(t *testing.T) {
 		if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "Inf") {
 			t.Errorf("%s: a place that is no number", name)
 		}
-		if out.String() != svg(p, nil) {
+		if out.String() != drawSVG(p, nil) {
 			t.Errorf("%s: a second picture differs", name)
 		}
 	}
@@ -192,7 +193,7 @@ func TestSVG(t *testing.T) {
 
 // TestHoverAndWidth: rates are in the legend and on the line, and a faster link is wider.
 func TestHoverAndWidth(t *testing.T) {
-	text := svg(plantest.Compile(t, shapes["explicit"]), nil)
+	text := drawSVG(plantest.Compile(t, shapes["explicit"]), nil)
 	for _, want := range []string{
 		"400gbit (3 links)", "100mbit/400gbit (1 link)", "1gbit (3 links)",
 		"s:p4--u:p2&#xA;s:p4 to u:p2&#xA;100mbit/400gbit, mtu 1500",
@@ -212,13 +213,13 @@ func TestHoverAndWidth(t *testing.T) {
 
 // TestSoft: the titles of a soft switch and its links give their settings.
 func TestSoft(t *testing.T) {
-	text := svg(plantest.Compile(t,
+	text := drawSVG(plantest.Compile(t,
 		strings.Replace(generated(topology.LeafSpine, "leaves: 2, spines: 2, hosts-per-leaf: 2"), "}}",
 			"}, switch: {kind: router}}", 1)), nil)
 	if strings.Contains(text, "load-balance") {
 		t.Error("a router has the features of a soft switch")
 	}
-	text = svg(plantest.Compile(t, `name: t
+	text = drawSVG(plantest.Compile(t, `name: t
 fabric:
   topology: leaf-spine
   params: {leaves: 2, spines: 2, hosts-per-leaf: 2}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"railbed/internal/svg"
 	"railbed/plan"
 )
 
@@ -40,7 +41,7 @@ func dot(p *plan.Plan) string {
 		// The upper end comes first, because Graphviz ranks from the top down.
 		fmt.Fprintf(&out, "  %s -- %s [color=%s, penwidth=%s, tooltip=%s];\n", quoted(s.boxes[l.b].name),
 			quoted(s.boxes[l.a].name),
-			quoted(ink(l.colour)), num(l.width), quoted(l.title))
+			quoted(ink(l.colour)), svg.Number(l.width), quoted(l.title))
 	}
 	out.WriteString("}\n")
 	return out.String()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/svg"
 	"railbed/plan"
 )
 
@@ -25,7 +26,7 @@ type Uses map[string][2]Use
 // direction, whose width and shade show its share. A line of several links shows the busiest. The element's
 // styles apply to itself alone.
 func DrawUse(w io.Writer, p *plan.Plan, uses Uses) error {
-	if _, err := io.WriteString(w, svg(p, uses)); err != nil {
+	if _, err := io.WriteString(w, drawSVG(p, uses)); err != nil {
 		return fmt.Errorf("draw %s: %w", p.Name, err)
 	}
 	return nil
@@ -33,10 +34,10 @@ func DrawUse(w io.Writer, p *plan.Plan, uses Uses) error {
 
 // useStyle is the style sheet of uses, besides style: u1 to u4 are shades, v a label and x a sign.
 const useStyle = `.u{fill:none;stroke:#2f6db5}.u1{stroke-opacity:.4}.u2{stroke-opacity:.6}.u3{stroke-opacity:.8}
-.u4{stroke:#173f73}.v{fill:#16202b;font-size:9.5px;stroke:var(--card,#fff);stroke-width:3;paint-order:stroke}
+.u4{stroke:#173f73}.v{font-size:9.5px;stroke:var(--card,#fff);stroke-width:3;paint-order:stroke}
 .x{fill:none;stroke:#b3261e;stroke-width:1.8}.w{fill:none;stroke:#a9b4c0;stroke-width:1}
 .bg{fill:var(--card,#fff)}g:hover>.u,g:focus>.u{stroke:#d9822b;stroke-opacity:1}g:focus{outline:none}
-@media (prefers-color-scheme:dark){.u{stroke:#5c95d6}.u4{stroke:#b9d7fb}.v{fill:#e6edf3}
+@media (prefers-color-scheme:dark){.u{stroke:#5c95d6}.u4{stroke:#b9d7fb}
 .x{stroke:#ff9d95}.w{stroke:#4a5767}}
 `
 
@@ -98,14 +99,13 @@ func useWidth(share float64) float64 { return 1 + 3.5*share }
 func useShade(share float64) string { return fmt.Sprintf("u%d", min(4, 1+int(share*4))) }
 
 // used draws the two directions of a line on a path, the way up at the left, or above.
-func (d *drawing) used(l *line, path string) {
+func (d *drawing) used(l *line, path curve) {
 	both := d.uses.of(l)
 	text := strings.Join(append([]string{l.title}, words(both, len(l.links) > 1)...), "\n")
-	d.printf(`<g tabindex="0" role="img" aria-label="%s"><title>%s</title><path class="w" d="%s"/>`,
-		escape(text), escape(text), path)
-	d.printf(`<path class="h" d="%s"/>`, path)
-	across := along(path, 1)
-	across.x, across.y = across.x-along(path, 0).x, across.y-along(path, 0).y
+	d.Printf(`<g tabindex="0" role="img" aria-label="%[1]s"><title>%[1]s</title>`, svg.Escape(text))
+	d.Line("w", 0, path.String())
+	d.Line("h", 0, path.String())
+	across := point{path[3].x - path[0].x, path[3].y - path[0].y}
 	for i, u := range both {
 		if u.Share < 0.005 {
 			continue
@@ -119,30 +119,10 @@ func (d *drawing) used(l *line, path string) {
 		if math.Abs(across.x) > 2*math.Abs(across.y) {
 			by = point{y: shift}
 		}
-		d.printf(`<path class="u %s" style="fill:none" stroke-width="%s" transform="translate(%s %s)" d="%s"/>`,
-			useShade(u.Share), num(width), num(by.x), num(by.y), path)
+		d.Printf(`<path class="u %s" style="fill:none" stroke-width="%s" transform="translate(%s %s)" d="%s"/>`,
+			useShade(u.Share), svg.Number(width), svg.Number(by.x), svg.Number(by.y), path)
 	}
-	d.WriteString("</g>\n")
-}
-
-// along returns a point of a path that path returned, at 0 to 1 of its way.
-func along(path string, t float64) point {
-	var p [4]point
-	cubic, _ := fmt.Sscanf(path, "M%f %fC%f %f %f %f %f %f", &p[0].x, &p[0].y, &p[1].x, &p[1].y, &p[2].x,
-		&p[2].y,
-		&p[3].x, &p[3].y)
-	if cubic < 8 {
-		if n, _ := fmt.Sscanf(path, "M%f %fH%f", &p[0].x, &p[0].y, &p[3].x); n == 3 {
-			p[3].y = p[0].y
-		} else {
-			fmt.Sscanf(path, "M%f %fV%f", &p[0].x, &p[0].y, &p[3].y)
-			p[3].x = p[0].x
-		}
-		p[1], p[2] = p[0], p[3]
-	}
-	s := 1 - t
-	mix := func(a, b, c, e float64) float64 { return s*s*s*a + 3*s*s*t*b + 3*s*t*t*c + t*t*t*e }
-	return point{mix(p[0].x, p[1].x, p[2].x, p[3].x), mix(p[0].y, p[1].y, p[2].y, p[3].y)}
+	d.Printf("</g>\n")
 }
 
 // rect is a part of the picture.
@@ -157,7 +137,7 @@ const fewLines = 24
 
 // useLabels writes the labels of lines where there is room, those of the busiest lines first. A line without
 // room for its label has a cross if it dropped packets.
-func (d *drawing) useLabels(paths []string) {
+func (d *drawing) useLabels(paths []curve) {
 	const height = 12
 	var taken []rect
 	for i := range d.boxes {
@@ -183,38 +163,34 @@ func (d *drawing) useLabels(paths []string) {
 		if text == "" || len(paths) > fewLines && weight(i) < 0.05 {
 			continue
 		}
-		half := textWidth(text, 9.5)/2 + 5
+		half := svg.Width(text, 9.5)/2 + 5
 		placed := false
 		for _, t := range []float64{0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8, 0.13, 0.87} {
-			at := along(paths[i], t)
+			at := paths[i].at(t)
 			r := rect{at.x - half, at.y - height/2, at.x + half, at.y + height/2}
 			if placed = !slices.ContainsFunc(taken, r.meets); placed {
 				taken = append(taken, r)
-				d.printf(`<text class="v" text-anchor="middle" x="%s" y="%s">%s</text>`+"\n", num(at.x),
-					num(at.y+3.4),
-					escape(text))
+				d.Printf(`<text class="v" text-anchor="middle" x="%s" y="%s">%s</text>`+"\n",
+					svg.Number(at.x), svg.Number(at.y+3.4), svg.Escape(text))
 				break
 			}
 		}
-		if at := along(paths[i], 0.5); !placed && both[0].Drops+both[1].Drops > 0 {
-			d.printf(`<path class="x" d="M%s %sl6 6m0 -6l-6 6"/>`+"\n", num(at.x-3), num(at.y-3))
+		if at := paths[i].at(0.5); !placed && both[0].Drops+both[1].Drops > 0 {
+			d.Line("x", 0, svg.MoveTo(at.x-3, at.y-3).To("l", 6, 6).To("m", 0, -6).To("l", -6, 6).String())
 		}
 	}
 }
 
-// useKeys are the entries of the legend.
-func useKeys(key func(text string, sample func(x, y float64) string)) {
+// useKeys draws the keys of uses.
+func useKeys(l *svg.Legend) {
 	for _, share := range []float64{0.1, 0.4, 0.7, 1} {
-		key(fmt.Sprintf("%.0f%% of the rate", share*100), func(x, y float64) string {
-			return fmt.Sprintf(`<path class="u %s" stroke-width="%s" d="M%s %sh26"/>`, useShade(share),
-				num(useWidth(share)), num(x), num(y))
-		})
+		l.LineKey(fmt.Sprintf("%.0f%% of the rate", share*100), "u "+useShade(share), useWidth(share))
 	}
 	for _, sign := range [][2]string{{"↑↓", "up: left line; down: right line"}, {"×", "packets dropped"},
 		{"△", "packets marked"}} {
-		key(sign[1], func(x, y float64) string {
-			return fmt.Sprintf(`<text class="k" text-anchor="end" x="%s" y="%s">%s</text>`, num(x+26),
-				num(y+4), sign[0])
+		l.Key(sign[1], func(x, y float64) {
+			l.Printf(`<text class="k" text-anchor="end" x="%s" y="%s">%s</text>`, svg.Number(x+26),
+				svg.Number(y+4), sign[0])
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"railbed/internal/svg"
 	"railbed/testkit/plantest"
 )
 
@@ -82,7 +83,7 @@ func TestLabelsStayApart(t *testing.T) {
 				Drops: 3}}
 		})
 		for _, found := range place.FindAllStringSubmatch(text, -1) {
-			l := label{half: textWidth(found[3], 9.5) / 2}
+			l := label{half: svg.Width(found[3], 9.5) / 2}
 			if _, err := fmt.Sscan(found[1], &l.x); err != nil {
 				t.Fatal(err)
 			}

@@ -2,11 +2,11 @@ package compare
 
 import (
 	"fmt"
-	"math"
-	"slices"
+	"html/template"
 	"strings"
 
 	"railbed/capture/follow"
+	"railbed/capture/report"
 	"railbed/reporting"
 )
 
@@ -16,29 +16,13 @@ const (
 	curvesShown  = 12 // of a side
 )
 
-// Sizes of a figure, in units of its view box.
-const (
-	figureWidth, figureHeight = 720, 330
-	plotLeft, plotRight       = 52, 708
-	plotTop, plotBottom       = 12, 292
-)
-
-// figure is a picture of the distributions of one kind of messages. Times are on a logarithmic axis. Shares
-// of the messages are on an axis of log odds, which stretches both ends.
+// figure is a picture of the distributions of one kind of messages.
 type figure struct {
 	Title, Description string
-	Lines              []figureLine
-	Levels, Ticks      []figureTick
+	Chart              template.HTML
 	Parts              []partBar
 	// More is the number of curves that are left out.
 	More int
-}
-
-type figureLine struct{ Side, Run, Points string }
-
-type figureTick struct {
-	At   float64
-	Text string
 }
 
 // partBar is the mean time of a message in a part, on both sides. The widths are shares of the longest bar.
@@ -48,77 +32,19 @@ type partBar struct {
 	BaseWidth, NewWidth float64
 }
 
-// levels are the marks of the axis of shares.
-var levels = []float64{0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999}
-
-func newFigure(c *Curves, numbers []Number) figure {
-	f := figure{Title: c.Title()}
-	low, high := math.Inf(1), 0.0
-	for _, curve := range slices.Concat(c.Base, c.New) {
-		for _, t := range curve.Seconds {
-			if t > 0 {
-				low, high = min(low, t), max(high, t)
-			}
-		}
-	}
-	if high == 0 { // no message took any time
-		return f
-	}
-	if high < low*1.01 {
-		low, high = low/2, high*2
-	}
-	x := func(t float64) float64 {
-		return plotLeft + math.Log(max(t, low)/low)/math.Log(high/low)*(plotRight-plotLeft)
-	}
-	y := func(p float64) float64 {
-		most := logOdds(levels[len(levels)-1])
-		return plotTop + (most-logOdds(p))/(2*most)*(plotBottom-plotTop)
-	}
-	for _, p := range levels {
-		f.Levels = append(f.Levels, figureTick{y(p), fmt.Sprintf("%g%%", p*100)})
-	}
-	for _, t := range ticks(low, high) {
-		f.Ticks = append(f.Ticks, figureTick{x(t), Text(t, reporting.Seconds)})
-	}
-	for _, side := range []struct {
-		name   string
-		curves []Curve
-	}{{"base", c.Base}, {"new", c.New}} {
-		for i, curve := range side.curves {
-			if i == curvesShown {
-				f.More += len(side.curves) - i
-				break
-			}
-			var points strings.Builder
-			for k, t := range curve.Seconds {
-				fmt.Fprintf(&points, "%.1f,%.1f ", x(t), y(c.Probabilities[k]))
-			}
-			f.Lines = append(f.Lines, figureLine{side.name, curve.Run, points.String()})
-		}
-	}
+func newFigure(c *Curves, numbers []Number) (f figure, err error) {
+	f.Title = c.Title()
 	f.numbers(numbers)
-	return f
-}
-
-func logOdds(p float64) float64 { return math.Log10(p / (1 - p)) }
-
-// ticks returns the marks of a logarithmic axis: powers of ten, over few decades also 2 and 5 times these.
-func ticks(low, high float64) (all []float64) {
-	factors := []float64{1, 2, 5}
-	if high > low*3e3 {
-		factors = factors[:1]
-	}
-	for power := math.Floor(math.Log10(low)); power <= math.Log10(high); power++ {
-		for _, factor := range factors {
-			if t := factor * math.Pow(10, power); t >= low && t <= high {
-				all = append(all, t)
-			}
+	var sides [2][]report.Distribution
+	for i, curves := range [2][]Curve{c.Base, c.New} {
+		f.More += max(0, len(curves)-curvesShown)
+		for _, curve := range curves[:min(len(curves), curvesShown)] {
+			sides[i] = append(sides[i], report.Distribution{Step: []string{"base: ", "new: "}[i] + curve.Run,
+				Times: curve.Seconds, Shares: c.Probabilities})
 		}
 	}
-	if len(all) < 2 {
-		return []float64{low, high}
-	}
-	return all
+	f.Chart, err = reporting.DrawShares(f.Title+". "+f.Description, sides)
+	return f, err
 }
 
 // numbers takes the description and the parts from the numbers of the same messages.

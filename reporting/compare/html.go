@@ -51,7 +51,11 @@ func (c *Comparison) WriteHTML(w io.Writer) error {
 			data.MoreFigures = len(c.Curves) - i
 			break
 		}
-		data.Figures = append(data.Figures, newFigure(&c.Curves[i], c.Numbers))
+		drawn, err := newFigure(&c.Curves[i], c.Numbers)
+		if err != nil {
+			return err
+		}
+		data.Figures = append(data.Figures, drawn)
 	}
 	if err := page.Execute(printable.NewWriter(w), data); err != nil { // names in runs are anybody's
 		return fmt.Errorf("write page: %w", err)
