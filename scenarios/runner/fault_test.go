@@ -479,7 +479,7 @@ fabric: {topology: single-switch, params: {hosts: 2}, switch: {kind: soft}}
 steps:
   - capture: {at: [all], file: run.pcapng}
   - fault: {name: early, where: h0--leaf1, drop: {share: 50%}, for: 10ms}
-  - sleep: 200ms
+  - sleep: 1s # intervals of the links' time lines last longer on a busy machine
   - workload: {name: ar, kind: all-reduce, size: 4KiB}
 `+checks))
 		const hit, remedy = "fault early at h0--leaf1 hit no packet: 0 packets matched from ",
