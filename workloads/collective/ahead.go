@@ -46,8 +46,9 @@ func (a *ahead) place(operation uint32) int { return int(operation) % len(a.plac
 func (a *ahead) take(request *transports.Request, of *action, operation uint32) {
 	i := a.place(operation)
 	request.ID = aheadID | uint64(i)
-	request.Local = a.places[i][of.copied:][:len(of.source)]
-	copy(request.Local, of.source)
+	source := request.Local
+	request.Local = a.places[i][of.copied:][:len(source)]
+	copy(request.Local, source)
 	half := len(a.places) / 2
 	request.Unsignaled = i%half != half-1
 	a.under[i]++

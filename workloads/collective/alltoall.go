@@ -2,12 +2,10 @@ package collective
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"slices"
 
 	"railbed/internal/element"
-	"railbed/transports"
+	"railbed/plan/schedule"
 )
 
 // Phase lists the ranks to which a rank sends at the same time, and the ranks from which it
@@ -39,68 +37,28 @@ func Pairwise(rank, ranks int) []Phase {
 	return phases
 }
 
-// AllToAllConfig is one rank's place in an all-to-all and its memory. Every rank must have the same
-// Matrix, and matching phases: if a rank sends to another in a phase, the other receives from it in
-// one of its phases.
-type AllToAllConfig struct {
-	Endpoint transports.Endpoint
-	Rank     int
+// ExchangeConfig describes an all-to-all.
+type ExchangeConfig struct {
 	// Matrix is the number of elements that each rank sends to each other; it has a row for each rank.
 	Matrix Matrix
-	// Phases are in order. Each other rank occurs once in their To and once in their From.
-	Phases []Phase
-	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
-	Names []int
-	// Peers are the endpoint's peers, by rank. The entry of this rank is unused.
-	Peers []transports.Peer
 	// Type is the elements' type, element.Float32 by default.
 	Type element.Type
-	// Input and Output have the lengths that the matrix gives and must not overlap. Output must be
-	// registered with the endpoint for remote writing.
-	Input, Output []byte
-	// Channel selects the part of each block that this operation sends.
+	// Phases are the phases of some ranks, in order. The others send as Direct says. Each other rank
+	// occurs once in the To and once in the From of a rank's phases. If a rank sends to another in a
+	// phase, the other receives from it in one of its phases.
+	Phases map[int][]Phase
+	// Channel selects the part of each block that is sent.
 	Channel Channel
-	// Outputs are the handles of the other ranks' outputs, by rank.
-	Outputs [][]byte
-	// Steps records the times of the phases. Nil records nothing.
-	Steps *StepLog
 }
 
-// AllToAll sends a block from each rank to each rank. A rank enters its next phase when it has
-// received all blocks of the current phase and all its sent blocks have arrived. Only then does it
-// permit the senders of the next phase to send. So if the phases are matchings, a rank never
-// receives from two ranks at once, however far the ranks are apart in the phases.
-//
-// An AllToAll needs the endpoint for itself and is not safe for concurrent use. After an error it
-// must not be used any more.
-type AllToAll struct {
-	driver  driver
-	config  AllToAllConfig
-	rankOf  map[transports.Peer]int
-	blocks  []block // by rank
-	current uint32  // number of operations begun
-	run     exchange
-}
-
-// block is a rank's state about another rank.
-type block struct {
-	in, out  int    // bytes received and sent
-	at       int    // received block's offset
-	from     int    // sent block's offset
-	lands    uint64 // offset in the other's Output
-	seen     []bool // received slices
-	expected bool   // the other may send
-	waits    bool   // for permission to send
-	cleared  uint32 // latest permitted operation
-}
-
-// exchange is the state of one operation.
-type exchange struct {
-	phase       int
-	outstanding int // requests posted or pending
-	sending     int // slices of the phase whose sending has not completed
-	receiving   int // slices of the phase that are not received
-	traffic     Traffic
+// Exchange is the Algorithm of an all-to-all of blocks of any lengths. A rank enters its next phase when it
+// has received all blocks of the current phase and all its sent blocks have arrived. Only then does it
+// permit the senders of the next phase to send. So if the phases are matchings, a rank never receives from
+// two ranks at once, however far the ranks are apart in the phases. There is no exchange in place: received
+// data would overwrite data that is still to be sent.
+type Exchange struct {
+	config ExchangeConfig
+	size   int // of an element
 }
 
 // blockSlices returns the number of messages of a block of the given number of bytes.
@@ -111,54 +69,24 @@ func slicePart(bytes, slice int) (from, to int) {
 	return slice * sliceBytes, min((slice+1)*sliceBytes, bytes)
 }
 
-// NewAllToAll checks the configuration and returns the operation.
-func NewAllToAll(config AllToAllConfig) (*AllToAll, error) {
-	m, rank := config.Matrix, config.Rank
-	problem := func(format string, args ...any) (*AllToAll, error) {
-		return nil, fmt.Errorf("make all-to-all: "+format, args...)
-	}
-	if rank < 0 || rank >= len(m) {
-		return problem("rank is %d, want 0 to %d", rank, len(m)-1)
-	}
-	for from, row := range m {
-		if len(row) != len(m) {
-			return problem("rank %d has elements for %d ranks, want %d", from, len(row), len(m))
+// NewExchange checks the configuration and returns the algorithm.
+func NewExchange(c ExchangeConfig) (*Exchange, error) {
+	for from, row := range c.Matrix {
+		if len(row) != len(c.Matrix) {
+			return nil, fmt.Errorf("make all-to-all: rank %d has elements for %d ranks, want %d", from,
+				len(row), len(c.Matrix))
 		}
 	}
-	size := cmp.Or(config.Type, element.Float32).Size()
-	if size == 0 {
-		return problem("unknown type %s", config.Type)
+	c.Type = cmp.Or(c.Type, element.Float32)
+	if c.Type.Size() == 0 {
+		return nil, fmt.Errorf("make all-to-all: unknown type %s", c.Type)
 	}
-	if len(config.Input) != size*m.InputLen(rank) || len(config.Output) != size*m.OutputLen(rank) {
-		return problem("input of %d bytes, output of %d, want %d and %d", len(config.Input),
-			len(config.Output), size*m.InputLen(rank), size*m.OutputLen(rank))
-	}
-	if len(m) > 1 && (len(config.Peers) != len(m) || len(config.Outputs) != len(m)) {
-		return problem("%d peers and %d outputs, want %d of each", len(config.Peers), len(config.Outputs),
-			len(m))
-	}
-	if err := checkPhases(config.Phases, rank, len(m)); err != nil {
-		return problem("%w", err)
-	}
-	config.Steps.Add(slices.Repeat([]int{1}, len(config.Phases))...)
-	a := &AllToAll{config: config, rankOf: make(map[transports.Peer]int), blocks: make([]block, len(m))}
-	a.driver = driver{endpoint: config.Endpoint, rank: rankIn(a.rankOf), names: config.Names}
-	for other := range m {
-		at, to := config.Channel.Part(0, m[other][rank])
-		from, behind := config.Channel.Part(0, m[rank][other])
-		a.blocks[other] = block{
-			in:    size * (to - at),
-			out:   size * (behind - from),
-			at:    size * (m.output(other, rank) + at),
-			from:  size * (m.input(rank, other) + from),
-			lands: uint64(size * (m.output(rank, other) + from)),
-			seen:  make([]bool, blockSlices(size*(to-at))),
-		}
-		if other != rank {
-			a.rankOf[config.Peers[other]] = other
+	for rank, phases := range c.Phases {
+		if err := checkPhases(phases, rank, len(c.Matrix)); err != nil {
+			return nil, fmt.Errorf("make all-to-all: %w", err)
 		}
 	}
-	return a, nil
+	return &Exchange{config: c, size: c.Type.Size()}, nil
 }
 
 // checkPhases checks that each other rank is in the phases once in each direction.
@@ -190,123 +118,107 @@ func checkPhases(phases []Phase, rank, ranks int) error {
 	return nil
 }
 
-// Exchange performs one all-to-all from Input to Output. All ranks must call it equally often. It
-// returns when this rank has received all its blocks and all its sent blocks have arrived. There is
-// no exchange in place: received data would overwrite data that is still to be sent.
-func (a *AllToAll) Exchange(ctx context.Context) (Traffic, error) {
-	a.current = (a.current + 1) % sequences
-	a.config.Steps.Begin()
-	a.run = exchange{phase: -1}
-	for i := range a.blocks {
-		b := &a.blocks[i]
-		clear(b.seen)
-		b.expected, b.waits = false, false
-	}
-	own := &a.blocks[a.config.Rank]
-	copy(a.config.Output[own.at:own.at+own.in], a.config.Input[own.from:])
-	a.advance()
-	for a.run.phase < len(a.config.Phases) || a.run.outstanding > 0 {
-		if err := a.driver.turn(ctx, a.handle); err != nil {
-			return a.run.traffic, fmt.Errorf("all-to-all %d on rank %d in phase %d: %w", a.current,
-				a.driver.name(a.config.Rank), a.run.phase, err)
-		}
-		a.advance()
-	}
-	return a.run.traffic, nil
+func (e *Exchange) traits() traits {
+	return traits{kind: schedule.AllToAll, ranks: len(e.config.Matrix), data: e.config.Type, op: element.None,
+		modes: []Mode{OutOfPlace}}
 }
 
-// advance enters further phases while the current phase has nothing left to do.
-func (a *AllToAll) advance() {
-	for a.run.phase < len(a.config.Phases) && a.run.sending == 0 && a.run.receiving == 0 {
-		a.config.Steps.Done(a.run.phase)
-		if a.run.phase++; a.run.phase < len(a.config.Phases) {
-			a.enter(a.config.Phases[a.run.phase])
+// Partners implements Algorithm.
+func (e *Exchange) Partners(rank int) (all []int) {
+	for other := range e.config.Matrix {
+		if other != rank {
+			all = append(all, other)
 		}
 	}
+	return all
 }
 
-// enter permits the senders of a phase to send, and begins to send.
-func (a *AllToAll) enter(p Phase) {
-	for _, from := range p.From {
-		b := &a.blocks[from]
-		b.expected = true
-		if b.in == 0 {
-			continue
+// Lengths implements Algorithm.
+func (e *Exchange) Lengths(rank int) Memory[int] {
+	return Memory[int]{Input: e.size * e.config.Matrix.InputLen(rank),
+		Output: e.size * e.config.Matrix.OutputLen(rank)}
+}
+
+// buffer implements Algorithm.
+func (e *Exchange) buffer(rank int, _ Mode, b schedule.Buffer) (place, int) {
+	lengths := e.Lengths(rank)
+	return place{b, 0, lengths.of(b)}, 0
+}
+
+// block returns the places in bytes of the channel's part of a block, at its sender and at its receiver.
+func (e *Exchange) block(from, to int) (source, target place) {
+	m := e.config.Matrix
+	first, behind := e.config.Channel.Part(0, m[from][to])
+	in, out := m.input(from, to), m.output(from, to)
+	return place{schedule.Input, in + first, in + behind}.times(e.size),
+		place{schedule.Output, out + first, out + behind}.times(e.size)
+}
+
+// actions implements Algorithm. A rank does one thing after the other in a phase: it permits the senders to
+// send, sends, and waits.
+func (e *Exchange) actions(rank int, _ Mode, add func(action)) (threads []int) {
+	phases, given := e.config.Phases[rank]
+	if !given {
+		phases = Direct(rank, len(e.config.Matrix))
+	}
+	source, target := e.block(rank, rank)
+	last := 0 // action
+	do := func(a action) int {
+		add(a)
+		last++
+		return last - 1
+	}
+	before := do(action{op: schedule.Copy, source: source, target: target, taken: noStep, arrived: noStep})
+	inOrder := func(a action) int {
+		a.after = append(a.after, before)
+		before = do(a)
+		return before
+	}
+	for i, p := range phases {
+		end := action{op: await, taken: i, arrived: noStep}
+		for _, from := range p.From {
+			if _, target := e.block(from, rank); target.len() > 0 {
+				inOrder(action{op: permit, peer: from, taken: noStep, arrived: noStep})
+			}
 		}
-		a.run.receiving += len(b.seen)
-		a.post(transports.Request{Op: transports.OpWriteImm, Peer: a.config.Peers[from],
-			Imm: clearToSend | a.current})
-	}
-	for _, to := range p.To {
-		b := &a.blocks[to]
-		a.run.sending += blockSlices(b.out)
-		b.waits = b.out > 0
-		a.release(to)
-	}
-}
-
-func (a *AllToAll) post(r transports.Request) {
-	a.run.outstanding++
-	a.driver.pending = append(a.driver.pending, r)
-}
-
-// release sends a waiting block once its receiver has permitted it.
-func (a *AllToAll) release(to int) {
-	b := &a.blocks[to]
-	if !b.waits || b.cleared != a.current {
-		return
-	}
-	b.waits = false
-	input := a.config.Input[b.from : b.from+b.out]
-	for slice := range blockSlices(b.out) {
-		from, behind := slicePart(b.out, slice)
-		a.post(transports.Request{
-			Op: transports.OpWriteImm, Peer: a.config.Peers[to], Local: input[from:behind],
-			Remote: a.config.Outputs[to], Offset: b.lands + uint64(from), Imm: uint32(slice),
-		})
-	}
-}
-
-func (a *AllToAll) handle(c transports.Completion) error {
-	rank, known := a.rankOf[c.Peer]
-	switch {
-	case c.Op != transports.OpReceive:
-		a.run.outstanding--
-		if c.Bytes > 0 { // without bytes it is a permission
-			a.run.sending--
-			a.run.traffic.Sent += uint64(c.Bytes)
+		for _, to := range p.To {
+			for _, a := range e.messages(schedule.Send, rank, to) {
+				a.peer = to
+				end.unsent = append(end.unsent, inOrder(a))
+			}
 		}
-		return nil
-	case !known:
-		return fmt.Errorf("%w: from peer %d, which belongs to no rank", errUnexpected, c.Peer)
-	}
-	b := &a.blocks[rank]
-	if c.Imm&clearToSend != 0 {
-		sequence := c.Imm &^ clearToSend
-		if sequence != (b.cleared+1)%sequences || b.out == 0 {
-			return fmt.Errorf("rank %d is ready for operation %d, want %d", rank, sequence, b.cleared+1)
+		for _, from := range p.From {
+			for _, a := range e.messages(schedule.Receive, from, rank) {
+				a.peer = from
+				end.after = append(end.after, do(a))
+			}
 		}
-		b.cleared = sequence
-		a.release(rank)
-		return nil
+		inOrder(end)
 	}
-	return a.receive(b, rank, c)
+	return []int{len(phases)}
 }
 
-// receive handles one received slice of a block.
-func (a *AllToAll) receive(b *block, rank int, c transports.Completion) error {
-	number := int(c.Imm)
-	if !b.expected || number >= len(b.seen) || b.seen[number] {
-		return fmt.Errorf("%w: message %d of %d from rank %d came before its phase, or twice",
-			errUnexpected, number, len(b.seen), rank)
+// messages returns the actions that send or receive a block.
+func (e *Exchange) messages(op schedule.Op, from, to int) (all []action) {
+	source, target := e.block(from, to)
+	for slice := range blockSlices(source.len()) {
+		first, behind := slicePart(source.len(), slice)
+		in := place{schedule.Input, source.from + first, source.from + behind}
+		out := place{schedule.Output, target.from + first, target.from + behind}
+		all = append(all, action{op: op, source: in, target: out, landed: out, message: true,
+			imm: uint32(slice), taken: noStep, arrived: noStep})
 	}
-	from, to := slicePart(b.in, number)
-	if want := to - from; c.Bytes != want || c.Missing != 0 {
-		return fmt.Errorf("%w: message %d from rank %d has %d bytes, %d missing, want %d", errUnexpected,
-			number, rank, c.Bytes, c.Missing, want)
+	return all
+}
+
+// wrong implements Algorithm.
+func (e *Exchange) wrong(p *Pattern, rank int, output []byte, _, iteration int, _ []Loss) (wrong,
+	short uint64) {
+	m := e.config.Matrix
+	for from, row := range m {
+		block := e.size * row[rank]
+		wrong += p.WrongOf(from, output[:block], iteration, m.input(from, rank))
+		output = output[block:]
 	}
-	b.seen[number] = true
-	a.run.receiving--
-	a.run.traffic.Received += uint64(c.Bytes)
-	return nil
+	return wrong, 0
 }

@@ -16,59 +16,21 @@ import (
 	"railbed/transports"
 )
 
-// exchanges is all ranks of an all-to-all in one process.
-type exchanges struct {
-	all       []*AllToAll
-	endpoints []transports.Endpoint
-}
-
 // phases returns the phases of a rank.
 type phases func(rank, ranks int) []Phase
 
-func newExchanges(t testing.TB, m Matrix, p phases, open func() transports.Endpoint) *exchanges {
+// exchange returns the algorithm of an all-to-all.
+func exchange(t testing.TB, m Matrix, p phases) *Exchange {
 	t.Helper()
-	w := &exchanges{}
-	n := len(m)
-	outputs, handles := make([][]byte, n), make([][]byte, n)
-	for rank := range n {
-		e := open()
-		t.Cleanup(func() { e.Close() })
-		w.endpoints = append(w.endpoints, e)
-		if outputs[rank] = make([]byte, floatSize*m.OutputLen(rank)); len(outputs[rank]) > 0 {
-			handles[rank] = register(t, e, outputs[rank])
-		}
+	c := ExchangeConfig{Matrix: m, Phases: map[int][]Phase{}}
+	for rank := range m {
+		c.Phases[rank] = p(rank, len(m))
 	}
-	for rank := range n {
-		peers := make([]transports.Peer, n)
-		for other := range n {
-			if other != rank {
-				peers[other] = addPeer(t, w.endpoints[rank], w.endpoints[other])
-			}
-		}
-		a, err := NewAllToAll(AllToAllConfig{
-			Endpoint: w.endpoints[rank], Rank: rank, Matrix: m, Phases: p(rank, n), Peers: peers,
-			Input: make([]byte, floatSize*m.InputLen(rank)), Output: outputs[rank], Outputs: handles,
-			Steps: &StepLog{},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.all = append(w.all, a)
+	e, err := NewExchange(c)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return w
-}
-
-// exchange runs one operation on every rank.
-func (w *exchanges) exchange(ctx context.Context) ([]Traffic, error) {
-	traffic := make([]Traffic, len(w.all))
-	group, ctx := errgroup.WithContext(ctx)
-	for i, a := range w.all {
-		group.Go(func() (err error) {
-			traffic[i], err = a.Exchange(ctx)
-			return err
-		})
-	}
-	return traffic, group.Wait()
+	return e
 }
 
 // TestAllToAll compares with a transposition of the blocks, for data of its own, over a transport
@@ -98,9 +60,9 @@ func TestAllToAll(t *testing.T) {
 				}
 				m := matrices[name]
 				t.Run(fmt.Sprintf("ranks=%d/%s/%s", ranks, name, way), func(t *testing.T) {
-					w := newExchanges(t, m, p, openMemory(seed))
+					runners := newRunners(t, exchange(t, m, p), openMemory(seed))
 					for range 2 {
-						checkExchange(t, w, m, random)
+						checkExchange(t, runners, m, random)
 					}
 				})
 			}
@@ -122,19 +84,19 @@ func mixedPhases(rank, ranks int) []Phase {
 	return []Phase{all[0], {}, rest}
 }
 
-func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
+func checkExchange(t *testing.T, runners []*Runner, m Matrix, random *rand.Rand) {
 	t.Helper()
-	for _, a := range w.all {
-		for i := range a.config.Input {
-			a.config.Input[i] = byte(random.Uint32())
+	for _, r := range runners {
+		for i := range r.config.Memory.Input {
+			r.config.Memory.Input[i] = byte(random.Uint32())
 		}
-		clear(a.config.Output)
+		clear(r.config.Memory.Output)
 	}
-	traffic, err := w.exchange(t.Context())
+	traffic, err := runAll(t.Context(), runners, OutOfPlace)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank, a := range w.all {
+	for rank, r := range runners {
 		var want []byte
 		in, out := 0, 0
 		for from, row := range m {
@@ -142,13 +104,14 @@ func checkExchange(t *testing.T, w *exchanges, m Matrix, random *rand.Rand) {
 			for _, elements := range row[:rank] {
 				start += elements
 			}
-			want = append(want, w.all[from].config.Input[floatSize*start:floatSize*(start+row[rank])]...)
+			want = append(want,
+				runners[from].config.Memory.Input[floatSize*start:floatSize*(start+row[rank])]...)
 			if from != rank {
 				in += row[rank]
 				out += m[rank][from]
 			}
 		}
-		if !slices.Equal(a.config.Output, want) {
+		if !slices.Equal(r.config.Memory.Output, want) {
 			t.Fatalf("rank %d has another output than the blocks for it", rank)
 		}
 		if got := traffic[rank]; got.Sent != uint64(out*floatSize) || got.Received != uint64(in*floatSize) ||
@@ -231,18 +194,34 @@ func TestBlocksNotice(t *testing.T) {
 func testBlocksNotice(t *testing.T, kind element.Type) {
 	m, size := Even(4, 4096), kind.Size()
 	const rank, iteration = 2, 7
-	b := NewBlocks(rank, m, kind)
+	e, err := NewExchange(ExchangeConfig{Matrix: m, Type: kind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runners := newRunners(t, e, openMemory(1))
+	pattern := func(rank int) *Pattern {
+		p, err := NewPattern(runners[rank].Pattern())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
 	input := func(from, iteration int) []byte {
-		in := make([]byte, size*m.InputLen(from))
-		NewBlocks(from, m, kind).Fill(in, iteration)
-		return in
+		runners[from].Fill(pattern(from), OutOfPlace, iteration)
+		return slices.Clone(runners[from].config.Memory.Input)
+	}
+	own := pattern(rank)
+	count := func(output []byte) uint64 {
+		copy(runners[rank].config.Memory.Output, output)
+		wrong, _ := runners[rank].Wrong(own, OutOfPlace, iteration, nil)
+		return wrong
 	}
 	good := make([]byte, size*m.OutputLen(rank))
 	block := func(o []byte, from, to int) []byte { return o[from*size : to*size] }
 	for from := range m {
 		copy(block(good, from*1024, (from+1)*1024), block(input(from, iteration), rank*1024, (rank+1)*1024))
 	}
-	if wrong := b.Wrong(good, iteration); wrong != 0 {
+	if wrong := count(good); wrong != 0 {
 		t.Fatalf("%d elements of a right output are wrong", wrong)
 	}
 	for name, c := range map[string]struct {
@@ -272,7 +251,7 @@ func testBlocksNotice(t *testing.T, kind element.Type) {
 		}
 		bad := slices.Clone(good)
 		c.damage(bad)
-		if wrong := b.Wrong(bad, iteration); wrong < c.least || wrong > 2048 {
+		if wrong := count(bad); wrong < c.least || wrong > 2048 {
 			t.Errorf("%s: %d elements are wrong, want %d at least", name, wrong, c.least)
 		}
 	}
@@ -331,12 +310,12 @@ func TestOneSenderAtATime(t *testing.T) {
 	for want, p := range map[int]phases{1: Pairwise, ranks - 1: Direct} {
 		var all []*watched
 		memory := openMemory(3)
-		w := newExchanges(t, Even(ranks, 1000), p, func() transports.Endpoint {
+		runners := newRunners(t, exchange(t, Even(ranks, 1000), p), func() transports.Endpoint {
 			all = append(all, &watched{Endpoint: memory()})
 			return all[len(all)-1]
 		})
 		for range 20 {
-			if _, err := w.exchange(t.Context()); err != nil {
+			if _, err := runAll(t.Context(), runners, OutOfPlace); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -357,19 +336,22 @@ func TestExchangesBackToBack(t *testing.T) {
 		"tcp": openTCP(t)} {
 		for way, p := range map[string]phases{"direct": Direct, "pairwise": Pairwise} {
 			t.Run(name+"/"+way, func(t *testing.T) {
-				w := newExchanges(t, m, p, open)
+				runners := newRunners(t, exchange(t, m, p), open)
 				group, ctx := errgroup.WithContext(t.Context())
-				for rank, a := range w.all {
+				for rank, r := range runners {
 					group.Go(func() error {
-						blocks := NewBlocks(rank, m, element.Float32)
+						blocks, err := NewPattern(r.Pattern())
+						if err != nil {
+							return err
+						}
 						random := rand.New(rand.NewPCG(uint64(rank), 0))
 						for round := range rounds {
-							blocks.Fill(a.config.Input, round)
+							r.Fill(blocks, OutOfPlace, round)
 							time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
-							if _, err := a.Exchange(ctx); err != nil {
+							if _, err := r.Run(ctx, OutOfPlace); err != nil {
 								return err
 							}
-							if wrong := blocks.Wrong(a.config.Output, round); wrong > 0 {
+							if wrong, _ := r.Wrong(blocks, OutOfPlace, round, nil); wrong > 0 {
 								return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
 							}
 						}
@@ -387,17 +369,16 @@ func TestExchangesBackToBack(t *testing.T) {
 // TestUnexpectedBlocks sends what a wrong rank would send.
 func TestUnexpectedBlocks(t *testing.T) {
 	const ranks, slice = 3, sliceBytes / floatSize
-	w := newExchanges(t, Even(ranks, ranks*2*slice), Pairwise, openMemory(1))
-	a := w.all[0]
+	r := newRunners(t, exchange(t, Even(ranks, ranks*2*slice), Pairwise), openMemory(1))[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := a.Exchange(ctx); err == nil { // it has begun
+	if _, err := r.Run(ctx, OutOfPlace); err == nil { // it has begun
 		t.Fatal("an exchange without others came to its end")
 	}
-	peer := a.config.Peers
+	peer := r.config.Peers
 	// rank 0 receives from 2 first
 	good := transports.Completion{Op: transports.OpReceive, Peer: peer[2], Imm: 0, Bytes: sliceBytes}
-	if err := a.driver.take(good, a.handle); err != nil {
+	if err := r.driver.take(good, r.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}
 	for name, change := range map[string]func(*transports.Completion){
@@ -418,41 +399,49 @@ func TestUnexpectedBlocks(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if err := a.driver.take(bad, a.handle); err == nil {
+		if err := r.driver.take(bad, r.handle); err == nil {
 			t.Errorf("%s: %+v was taken", name, bad)
 		}
 	}
 }
 
-func TestNewAllToAllRefuses(t *testing.T) {
-	buffer := make([]byte, 24)
-	good := func() AllToAllConfig {
-		return AllToAllConfig{Rank: 0, Matrix: Even(3, 6), Phases: Pairwise(0, 3),
-			Peers: []transports.Peer{0, 1, 2}, Outputs: make([][]byte, 3), Input: buffer, Output: buffer}
+func TestNewExchangeRefuses(t *testing.T) {
+	good := func() ExchangeConfig {
+		return ExchangeConfig{Matrix: Even(3, 6), Phases: map[int][]Phase{0: Pairwise(0, 3)}}
 	}
-	if _, err := NewAllToAll(good()); err != nil {
+	if _, err := NewExchange(good()); err != nil {
 		t.Fatal(err)
 	}
-	for name, change := range map[string]func(*AllToAllConfig){
-		"rank":         func(c *AllToAllConfig) { c.Rank = 3 },
-		"short row":    func(c *AllToAllConfig) { c.Matrix = Matrix{{1, 1, 1}, {1, 1}, {1, 1, 1}} },
-		"input":        func(c *AllToAllConfig) { c.Input = buffer[:20] },
-		"type":         func(c *AllToAllConfig) { c.Type = "quad" },
-		"output":       func(c *AllToAllConfig) { c.Output = nil },
-		"peers":        func(c *AllToAllConfig) { c.Peers = c.Peers[:2] },
-		"outputs":      func(c *AllToAllConfig) { c.Outputs = nil },
-		"phases":       func(c *AllToAllConfig) { c.Phases = c.Phases[:1] },
-		"phase twice":  func(c *AllToAllConfig) { c.Phases = append(c.Phases, c.Phases[0]) },
-		"phase of one": func(c *AllToAllConfig) { c.Phases = []Phase{{To: []int{1, 2}, From: []int{1}}} },
-		"to itself": func(c *AllToAllConfig) {
-			c.Phases = append(c.Phases, Phase{To: []int{0}, From: []int{0}})
+	for name, change := range map[string]func(*ExchangeConfig){
+		"rank":         func(c *ExchangeConfig) { c.Phases = map[int][]Phase{3: Pairwise(0, 3)} },
+		"short row":    func(c *ExchangeConfig) { c.Matrix = Matrix{{1, 1, 1}, {1, 1}, {1, 1, 1}} },
+		"type":         func(c *ExchangeConfig) { c.Type = "quad" },
+		"phases":       func(c *ExchangeConfig) { c.Phases[0] = c.Phases[0][:1] },
+		"phase twice":  func(c *ExchangeConfig) { c.Phases[0] = append(c.Phases[0], c.Phases[0][0]) },
+		"phase of one": func(c *ExchangeConfig) { c.Phases[0] = []Phase{{To: []int{1, 2}, From: []int{1}}} },
+		"to itself": func(c *ExchangeConfig) {
+			c.Phases[0] = append(c.Phases[0], Phase{To: []int{0}, From: []int{0}})
 		},
-		"to nobody": func(c *AllToAllConfig) { c.Phases = append(c.Phases, Phase{To: []int{3}}) },
+		"to nobody": func(c *ExchangeConfig) { c.Phases[0] = append(c.Phases[0], Phase{To: []int{3}}) },
 	} {
 		c := good()
 		change(&c)
-		if _, err := NewAllToAll(c); err == nil {
+		if _, err := NewExchange(c); err == nil {
 			t.Errorf("%s: made an all-to-all", name)
+		}
+	}
+	runner := newRunners(t, exchange(t, Even(3, 6), Pairwise), openMemory(1))[0].config
+	for name, change := range map[string]func(*RunnerConfig){
+		"rank":    func(c *RunnerConfig) { c.Rank = 3 },
+		"input":   func(c *RunnerConfig) { c.Memory.Input = c.Memory.Input[:20] },
+		"output":  func(c *RunnerConfig) { c.Memory.Output = nil },
+		"peers":   func(c *RunnerConfig) { c.Peers = c.Peers[:2] },
+		"outputs": func(c *RunnerConfig) { c.Handles = nil },
+	} {
+		c := runner
+		change(&c)
+		if _, err := NewRunner(c); err == nil {
+			t.Errorf("%s: made a runner of an all-to-all", name)
 		}
 	}
 }

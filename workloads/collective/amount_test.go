@@ -111,19 +111,39 @@ func TestAmountsOfPrograms(t *testing.T) {
 
 func amountsOfProgram(t *testing.T, s *schedule.Schedule, d Data) {
 	t.Helper()
-	const operations = 3
 	p, err := NewProgram(s, d)
 	if err != nil {
 		t.Fatal(err)
 	}
+	const operations = 3
+	for rank, amounts := range checkAmounts(t, p, operations) {
+		if s.Kind == schedule.Barrier || s.Equal || d.Channel.Of > 1 || d.Count%s.Chunks != 0 {
+			continue
+		}
+		var sent uint64
+		for _, amount := range amounts {
+			sent += amount.Bytes
+		}
+		if formula := schedule.Sent(s.Kind, s.Algorithm, len(s.Ranks), rank,
+			s.Root).Of(uint64(operations * d.Count * p.data.Type.Size())); sent != formula {
+			t.Errorf("%s by %s: %d elements, rank %d: %d bytes, and by the formula %d", s.Kind, s.Algorithm,
+				d.Count, rank, sent, formula)
+		}
+	}
+}
+
+// checkAmounts compares the amounts of an algorithm with the requests of runners that executed several
+// operations, and returns the amounts by rank.
+func checkAmounts(t *testing.T, a Algorithm, operations int) (all [][]Amount) {
+	t.Helper()
 	c := &counters{open: openMemory(7)}
-	runners := newRunners(t, p, c.next)
+	runners, modes := newRunners(t, a, c.next), a.traits().modes
 	for i := range operations {
 		group, ctx := errgroup.WithContext(t.Context())
 		for _, r := range runners {
 			group.Go(func() (err error) {
 				if i < operations-1 {
-					_, err = r.RunAhead(ctx, p.modes()[i%len(p.modes())])
+					_, err = r.RunAhead(ctx, modes[i%len(modes)])
 				} else {
 					_, err = r.Run(ctx, OutOfPlace)
 				}
@@ -135,21 +155,11 @@ func amountsOfProgram(t *testing.T, s *schedule.Schedule, d Data) {
 		}
 	}
 	for rank, r := range runners {
-		amounts := p.Amounts(rank, operations)
+		amounts := Amounts(a, rank, operations)
+		all = append(all, amounts)
 		wantAmounts(t, rank, amounts, c.all[rank], r.config.Peers)
-		if s.Kind == schedule.Barrier || s.Equal || d.Channel.Of > 1 || d.Count%s.Chunks != 0 {
-			continue
-		}
-		var sent uint64
-		for _, amount := range amounts {
-			sent += amount.Bytes
-		}
-		if formula := schedule.Sent(s.Kind, s.Algorithm, len(runners), rank,
-			s.Root).Of(uint64(operations * d.Count * p.data.Type.Size())); sent != formula {
-			t.Errorf("%s by %s: %d elements, rank %d: %d bytes, and by the formula %d", s.Kind, s.Algorithm,
-				d.Count, rank, sent, formula)
-		}
 	}
+	return all
 }
 
 // TestAmountsAcrossRails does the same for hierarchical algorithms, and for programs from files.
@@ -204,32 +214,14 @@ func TestAmountsOfRings(t *testing.T) {
 				continue
 			}
 			for _, scatter := range []bool{false, true} {
-				c := &counters{open: openMemory(8)}
-				w := newWorld(t, ranks, count, c.next)
-				for i, ring := range w.rings {
-					config := ring.config
-					config.Scatter = scatter
-					var err error
-					if w.rings[i], err = NewRing(config); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for i := range operations {
-					if _, err := w.allReduce(t.Context(), Mode(i)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for rank, ring := range w.rings {
-					peers := slices.Repeat([]transports.Peer{1 << 20}, ranks) // none
-					peers[ring.next()], peers[ring.prev()] = ring.config.Next, ring.config.Prev
-					amounts := RingAmounts(rank, ranks, count, scatter, operations)
-					wantAmounts(t, rank, amounts, c.all[rank], peers)
+				made := ring(t, Ring{Ranks: ranks, Count: count, Scatter: scatter})
+				for rank, amounts := range checkAmounts(t, made, operations) {
 					if !scatter && ranks > 1 && count%ranks == 0 {
 						if formula := schedule.Sent(schedule.AllReduce, "ring", ranks, rank,
 							0).Of(uint64(operations * count *
-							floatSize)); amounts[ring.next()].Bytes != formula {
+							floatSize)); amounts[made.next(rank)].Bytes != formula {
 							t.Errorf("%d ranks, %d elements: rank %d sends %d bytes, and by the formula %d",
-								ranks, count, rank, amounts[ring.next()].Bytes, formula)
+								ranks, count, rank, amounts[made.next(rank)].Bytes, formula)
 						}
 					}
 				}
@@ -251,17 +243,7 @@ func TestAmountsOfExchanges(t *testing.T) {
 			matrices = slices.Delete(matrices, 2, 3) // once is enough
 		}
 		for i, m := range matrices {
-			c := &counters{open: openMemory(9)}
-			w := newExchanges(t, m, []phases{Direct, Pairwise}[i%2], c.next)
-			for range operations {
-				if _, err := w.exchange(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for rank, a := range w.all {
-				wantAmounts(t, rank, m.Amounts(rank, floatSize, Channel{}, operations), c.all[rank],
-					a.config.Peers)
-			}
+			checkAmounts(t, exchange(t, m, []phases{Direct, Pairwise}[i%2]), operations)
 		}
 	}
 }

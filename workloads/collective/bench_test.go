@@ -17,14 +17,14 @@ func BenchmarkRing(b *testing.B) {
 	for _, ranks := range []int{2, 4, 8} {
 		for _, size := range []int{4, 64 << 10, 1 << 20, 64 << 20} {
 			b.Run(fmt.Sprintf("ranks=%d/%dKiB", ranks, size>>10), func(b *testing.B) {
-				w := newWorld(b, ranks, size/floatSize, openTCP(b))
-				if _, err := w.allReduce(b.Context(), OutOfPlace); err != nil {
+				runners := newRunners(b, ring(b, Ring{Ranks: ranks, Count: size / floatSize}), openTCP(b))
+				if _, err := runAll(b.Context(), runners, OutOfPlace); err != nil {
 					b.Fatal(err)
 				}
 				b.SetBytes(int64(size))
 				b.ResetTimer()
 				for range b.N {
-					if _, err := w.allReduce(b.Context(), OutOfPlace); err != nil {
+					if _, err := runAll(b.Context(), runners, OutOfPlace); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -42,24 +42,18 @@ func BenchmarkRing(b *testing.B) {
 func BenchmarkStepLog(b *testing.B) {
 	const ranks = 4
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20} {
-		b.Run(fmt.Sprintf("ring/%dKiB", size>>10), func(b *testing.B) {
-			w := newWorld(b, ranks, size/floatSize, openTCP(b))
-			log := func(rank int) **StepLog { return &w.rings[rank].config.Steps }
-			benchmarkLogs(b, log, ranks, func() error {
-				_, err := w.allReduce(b.Context(), OutOfPlace)
-				return err
+		d := Data{Count: size / floatSize}
+		for name, a := range map[string]Algorithm{"ring": ring(b, Ring{Ranks: ranks, Count: d.Count}),
+			"halving-doubling": program(b, schedule.AllReduce, "halving-doubling", ranks, 0, d)} {
+			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) {
+				runners := newRunners(b, a, openTCP(b))
+				log := func(rank int) **StepLog { return &runners[rank].config.Steps }
+				benchmarkLogs(b, log, ranks, func() error {
+					_, err := runAll(b.Context(), runners, OutOfPlace)
+					return err
+				})
 			})
-		})
-		b.Run(fmt.Sprintf("halving-doubling/%dKiB", size>>10), func(b *testing.B) {
-			d := Data{Count: size / floatSize}
-			runners := newRunners(b, program(b, schedule.AllReduce, "halving-doubling", ranks, 0, d),
-				openTCP(b))
-			log := func(rank int) **StepLog { return &runners[rank].config.Steps }
-			benchmarkLogs(b, log, ranks, func() error {
-				_, err := runAll(b.Context(), runners, OutOfPlace)
-				return err
-			})
-		})
+		}
 	}
 }
 

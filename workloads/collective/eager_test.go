@@ -221,12 +221,6 @@ func TestWhoFailed(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", c.completion, err, c.want)
 		}
 	}
-	r := Ring{config: RingConfig{Rank: 1, Ranks: 4, Prev: 7, Next: 8}}
-	for peer, want := range map[transports.Peer]int{7: 0, 8: 2, 9: -1} {
-		if rank, known := r.rank(peer); known != (want >= 0) || known && rank != want {
-			t.Errorf("peer %d is rank %d %t, want %d", peer, rank, known, want)
-		}
-	}
 	ring := program(t, schedule.AllReduce, "ring", 2, 0, Data{Count: 1}).schedule
 	if _, err := NewProgram(ring, Data{Count: 1, Op: element.None}); err == nil {
 		t.Error("an all-reduce that combines nothing")
@@ -235,13 +229,13 @@ func TestWhoFailed(t *testing.T) {
 
 // repeat does operations at one rank, now and then after a pause.
 func repeat(ctx context.Context, r *Runner, rank, operations int) error {
-	pattern, err := NewPattern(r.config.Program.Pattern(rank))
+	pattern, err := NewPattern(r.Pattern())
 	if err != nil {
 		return err
 	}
 	random := rand.New(rand.NewPCG(uint64(rank), 1))
 	for i := range operations {
-		mode := Mode(i / 10 % len(r.config.Program.modes()))
+		mode := r.traits.modes[i/10%len(r.traits.modes)]
 		for range random.IntN(20) {
 			runtime.Gosched()
 		}
@@ -257,7 +251,7 @@ func repeat(ctx context.Context, r *Runner, rank, operations int) error {
 			return fmt.Errorf("operation %d at rank %d: %d requests outstanding at its end", i, rank,
 				r.run.outstanding)
 		}
-		if wrong := r.Wrong(pattern, mode, i); wrong > 0 {
+		if wrong, _ := r.Wrong(pattern, mode, i, nil); wrong > 0 {
 			return fmt.Errorf("operation %d at rank %d: %d wrong", i, rank, wrong)
 		}
 	}

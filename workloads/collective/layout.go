@@ -25,7 +25,7 @@ type layout struct {
 }
 
 func newLayout(ranks, count, elementSize int) layout {
-	longest := (count + ranks - 1) / ranks
+	longest := max(1, (count+ranks-1)/ranks)
 	slice := (longest + slicesPerChunk - 1) / slicesPerChunk
 	slice = min(max(slice, minSliceBytes/elementSize), sliceBytes/elementSize)
 	return layout{ranks: ranks, count: count, slice: slice, slices: (longest + slice - 1) / slice}
@@ -70,20 +70,6 @@ func (l layout) part(chunk, slice int) (from, to int) {
 // previous rank sends. Steps 0..n-2 send partial sums, and the later steps results.
 func (l layout) sends(rank, step int) int {
 	return (rank - l.starts(0) - step + 2*l.ranks) % l.ranks
-}
-
-// messages returns how many messages a rank sends in each step of an operation.
-func (l layout) messages(rank int) []int {
-	messages := make([]int, l.steps())
-	for step := range messages {
-		chunk := l.sends(rank, step)
-		for slice := range l.slices {
-			if from, to := l.part(chunk, slice); from < to {
-				messages[step]++
-			}
-		}
-	}
-	return messages
 }
 
 // total returns the sum of some numbers.

@@ -1,10 +1,5 @@
 package collective
 
-import (
-	"railbed/internal/units"
-	"railbed/transports"
-)
-
 // Loss is the elements From to To of which a rank got no partial sum. The result lacks the elements
 // that the ranks before it in the ring had added.
 type Loss struct {
@@ -13,29 +8,6 @@ type Loss struct {
 	To   int `json:"to"`
 	// Operation is the number of the operation, if several share a job.
 	Operation int `json:"operation,omitempty"`
-}
-
-// Lost returns the losses of the latest operation at this rank. It is valid until the next
-// operation.
-func (r *Ring) Lost() []Loss { return r.run.lost }
-
-// droppable returns how many bytes of a message may be missing, rounded down.
-func (r *Ring) droppable(step, size int) int {
-	if step >= r.config.Ranks-1 {
-		return 0
-	}
-	return int(r.config.Droppable.Of(units.Bytes(size)))
-}
-
-// lose records the elements of a slice that did not arrive completely, and sets them to 0. The
-// slice begins at from.
-func (r *Ring) lose(holes []transports.Hole, landing []float32, from int) {
-	for _, h := range holes {
-		first := from + h.Offset/floatSize
-		behind := min(from+(h.Offset+h.Bytes+floatSize-1)/floatSize, len(landing))
-		clear(landing[first:behind])
-		r.run.lost = append(r.run.lost, Loss{Rank: r.config.Rank, From: first, To: behind})
-	}
 }
 
 // WrongBut counts the elements of a result that differ from the sum that the losses of all ranks

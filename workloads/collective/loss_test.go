@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"railbed/internal/units"
+	"railbed/plan/schedule"
 	"railbed/testkit/hosttest"
 )
 
@@ -24,42 +25,42 @@ func TestLossyAllReduce(t *testing.T) {
 }
 
 func testLossyAllReduce(t *testing.T, ranks, count int, seed uint64) {
-	w := newWorld(t, ranks, count, openMemory(seed))
+	runners := newRunners(t, ring(t, Ring{Ranks: ranks, Count: count,
+		Droppable: units.Ratio{Num: 1, Den: 50}}), openMemory(seed))
 	patterns := make([]*Pattern, ranks)
-	for i, ring := range w.rings {
-		ring.config.Droppable = units.Ratio{Num: 1, Den: 50}
+	for i := range runners {
 		patterns[i] = floats(i, ranks)
 	}
 	missing := uint64(0)
 	for iteration, mode := range []Mode{OutOfPlace, InPlace, OutOfPlace, InPlace} {
-		for i, ring := range w.rings {
+		for i, r := range runners {
 			if mode == InPlace {
-				patterns[i].Fill(Bytes(ring.config.Output), iteration, 0)
+				patterns[i].Fill(r.config.Memory.Output, iteration, 0)
 			} else {
-				patterns[i].Fill(Bytes(ring.config.Input), iteration, 0)
+				patterns[i].Fill(r.config.Memory.Input, iteration, 0)
 			}
 		}
-		traffic, err := w.allReduce(t.Context(), mode)
+		traffic, err := runAll(t.Context(), runners, mode)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var lost []Loss
-		for i, ring := range w.rings {
-			lost = append(lost, ring.Lost()...)
+		for i, r := range runners {
+			lost = append(lost, r.Lost()...)
 			missing += traffic[i].Missing
 		}
-		for i, ring := range w.rings {
-			result := ring.config.Output
+		for i, r := range runners {
+			result := Floats(r.config.Memory.Output)
 			wrong, short := patterns[i].WrongBut(result, iteration, lost)
 			if wrong != 0 || short > uint64(count) || (short > 0) != (len(lost) > 0) {
 				t.Fatalf("%v: rank %d has %d wrong elements of %d, and %d that lack a part", mode, i, wrong,
 					count, short)
 			}
-			if !slices.Equal(result, w.rings[0].config.Output) {
+			if !slices.Equal(result, Floats(runners[0].config.Memory.Output)) {
 				t.Errorf("%v: rank %d has another result than rank 0", mode, i)
 			}
 		}
-		checkLosses(t, patterns[0], w.rings[0].config.Output, iteration, lost)
+		checkLosses(t, patterns[0], Floats(runners[0].config.Memory.Output), iteration, lost)
 	}
 	if most := uint64(4 * (ranks - 1) * count * floatSize / 50); (missing == 0) != (most < 50) ||
 		missing > most {
@@ -187,40 +188,36 @@ func TestChunk(t *testing.T) {
 // be found.
 func TestScatter(t *testing.T) {
 	for seed, c := range []struct{ ranks, count int }{{2, 10}, {3, 50_001}, {4, 300_000}, {5, 3}, {8, 8192}} {
-		w := newWorld(t, c.ranks, c.count, openMemory(uint64(seed)))
+		runners := newRunners(t, ring(t, Ring{Ranks: c.ranks, Count: c.count,
+			Droppable: units.Ratio{Num: 1, Den: 50}, Scatter: true}), openMemory(uint64(seed)))
 		patterns := make([]*Pattern, c.ranks)
-		for i, ring := range w.rings {
-			config := ring.config
-			config.Droppable, config.Scatter = units.Ratio{Num: 1, Den: 50}, true
-			var err error
-			if w.rings[i], err = NewRing(config); err != nil {
-				t.Fatal(err)
-			}
+		for i := range runners {
 			patterns[i] = floats(i, c.ranks)
 		}
 		for iteration := range 3 {
-			for i, ring := range w.rings {
-				patterns[i].Fill(Bytes(ring.config.Input), iteration, 0)
+			for i, r := range runners {
+				patterns[i].Fill(r.config.Memory.Input, iteration, 0)
 			}
-			traffic, err := w.allReduce(t.Context(), OutOfPlace)
+			traffic, err := runAll(t.Context(), runners, OutOfPlace)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var lost []Loss
-			for _, ring := range w.rings {
-				lost = append(lost, ring.Lost()...)
+			for _, r := range runners {
+				lost = append(lost, r.Lost()...)
 			}
 			behind, found := 0, uint64(0)
-			for i, ring := range w.rings {
-				from, to := ring.Result()
+			for i, r := range runners {
+				result, from := r.Buffer(OutOfPlace, schedule.Output)
+				to := from + len(Floats(result))
 				if from != behind {
 					t.Errorf("rank %d has elements from %d on, want %d", i, from, behind)
 				}
 				behind = to
-				if wrong, _ := ring.Wrong(patterns[i], iteration, lost); wrong != 0 {
+				if wrong, _ := r.Wrong(patterns[i], OutOfPlace, iteration, lost); wrong != 0 {
 					t.Errorf("%+v: rank %d has %d wrong elements of %d", c, i, wrong, to-from)
 				}
-				wrong, _ := ring.Wrong(patterns[i], iteration, nil)
+				wrong, _ := r.Wrong(patterns[i], OutOfPlace, iteration, nil)
 				found += wrong
 				if sent, chunk := traffic[i].Sent+traffic[i].Missing,
 					(c.count/c.ranks)*floatSize; sent > uint64(

@@ -1,12 +1,9 @@
 package collective
 
 import (
-	"bytes"
 	"math/big"
 	"math/rand/v2"
 	"slices"
-
-	"railbed/internal/element"
 )
 
 // Matrix is the number of elements that each rank sends to each rank, by sender and then by receiver: the
@@ -69,18 +66,7 @@ func Skewed(ranks, count, skew int, seed uint64) Matrix {
 }
 
 // Sends returns the number of elements that a rank sends to others.
-func (m Matrix) Sends(rank int) int { return m.SendsIn(rank, Channel{}) }
-
-// SendsIn returns the number of elements that a rank sends to others in a channel.
-func (m Matrix) SendsIn(rank int, c Channel) (elements int) {
-	for to := range m {
-		if to != rank {
-			from, behind := c.Part(0, m[rank][to])
-			elements += behind - from
-		}
-	}
-	return elements
-}
+func (m Matrix) Sends(rank int) int { return m.InputLen(rank) - m[rank][rank] }
 
 // InputLen and OutputLen return the number of elements of a rank's buffers.
 func (m Matrix) InputLen(rank int) int  { return m.input(rank, len(m)) }
@@ -102,49 +88,4 @@ func (m Matrix) output(from, to int) int {
 		at += row[to]
 	}
 	return at
-}
-
-// Blocks is the data of an all-to-all: bits, not all 0, pseudo-random by sender, receiver, position
-// and iteration. So a missing block, a block of another rank or of an earlier iteration, and an
-// element in the wrong position all differ from the expected data.
-type Blocks struct {
-	rank   int
-	matrix Matrix
-	size   int
-}
-
-// NewBlocks returns the data of one rank.
-func NewBlocks(rank int, m Matrix, t element.Type) *Blocks {
-	return &Blocks{rank: rank, matrix: m, size: t.Size()}
-}
-
-// blockKey returns the key from which the values of a block are drawn.
-func blockKey(from, to, iteration int) uint64 {
-	return mix(mix(uint64(from)<<32|uint64(to)) ^ uint64(iteration))
-}
-
-// Fill sets an input to the rank's data for an iteration.
-func (b *Blocks) Fill(input []byte, iteration int) {
-	into := input[:0]
-	for to, elements := range b.matrix[b.rank] {
-		key := blockKey(b.rank, to, iteration)
-		for i := range elements {
-			into = appendBits(into, b.size, mix(key+uint64(i)))
-		}
-	}
-}
-
-// Wrong counts the elements of an output that differ from the sender's data.
-func (b *Blocks) Wrong(output []byte, iteration int) (wrong uint64) {
-	var want [8]byte
-	for from, row := range b.matrix {
-		key := blockKey(from, b.rank, iteration)
-		for i := range row[b.rank] {
-			if !bytes.Equal(output[:b.size], appendBits(want[:0], b.size, mix(key+uint64(i)))) {
-				wrong++
-			}
-			output = output[b.size:]
-		}
-	}
-	return wrong
 }

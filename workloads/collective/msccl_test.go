@@ -60,16 +60,16 @@ func TestRunnersOfFiles(t *testing.T) {
 
 func checkFile(t *testing.T, runners []*Runner, mode Mode, iteration int) {
 	t.Helper()
-	p := runners[0].config.Program
+	p := runners[0].config.Algorithm.(*Program)
 	var patterns []*Pattern
 	var given [][]byte
-	for rank, r := range runners {
+	for _, r := range runners {
 		for _, m := range [][]byte{r.config.Memory.Output, r.config.Memory.Work, r.config.Memory.Input} {
 			for i := range m {
 				m[i] = 0x5a // what stays shows
 			}
 		}
-		pattern, err := NewPattern(p.Pattern(rank))
+		pattern, err := NewPattern(r.Pattern())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,13 +81,13 @@ func checkFile(t *testing.T, runners []*Runner, mode Mode, iteration int) {
 		t.Fatal(err)
 	}
 	for rank, r := range runners {
-		if wrong := r.Wrong(patterns[rank], mode, iteration); wrong > 0 {
+		if wrong, _ := r.Wrong(patterns[rank], mode, iteration, nil); wrong > 0 {
 			t.Errorf("%v: rank %d has %d wrong elements", mode, rank, wrong)
 		}
 		output, _ := r.Buffer(mode, schedule.Output)
 		if len(output) > 0 {
 			output[len(output)-1] ^= 1
-			if wrong := r.Wrong(patterns[rank], mode, iteration); wrong != 1 {
+			if wrong, _ := r.Wrong(patterns[rank], mode, iteration, nil); wrong != 1 {
 				t.Errorf("%v: rank %d has one wrong element, counted are %d", mode, rank, wrong)
 			}
 		}
@@ -117,13 +117,13 @@ func TestExchangedBlocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	runners := newRunners(t, p, openMemory(1))
-	pattern, err := NewPattern(p.Pattern(0))
+	pattern, err := NewPattern(runners[0].Pattern())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var inputs [3][]byte
 	for rank, r := range runners {
-		own, err := NewPattern(p.Pattern(rank))
+		own, err := NewPattern(r.Pattern())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func TestExchangedBlocks(t *testing.T) {
 		copy(output, right)
 		copy(output[test.at*block:], test.block)
 		// Now and then different numbers are the same.
-		if wrong := runners[0].Wrong(pattern, OutOfPlace, 0); wrong > test.wrong ||
+		if wrong, _ := runners[0].Wrong(pattern, OutOfPlace, 0, nil); wrong > test.wrong ||
 			wrong < test.wrong-test.wrong/50 {
 			t.Errorf("block %d: %d elements are wrong, want %d", test.at, wrong, test.wrong)
 		}

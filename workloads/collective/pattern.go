@@ -374,9 +374,9 @@ func (p *Pattern) WrongOf(rank int, result []byte, iteration, from int) (wrong u
 	return wrong
 }
 
-// Pattern returns the configuration of the pattern for one rank of a program.
-func (p *Program) Pattern(rank int) PatternConfig {
-	return PatternConfig{Rank: rank, Ranks: len(p.schedule.Ranks), Type: p.data.Type, Op: p.data.Op}
+// Pattern returns the configuration of the pattern of the rank's data.
+func (r *Runner) Pattern() PatternConfig {
+	return PatternConfig{Rank: r.config.Rank, Ranks: r.traits.ranks, Type: r.traits.data, Op: r.traits.op}
 }
 
 // Fill sets the rank's input in a mode to its data for an iteration.
@@ -385,32 +385,37 @@ func (r *Runner) Fill(p *Pattern, mode Mode, iteration int) {
 	p.Fill(input, iteration, from)
 }
 
-// Wrong counts the elements of the rank's output in a mode that differ from the operation's result.
-func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int) (wrong uint64) {
+// Wrong counts the elements of the rank's output in a mode that differ from the operation's result, less
+// the losses of all ranks. short counts the elements that lack a part of the result.
+func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int, lost []Loss) (wrong, short uint64) {
 	output, from := r.Buffer(mode, schedule.Output)
-	program := r.config.Program
-	size := program.data.Type.Size()
-	switch program.schedule.Kind {
+	return r.config.Algorithm.wrong(p, r.config.Rank, output, from, iteration, lost)
+}
+
+// wrong implements Algorithm.
+func (p *Program) wrong(data *Pattern, rank int, output []byte, from, iteration int, _ []Loss) (wrong,
+	short uint64) {
+	size, ranks := p.data.Type.Size(), len(p.schedule.Ranks)
+	switch p.schedule.Kind {
 	case schedule.Broadcast, schedule.Scatter:
-		return p.WrongOf(program.schedule.Root, output, iteration, from)
+		return data.WrongOf(p.schedule.Root, output, iteration, from), 0
 	case schedule.SendReceive:
-		before := schedule.Before(r.config.Rank, len(program.schedule.Ranks))
-		return p.WrongOf(before, output, iteration, from)
+		return data.WrongOf(schedule.Before(rank, ranks), output, iteration, from), 0
 	case schedule.AllToAll:
-		each := program.data.Count / len(program.schedule.Ranks)
-		for rank := range program.schedule.Ranks {
-			wrong += p.WrongOf(rank, output[rank*each*size:(rank+1)*each*size], iteration, r.config.Rank*each)
+		each := p.data.Count / ranks
+		for other := range ranks {
+			wrong += data.WrongOf(other, output[other*each*size:(other+1)*each*size], iteration, rank*each)
 		}
-		return wrong
+		return wrong, 0
 	case schedule.AllGather, schedule.Gather:
-		for rank := range program.schedule.Ranks {
+		for other := range ranks {
 			if len(output) == 0 {
 				break // not the root
 			}
-			from, to := program.Span(rank, schedule.Input)
-			wrong += p.WrongOf(rank, output[from*size:to*size], iteration, from)
+			from, to := p.Span(other, schedule.Input)
+			wrong += data.WrongOf(other, output[from*size:to*size], iteration, from)
 		}
-		return wrong
+		return wrong, 0
 	}
-	return p.Wrong(output, iteration, from)
+	return data.Wrong(output, iteration, from), 0
 }

@@ -1,6 +1,8 @@
 package collective
 
 import (
+	"slices"
+
 	"railbed/plan/schedule"
 )
 
@@ -12,118 +14,117 @@ func (p *Program) number(rank int, at schedule.At) int {
 	return at.Step
 }
 
-// link finds for each step the steps that wait for it.
-func (r *Runner) link() {
-	r.behind = make([][]int, r.steps)
-	p, rank := r.config.Program, r.config.Rank
-	for thread, t := range p.schedule.Ranks[rank] {
+// actions implements Algorithm. After the permissions there are all steps of the first slice, then those
+// of the second, and so on.
+func (p *Program) actions(rank int, mode Mode, add func(action)) []int {
+	var senders []int
+	for _, t := range p.schedule.Ranks[rank] {
 		for i := range t.Steps {
-			own := p.number(rank, schedule.At{Thread: thread, Step: i})
-			if i > 0 {
-				r.behind[own-1] = append(r.behind[own-1], own)
-			}
-			for _, a := range t.Steps[i].After {
-				before := p.number(rank, a)
-				r.behind[before] = append(r.behind[before], own)
+			if peer := t.Steps[i].Peer; takes(t.Steps[i].Op) && !slices.Contains(senders, peer) {
+				senders = append(senders, peer)
+				add(action{op: permit, peer: peer, taken: noStep, arrived: noStep})
 			}
 		}
 	}
-}
-
-// prepare makes the actions of a mode.
-func (r *Runner) prepare(mode Mode) {
-	p, rank := r.config.Program, r.config.Rank
-	m := &r.modes[mode]
-	m.unsent = make([][]int, r.steps)
-	waits := make([]int, r.steps)
-	for thread, t := range p.schedule.Ranks[rank] {
-		for i := range t.Steps {
-			own := p.number(rank, schedule.At{Thread: thread, Step: i})
-			for _, a := range p.plans[mode].Unsent[rank][thread][i] {
-				send := p.number(rank, a)
-				m.unsent[send] = append(m.unsent[send], own)
-				waits[own]++
-			}
-		}
-	}
-	for _, behind := range r.behind {
-		for _, i := range behind {
-			waits[i]++
-		}
-	}
-	own, _ := p.landings(rank, mode)
-	others := map[int][]int{} // landings at the ranks to which this rank sends
+	steps := p.steps(rank)
+	landings := map[int][]int{} // by rank
+	landings[rank], _ = p.landings(rank, mode)
+	taken, arrived, threads := p.logged(rank)
 	for slice := range p.slices {
+		before := len(senders) + slice*steps
 		for thread, t := range p.schedule.Ranks[rank] {
 			for i := range t.Steps {
 				at := schedule.At{Thread: thread, Step: i}
-				a := r.action(mode, slice, at, own, others)
-				if a.op == schedule.Send {
-					a.copied = m.sent
-					m.sent += len(a.source)
+				own := p.number(rank, at)
+				a := p.action(rank, mode, slice, at, landings)
+				if i > 0 {
+					a.after = append(a.after, before+own-1)
 				}
-				m.actions = append(m.actions, a)
-				wait := waits[p.number(rank, at)]
-				if takes(&t.Steps[i]) && a.message {
-					wait++
+				for _, other := range t.Steps[i].After {
+					a.after = append(a.after, before+p.number(rank, other))
 				}
-				m.waits = append(m.waits, wait)
+				for _, send := range p.plans[mode].Unsent[rank][thread][i] {
+					a.unsent = append(a.unsent, before+p.number(rank, send))
+				}
+				a.taken, a.arrived = taken[own], arrived[own]
+				add(a)
 			}
 		}
 	}
+	return threads
 }
 
-// action prepares a step for one slice.
-func (r *Runner) action(mode Mode, slice int, at schedule.At, own []int, others map[int][]int) action {
-	p, rank := r.config.Program, r.config.Rank
-	step := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step]
+// action returns a step for one slice. landings are by rank. action adds those of ranks to which the rank
+// sends.
+func (p *Program) action(rank int, mode Mode, slice int, at schedule.At, landings map[int][]int) action {
+	step, size := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step], p.data.Type.Size()
 	from, to := p.source(step, slice)
 	some := from < to // its target has the same number of elements
-	a := action{op: step.Op, peer: step.Peer, message: isMessage(step, from, to)}
+	// A slice without elements has no message, except in a barrier.
+	a := action{op: step.Op, peer: step.Peer, message: !step.Op.Local() && (some || step.Count == 0)}
 	if some && step.Op != schedule.Receive {
-		a.source = r.memory(p.place(rank, mode, step.Source, from, to))
+		a.source = p.place(rank, mode, step.Source, from, to).times(size)
 	}
 	if some && step.Op != schedule.Send {
 		from, to := p.target(step, slice)
-		a.target = r.memory(p.place(rank, mode, step.Target, from, to))
-		if takes(step) {
-			lands := p.lands(rank, mode, at, from, to, own[slice*r.steps+p.number(rank, at)])
-			if a.landed = r.memory(lands); p.eager {
-				turn := p.turn(rank, mode)
-				a.turned = r.memory(place{lands.buffer, lands.from + turn, lands.to + turn})
-			}
-		}
+		a.target = p.place(rank, mode, step.Target, from, to).times(size)
 		if step.Op == schedule.Combine || step.Op == schedule.Accumulate {
 			a.combine = p.combinations(rank, mode, slice, at)
 		}
 	}
-	if step.Op == schedule.Send && a.message {
-		other := p.plans[mode].Other[rank][at.Thread][at.Step]
-		if others[step.Peer] == nil {
-			others[step.Peer], _ = p.landings(step.Peer, mode)
+	receiver, end := rank, at
+	switch {
+	case !a.message:
+		return a
+	case step.Op == schedule.Send:
+		receiver, end = step.Peer, p.plans[mode].Other[rank][at.Thread][at.Step]
+		if landings[receiver] == nil {
+			landings[receiver], _ = p.landings(receiver, mode)
 		}
-		number := slice*p.steps(step.Peer) + p.number(step.Peer, other)
-		a.imm = uint32(number)
-		if some {
-			from, to := p.target(&p.schedule.Ranks[step.Peer][other.Thread].Steps[other.Step], slice)
-			lands := p.lands(step.Peer, mode, other, from, to, others[step.Peer][number])
-			a.remote, a.offset = r.config.Handles[step.Peer].of(lands.buffer),
-				uint64(lands.from*p.data.Type.Size())
-			if p.eager {
-				a.turn = uint64(p.turn(step.Peer, mode) * p.data.Type.Size())
-			}
+	}
+	number := slice*p.steps(receiver) + p.number(receiver, end)
+	if a.imm = uint32(number); some {
+		from, to := p.target(&p.schedule.Ranks[receiver][end.Thread].Steps[end.Step], slice)
+		a.landed = p.lands(receiver, mode, end, from, to, landings[receiver][number]).times(size)
+		if p.eager {
+			a.turn = p.turn(receiver, mode) * size
 		}
 	}
 	return a
 }
 
-// isMessage reports whether a step sends or receives a message for these elements of a slice. A
-// slice without elements has no message, except in a barrier.
-func isMessage(step *schedule.Step, from, to int) bool {
-	return !step.Op.Local() && (from < to || step.Count == 0)
+// logged returns the steps of a StepLog to which a rank's steps belong, and the number of them in each
+// thread. They are the groups of each thread: see groups.
+func (p *Program) logged(rank int) (taken, arrived, threads []int) {
+	all := 0
+	for _, t := range p.schedule.Ranks[rank] {
+		numbers, sends := groups(t.Steps)
+		for i, group := range numbers {
+			taken, arrived = append(taken, noStep), append(arrived, noStep)
+			switch last := len(taken) - 1; {
+			case t.Steps[i].Op != schedule.Send:
+				taken[last] = all + group
+			case sends[group]:
+				arrived[last] = all + group
+			}
+		}
+		all += len(sends)
+		threads = append(threads, len(sends))
+	}
+	return taken, arrived, threads
 }
 
-func (r *Runner) memory(p place) []byte {
-	size := r.config.Program.data.Type.Size()
-	return r.config.Memory.of(p.buffer)[p.from*size : p.to*size]
+// groups numbers the groups of a thread's steps. A group ends before a send that follows a receive. sends
+// has true for each group that receives nothing.
+func groups(steps []schedule.Step) (numbers []int, sends []bool) {
+	for i := range steps {
+		if len(sends) == 0 || steps[i].Op == schedule.Send && !sends[len(sends)-1] {
+			sends = append(sends, true)
+		}
+		if takes(steps[i].Op) {
+			sends[len(sends)-1] = false
+		}
+		numbers = append(numbers, len(sends)-1)
+	}
+	return numbers, sends
 }

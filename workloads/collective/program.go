@@ -9,8 +9,7 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Program is a checked schedule for a whole buffer of a given length, with the sizes of the memory
-// that it needs. It never changes, and is safe for concurrent use.
+// Program is the Algorithm of a checked schedule, for a whole buffer of a given length.
 type Program struct {
 	schedule *schedule.Schedule
 	plans    [2]*schedule.Plan // by Mode
@@ -183,15 +182,17 @@ func (p *Program) turn(rank int, mode Mode) int {
 	return length - p.scratch
 }
 
-// Data returns the program's data with all defaults set.
-func (p *Program) Data() Data { return p.data }
-
 // modes returns the modes in which the program can run.
 func (p *Program) modes() []Mode {
 	if p.schedule.OutOfPlace {
 		return []Mode{OutOfPlace}
 	}
 	return []Mode{OutOfPlace, InPlace}
+}
+
+func (p *Program) traits() traits {
+	return traits{kind: p.schedule.Kind, algorithm: p.schedule.Algorithm, ranks: len(p.schedule.Ranks),
+		data: p.data.Type, op: p.data.Op, modes: p.modes(), eager: p.eager}
 }
 
 // steps returns the number of steps of a rank.
@@ -292,13 +293,29 @@ func (p *Program) Span(rank int, b schedule.Buffer) (from, to int) {
 	return 0, p.data.Count
 }
 
-// Whole returns the buffer that serves as both input and output in place: the buffer that holds all
-// elements. A rank that has no part of that buffer uses its other buffer as it does out of place.
-func (p *Program) Whole() schedule.Buffer { return p.schedule.Kind.InPlace() }
+// Lengths implements Algorithm.
+func (p *Program) Lengths(rank int) Memory[int] {
+	size := p.data.Type.Size()
+	length := func(b schedule.Buffer) int {
+		from, to := p.Span(rank, b)
+		return (to - from) * size
+	}
+	return Memory[int]{Input: length(schedule.Input), Output: length(schedule.Output),
+		Work: p.workLen(rank) * size}
+}
 
-// WorkLen returns the number of elements of memory that a rank needs, without its input and output:
+// buffer implements Algorithm.
+func (p *Program) buffer(rank int, mode Mode, b schedule.Buffer) (place, int) {
+	from, to := p.Span(rank, b)
+	if from == to {
+		return place{}, from
+	}
+	return p.place(rank, mode, b, from, to).times(p.data.Type.Size()), from
+}
+
+// workLen returns the number of elements of memory that a rank needs, without its input and output:
 // scratch memory, and places for messages that cannot land in their final position.
-func (p *Program) WorkLen(rank int) int {
+func (p *Program) workLen(rank int) int {
 	most := 0
 	for _, mode := range p.modes() {
 		_, length := p.landings(rank, mode)
@@ -319,7 +336,7 @@ func (p *Program) landings(rank int, mode Mode) (at []int, length int) {
 			for i := range t.Steps {
 				step := &t.Steps[i]
 				at = append(at, length)
-				if takes(step) && !p.direct(rank, mode, schedule.At{Thread: thread, Step: i}) {
+				if takes(step.Op) && !p.direct(rank, mode, schedule.At{Thread: thread, Step: i}) {
 					from, to := p.target(step, slice)
 					length += to - from
 				}
@@ -359,21 +376,15 @@ func (p *Program) target(s *schedule.Step, slice int) (from, to int) {
 	return p.part(s.Target, s.Chunk+s.Move, s.Count, slice)
 }
 
-func takes(s *schedule.Step) bool { return s.Op == schedule.Receive || s.Op == schedule.Combine }
-
-// place is memory of a rank: elements of one of its buffers. Scratch stands for its work memory.
-type place struct {
-	buffer   schedule.Buffer
-	from, to int
-}
-
-// place returns the memory of elements of the whole buffer in one of a rank's buffers.
+// place returns the memory of elements of the whole buffer in one of a rank's buffers. Its bounds are
+// elements. In place, the buffer that holds all elements serves as both input and output. A rank that has
+// no part of that buffer uses its other buffer as it does out of place.
 func (p *Program) place(rank int, mode Mode, b schedule.Buffer, from, to int) place {
 	if b == schedule.Scratch {
 		at := p.scratchAt(from)
 		return place{b, at, at + to - from}
 	}
-	if whole := p.Whole(); mode == InPlace && p.schedule.Has(rank, whole, 0) {
+	if whole := p.schedule.Kind.InPlace(); mode == InPlace && p.schedule.Has(rank, whole, 0) {
 		return place{whole, from, to}
 	}
 	start, _ := p.Span(rank, b)
@@ -389,7 +400,7 @@ func (p *Program) lands(rank int, mode Mode, at schedule.At, from, to, landing i
 	return place{schedule.Scratch, landing, landing + to - from}
 }
 
-// Partners returns the peers of a rank, sorted by rank.
+// Partners implements Algorithm. It sorts by rank.
 func (p *Program) Partners(rank int) []int {
 	var partners []int
 	for _, t := range p.schedule.Ranks[rank] {

@@ -4,12 +4,11 @@
 package collective
 
 import (
-	"context"
-	"errors"
 	"fmt"
 
+	"railbed/internal/element"
 	"railbed/internal/units"
-	"railbed/transports"
+	"railbed/plan/schedule"
 )
 
 // Mode selects the memory from which an operation reads its input.
@@ -29,33 +28,6 @@ func (m Mode) String() string {
 	return "out-of-place"
 }
 
-// RingConfig is one rank's place in a ring and its memory. Every rank must have the same Ranks and
-// the same number of elements.
-type RingConfig struct {
-	Endpoint transports.Endpoint
-	// Rank is 0..Ranks-1. Messages go to rank Rank+1, modulo Ranks.
-	Rank, Ranks int
-	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
-	Names []int
-	// Next and Prev are the endpoint's peers for the next and previous ranks. With one rank they
-	// are unused, and with two ranks they are the same.
-	Next, Prev transports.Peer
-	// Input and Output have the same length and must not overlap. Both must be registered with the
-	// endpoint for remote writing.
-	Input, Output []float32
-	// NextInput and NextOutput are the handles of the next rank's Input and Output.
-	NextInput, NextOutput []byte
-	// Droppable is the share of each message's bytes that the transport may leave out of partial
-	// sums, the same on all ranks. Missing elements count as 0, and the sum continues with this
-	// rank's elements. Results always arrive completely, so that they are the same everywhere.
-	Droppable units.Ratio
-	// Scatter is set if each rank gets only the chunk of the sum that has its number, at that
-	// chunk's position in Output. The rest of Output then has no defined content.
-	Scatter bool
-	// Steps records the times of the steps. Nil records nothing.
-	Steps *StepLog
-}
-
 // Traffic counts payload bytes.
 type Traffic struct {
 	Sent     uint64 `json:"sent"`     // in messages that have arrived at the next rank
@@ -71,246 +43,138 @@ func (t *Traffic) Add(other Traffic) {
 	t.Missing += other.Missing
 }
 
-// Ring performs all-reduces around a ring (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009): n-1 steps of reduce-scatter, then n-1 of
-// all-gather. Each chunk is cut into slices that are sent independently. A slice is reduced and
-// sent on as soon as it arrives, while others are on the wire.
-//
-// A Ring needs the endpoint for itself and is not safe for concurrent use. After an error it must
-// not be used any more.
+// Ring is the Algorithm that sums float32 around a ring: n-1 steps of reduce-scatter, then n-1 of all-gather.
+// It is by Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
+// Parts of sums may be lost. And a Ring needs no proof, as a Program does: the time of that proof grows with
+// the cube of the number of ranks. Input and Output of each rank have Count elements. In place, Input is
+// scratch memory.
 type Ring struct {
-	driver driver
-	config RingConfig
-	layout layout
-	// sends and receives are the numbers of messages of an operation.
-	sends, receives int
-	cleared         uint32 // operations for which the next rank's memory is ready
-	current         uint32 // operations begun
-	run             operation
+	Ranks, Count int
+	// Droppable is the share of each message's bytes that the transport may leave out of partial
+	// sums. Missing elements count as 0, and the sum continues with the receiving rank's elements.
+	// Results always arrive completely, so that they are the same everywhere.
+	Droppable units.Ratio
+	// Scatter is set if each rank gets only the chunk of the sum that has its number, at that
+	// chunk's position in Output. The rest of Output then has no defined content.
+	Scatter bool
 }
 
-// operation is the state of one all-reduce.
-type operation struct {
-	mode        Mode
-	held        []transports.Request // requests held until the next rank is ready
-	seen        []bool               // by message number
-	started     bool                 // the next rank is ready
-	outstanding int                  // requests posted or pending
-	unsent      int                  // messages still to send
-	missing     int                  // messages still to receive
-	traffic     Traffic
-	lost        []Loss
+// NewRing checks a ring.
+func NewRing(r Ring) (*Ring, error) {
+	if r.Ranks < 1 || r.Count < 0 {
+		return nil, fmt.Errorf("make ring: %d elements at %d ranks, want at least 0 and 1", r.Count, r.Ranks)
+	}
+	if l := r.layout(); l.steps()*l.slices >= clearToSend {
+		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", l.steps()*l.slices,
+			clearToSend-1)
+	}
+	return &r, nil
 }
 
-// Immediate data holds a message's number within the operation. With the bit clearToSend it permits
-// the receiver to write into the sender's memory for the operation with that sequence number,
-// modulo 2^20, which leaves room for other bits.
-const (
-	clearToSend = 1 << 31
-	sequences   = 1 << 20
-)
-
-// reached reports whether a rank that has permitted one operation has also permitted another. A
-// rank that needs nothing from this rank may be many operations ahead.
-func reached(cleared, operation uint32) bool { return (cleared-operation)%sequences < sequences/2 }
-
-// NewRing checks the configuration and returns the ring.
-func NewRing(config RingConfig) (*Ring, error) {
-	if config.Ranks < 1 || config.Rank < 0 || config.Rank >= config.Ranks {
-		return nil, fmt.Errorf("make ring: rank is %d of %d ranks, want 0 to ranks - 1", config.Rank,
-			config.Ranks)
-	}
-	if len(config.Input) != len(config.Output) {
-		return nil, fmt.Errorf("make ring: input of %d elements, output of %d, want the same",
-			len(config.Input), len(config.Output))
-	}
-	l := newLayout(config.Ranks, len(config.Input), floatSize)
-	l.scatter = config.Scatter
-	messages := l.steps() * l.slices
-	if messages >= clearToSend {
-		return nil, fmt.Errorf("make ring: %d messages per operation, limit %d", messages, clearToSend-1)
-	}
-	r := &Ring{config: config, layout: l, run: operation{seen: make([]bool, messages)}}
-	received := l.messages(r.prev())
-	config.Steps.Add(received...)
-	r.sends, r.receives = total(l.messages(config.Rank)), total(received)
-	r.driver = driver{endpoint: config.Endpoint, rank: r.rank, names: config.Names}
-	return r, nil
+func (r *Ring) layout() layout {
+	l := newLayout(r.Ranks, r.Count, floatSize)
+	l.scatter = r.Scatter
+	return l
 }
 
-// Result returns the elements of Output that hold the result.
-func (r *Ring) Result() (from, to int) {
-	if r.config.Scatter {
-		return r.layout.bounds(r.config.Rank)
+func (r *Ring) traits() traits {
+	t := traits{kind: schedule.AllReduce, algorithm: "ring", ranks: r.Ranks, data: element.Float32,
+		op: element.Sum, modes: []Mode{OutOfPlace, InPlace}, lastSignaled: true}
+	if r.Scatter {
+		t.kind = schedule.ReduceScatter
 	}
-	return 0, len(r.config.Output)
+	return t
 }
 
-// Wrong counts the elements of the result that differ from the sum of a pattern, less the losses of
-// all ranks. short counts the elements that lack a part of the sum.
-func (r *Ring) Wrong(p *Pattern, iteration int, lost []Loss) (wrong, short uint64) {
-	from, to := r.Result()
-	return p.wrongBut(r.layout, r.config.Output[from:to], from, iteration, lost)
-}
+func (r *Ring) next(rank int) int { return (rank + 1) % r.Ranks }
+func (r *Ring) prev(rank int) int { return (rank + r.Ranks - 1) % r.Ranks }
 
-// AllReduce sums the ranks' elements into every rank's Output, or its Result. All ranks must call
-// it equally often, with the same modes. It returns when this rank has the result and everything
-// that it sent has arrived.
-func (r *Ring) AllReduce(ctx context.Context, mode Mode) (Traffic, error) {
-	r.begin(mode)
-	if r.config.Ranks == 1 {
-		if mode == OutOfPlace {
-			copy(r.config.Output, r.config.Input)
-		}
-		return Traffic{}, nil
-	}
-	for r.run.missing > 0 || r.run.outstanding > 0 || !r.run.started {
-		if err := r.driver.turn(ctx, r.handle); err != nil {
-			return r.run.traffic, fmt.Errorf("%v all-reduce %d on rank %d: %w", mode, r.current,
-				r.driver.name(r.config.Rank), err)
-		}
-	}
-	return r.run.traffic, nil
-}
-
-func (r *Ring) begin(mode Mode) {
-	r.current = (r.current + 1) % sequences
-	r.config.Steps.Begin()
-	o := &r.run
-	clear(o.seen)
-	r.driver.pending = r.driver.pending[:0]
-	*o = operation{mode: mode, held: o.held[:0], seen: o.seen, lost: o.lost[:0]}
-	if r.config.Ranks == 1 {
-		return
-	}
-	o.unsent, o.missing = r.sends, r.receives
-	for slice := range r.layout.slices {
-		r.send(0, slice)
-	}
-	// From now on the previous rank may write here: Output, or Input if it is scratch, holds no
-	// data that this rank needs.
-	o.outstanding++
-	r.driver.pending = append(r.driver.pending,
-		transports.Request{Op: transports.OpWriteImm, Peer: r.config.Prev, Imm: clearToSend | r.current})
-	r.start() // the next rank may have permitted already
-}
-
-func (r *Ring) prev() int { return (r.config.Rank + r.config.Ranks - 1) % r.config.Ranks }
-func (r *Ring) next() int { return (r.config.Rank + 1) % r.config.Ranks }
-
-// rank returns the rank of a peer.
-func (r *Ring) rank(p transports.Peer) (rank int, known bool) {
-	if p == r.config.Prev {
-		return r.prev(), true
-	}
-	return r.next(), p == r.config.Next
-}
-
-// send posts one slice of the chunk that this rank sends in a step. Partial sums go to the memory
-// in which the next rank reduces them, and results to its output.
-func (r *Ring) send(step, slice int) {
-	from, to := r.layout.part(r.layout.sends(r.config.Rank, step), slice)
-	if from == to {
-		return
-	}
-	source, remote := r.config.Output, r.config.NextOutput
-	if step == 0 && r.run.mode == OutOfPlace {
-		source = r.config.Input
-	}
-	if step < r.config.Ranks-1 && r.run.mode == InPlace {
-		remote = r.config.NextInput
-	}
-	r.run.outstanding++
-	request := transports.Request{
-		Op:     transports.OpWriteImm,
-		Peer:   r.config.Next,
-		Local:  Bytes(source[from:to]),
-		Remote: remote,
-		Offset: uint64(from) * floatSize,
-		Imm:    uint32(step*r.layout.slices + slice),
-	}
-	// Only the last message of an operation needs a completion.
-	r.run.unsent--
-	request.Unsignaled = r.run.unsent > 0
-	request.Droppable = r.droppable(step, len(request.Local))
-	if !r.run.started {
-		r.run.held = append(r.run.held, request)
-		return
-	}
-	r.driver.pending = append(r.driver.pending, request)
-}
-
-func (r *Ring) handle(c transports.Completion) error {
-	switch {
-	case c.Op != transports.OpReceive:
-		r.run.outstanding--
-		r.run.traffic.Sent += uint64(c.Bytes)
+// Partners implements Algorithm.
+func (r *Ring) Partners(rank int) []int {
+	switch r.Ranks {
+	case 1:
 		return nil
-	case c.Imm&clearToSend != 0:
-		return r.clear(c)
+	case 2:
+		return []int{r.next(rank)}
 	}
-	return r.receive(c)
+	return []int{r.next(rank), r.prev(rank)}
 }
 
-// clear records that the next rank has begun an operation: the current one, or the following one if
-// the next rank is faster.
-func (r *Ring) clear(c transports.Completion) error {
-	sequence := c.Imm &^ clearToSend
-	if c.Peer != r.config.Next || sequence != (r.cleared+1)%sequences {
-		return fmt.Errorf("peer %d is ready for operation %d, want peer %d for %d", c.Peer, sequence,
-			r.config.Next, r.cleared+1)
-	}
-	r.cleared = sequence
-	r.start()
-	return nil
+// Lengths implements Algorithm.
+func (r *Ring) Lengths(int) Memory[int] {
+	return Memory[int]{Input: r.Count * floatSize, Output: r.Count * floatSize}
 }
 
-// start posts the requests that were held for the next rank, once that rank is ready.
-func (r *Ring) start() {
-	if r.run.started || !reached(r.cleared, r.current) {
-		return
+// buffer implements Algorithm.
+func (r *Ring) buffer(rank int, mode Mode, b schedule.Buffer) (place, int) {
+	from, to := 0, r.Count
+	if b == schedule.Output && r.Scatter {
+		from, to = r.layout().bounds(rank)
 	}
-	r.run.started = true
-	r.driver.pending = append(r.driver.pending, r.run.held...)
-	clear(r.run.held)
-	r.run.held = r.run.held[:0]
+	if mode == InPlace {
+		b = schedule.Output
+	}
+	return place{b, from, to}.times(floatSize), from
 }
 
-var errUnexpected = errors.New("unexpected message")
-
-// receive handles one received slice. It adds this rank's elements to a partial sum, and sends the
-// slice on if it must travel further.
-func (r *Ring) receive(c transports.Completion) error {
-	number := int(c.Imm)
-	if c.Peer != r.config.Prev || number >= len(r.run.seen) || r.run.seen[number] {
-		return fmt.Errorf("%w: message %d of %d from peer %d is unknown, or came twice", errUnexpected,
-			number, len(r.run.seen), c.Peer)
+// actions implements Algorithm. Message step*slices+slice is a slice of the chunk that travels in a step.
+// The steps of a rank are the receptions of all slices in all steps, then the sends.
+func (r *Ring) actions(rank int, mode Mode, add func(action)) (threads []int) {
+	landing, own := schedule.Output, schedule.Input // of partial sums, and of the rank's elements
+	if mode == InPlace {
+		landing, own = own, landing
 	}
-	step, slice := number/r.layout.slices, number%r.layout.slices
-	from, to := r.layout.part(r.layout.sends(r.prev(), step), slice)
-	size := (to - from) * floatSize
-	if c.Bytes+c.Missing != size || size == 0 || c.Missing > r.droppable(step, size) {
-		return fmt.Errorf("%w: message %d has %d bytes, %d missing, want %d, of which at most %d missing",
-			errUnexpected, number, c.Bytes, c.Missing, size, r.droppable(step, size))
-	}
-	r.run.seen[number] = true
-	r.run.missing--
-	r.run.traffic.Received += uint64(c.Bytes)
-	r.run.traffic.Missing += uint64(c.Missing)
-	if step < r.config.Ranks-1 {
-		landing, own := r.config.Output, r.config.Input
-		if r.run.mode == InPlace {
-			landing, own = r.config.Input, r.config.Output
+	if r.Ranks == 1 {
+		whole := place{schedule.Input, 0, r.Count}.times(floatSize)
+		if own == schedule.Input {
+			add(action{op: schedule.Copy, source: whole, target: place{schedule.Output, 0, whole.to},
+				taken: noStep, arrived: noStep})
 		}
-		r.lose(c.Holes, landing[:to], from)
-		sum(Bytes(r.config.Output[from:to]), Bytes(landing[from:to]), Bytes(own[from:to]))
+		return nil
 	}
-	if step+1 < r.layout.steps() {
-		// The previous rank may overwrite the memory sent here with the final result before the
-		// endpoint reports this message complete. That is harmless: the result exists only because
-		// the next rank has this message, and a message is placed once.
-		r.send(step+1, slice)
+	l := r.layout()
+	// message returns an action that takes or sends the message that sender sends.
+	message := func(op schedule.Op, peer, sender, step, slice int) action {
+		from, to := l.part(l.sends(sender, step), slice)
+		whole := place{schedule.Output, from, to}.times(floatSize)
+		a := action{op: op, peer: peer, source: whole, target: whole, landed: whole, message: from < to,
+			imm: uint32(step*l.slices + slice), first: from, taken: noStep, arrived: noStep}
+		if step < r.Ranks-1 {
+			a.landed.buffer = landing
+			a.droppable = int(r.Droppable.Of(units.Bytes(whole.len())))
+		}
+		return a
 	}
-	r.config.Steps.Done(step)
-	return nil
+	add(action{op: permit, peer: r.prev(rank), taken: noStep, arrived: noStep})
+	for step := range l.steps() {
+		for slice := range l.slices {
+			a := message(schedule.Receive, r.prev(rank), r.prev(rank), step, slice)
+			if a.message {
+				a.taken = step
+			}
+			if step < r.Ranks-1 {
+				a.op, a.source.buffer = schedule.Combine, own
+				a.combine = []combination{{0, a.target.len(), sum}}
+			}
+			add(a)
+		}
+	}
+	for step := range l.steps() {
+		for slice := range l.slices {
+			a := message(schedule.Send, r.next(rank), rank, step, slice)
+			if step == 0 {
+				a.source.buffer = own
+			} else {
+				a.after = []int{1 + (step-1)*l.slices + slice}
+			}
+			add(a)
+		}
+	}
+	return []int{l.steps()}
+}
+
+// wrong implements Algorithm.
+func (r *Ring) wrong(p *Pattern, _ int, output []byte, from, iteration int, lost []Loss) (wrong,
+	short uint64) {
+	return p.wrongBut(r.layout(), Floats(output), from, iteration, lost)
 }

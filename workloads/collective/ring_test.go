@@ -24,41 +24,13 @@ var _ = hosttest.MarkPackage(hosttest.Unraced)
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
-// world is all ranks of a ring in one process.
-type world struct {
-	rings     []*Ring
-	endpoints []transports.Endpoint
-}
-
-func newWorld(t testing.TB, ranks, count int, open func() transports.Endpoint) *world {
+func ring(t testing.TB, r Ring) *Ring {
 	t.Helper()
-	w := &world{}
-	configs := make([]RingConfig, ranks)
-	for i := range configs {
-		e := open()
-		t.Cleanup(func() { e.Close() })
-		w.endpoints = append(w.endpoints, e)
-		configs[i] = RingConfig{Endpoint: e, Rank: i, Ranks: ranks, Input: make([]float32, count),
-			Output: make([]float32, count), Steps: &StepLog{}}
+	made, err := NewRing(r)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := range configs {
-		next := &configs[(i+1)%ranks]
-		prev := &configs[(i+ranks-1)%ranks]
-		configs[i].Next = addPeer(t, configs[i].Endpoint, next.Endpoint)
-		configs[i].Prev = addPeer(t, configs[i].Endpoint, prev.Endpoint)
-		if count > 0 {
-			prev.NextInput = register(t, configs[i].Endpoint, Bytes(configs[i].Input))
-			prev.NextOutput = register(t, configs[i].Endpoint, Bytes(configs[i].Output))
-		}
-	}
-	for _, config := range configs {
-		ring, err := NewRing(config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.rings = append(w.rings, ring)
-	}
-	return w
+	return made
 }
 
 func addPeer(t testing.TB, e, other transports.Endpoint) transports.Peer {
@@ -88,19 +60,6 @@ func register(t testing.TB, e transports.Endpoint, memory []byte) []byte {
 	return region.Remote()
 }
 
-// allReduce runs one operation on every rank.
-func (w *world) allReduce(ctx context.Context, mode Mode) ([]Traffic, error) {
-	traffic := make([]Traffic, len(w.rings))
-	group, ctx := errgroup.WithContext(ctx)
-	for i, ring := range w.rings {
-		group.Go(func() (err error) {
-			traffic[i], err = ring.AllReduce(ctx, mode)
-			return err
-		})
-	}
-	return traffic, group.Wait()
-}
-
 func openMemory(seed uint64) func() transports.Endpoint {
 	fabric := transportstest.NewFabric(seed)
 	return func() transports.Endpoint { return fabric.Open() }
@@ -126,36 +85,36 @@ func TestAllReduceAgainstSum(t *testing.T) {
 			random.IntN(1_000_000)}
 		for _, count := range counts {
 			t.Run(fmt.Sprintf("ranks=%d/count=%d", ranks, count), func(t *testing.T) {
-				w := newWorld(t, ranks, count, openMemory(seed))
+				runners := newRunners(t, ring(t, Ring{Ranks: ranks, Count: count}), openMemory(seed))
 				for _, mode := range []Mode{OutOfPlace, InPlace, InPlace, OutOfPlace} {
-					checkAgainstSum(t, w, mode, random)
+					checkAgainstSum(t, runners, mode, random)
 				}
 			})
 		}
 	}
 }
 
-func checkAgainstSum(t *testing.T, w *world, mode Mode, random *rand.Rand) {
+func checkAgainstSum(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 	t.Helper()
-	ranks, count := len(w.rings), len(w.rings[0].config.Input)
+	ranks, count := len(runners), len(Floats(runners[0].config.Memory.Input))
 	want := make([]float32, count)
-	for _, ring := range w.rings {
-		from := ring.config.Input
+	for _, r := range runners {
+		from := Floats(r.config.Memory.Input)
 		if mode == InPlace {
-			from = ring.config.Output
+			from = Floats(r.config.Memory.Output)
 		}
 		for i := range from {
 			from[i] = float32(random.IntN(1<<20) - 1<<19)
 			want[i] += from[i]
 		}
 	}
-	traffic, err := w.allReduce(t.Context(), mode)
+	traffic, err := runAll(t.Context(), runners, mode)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var sent, received uint64
-	for rank, ring := range w.rings {
-		for i, value := range ring.config.Output {
+	for rank, r := range runners {
+		for i, value := range Floats(r.config.Memory.Output) {
 			if value != want[i] {
 				t.Fatalf("%v: rank %d element %d is %v, want %v", mode, rank, i, value, want[i])
 			}
@@ -182,25 +141,25 @@ func TestBackToBack(t *testing.T) {
 		open func() transports.Endpoint
 	}{{"memory", openMemory(9)}, {"tcp", openTCP(t)}} {
 		t.Run(transport.name, func(t *testing.T) {
-			w := newWorld(t, ranks, count, transport.open)
+			runners := newRunners(t, ring(t, Ring{Ranks: ranks, Count: count}), transport.open)
 			group, ctx := errgroup.WithContext(t.Context())
-			for rank, ring := range w.rings {
+			for rank, r := range runners {
 				group.Go(func() error {
 					pattern := floats(rank, ranks)
 					random := rand.New(rand.NewPCG(uint64(rank), 0))
 					for round := range rounds {
 						mode := Mode(round % 2)
 						if mode == InPlace {
-							pattern.Fill(Bytes(ring.config.Output), round, 0)
+							pattern.Fill(r.config.Memory.Output, round, 0)
 						} else {
-							pattern.Fill(Bytes(ring.config.Input), round, 0)
+							pattern.Fill(r.config.Memory.Input, round, 0)
 						}
 						time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
-						if _, err := ring.AllReduce(ctx, mode); err != nil {
+						if _, err := r.Run(ctx, mode); err != nil {
 							return err
 						}
 						time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
-						if wrong := pattern.Wrong(Bytes(ring.config.Output), round, 0); wrong > 0 {
+						if wrong := pattern.Wrong(r.config.Memory.Output, round, 0); wrong > 0 {
 							return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
 						}
 					}
@@ -216,22 +175,22 @@ func TestBackToBack(t *testing.T) {
 
 func TestPeerDeathEndsEveryRank(t *testing.T) {
 	const ranks = 4
-	w := newWorld(t, ranks, 1<<20, openTCP(t))
-	if _, err := w.allReduce(t.Context(), OutOfPlace); err != nil {
+	runners := newRunners(t, ring(t, Ring{Ranks: ranks, Count: 1 << 20}), openTCP(t))
+	if _, err := runAll(t.Context(), runners, OutOfPlace); err != nil {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
 	errs := make([]error, ranks)
 	for i := range ranks - 1 {
-		all.Go(func() { _, errs[i] = w.rings[i].AllReduce(t.Context(), OutOfPlace) })
+		all.Go(func() { _, errs[i] = runners[i].Run(t.Context(), OutOfPlace) })
 	}
-	w.endpoints[ranks-1].Close()
+	runners[ranks-1].config.Endpoint.Close()
 	// Neighbours of the dead learn it from the transport; the others only
 	// when these end, as their processes do.
 	for _, i := range []int{0, 2, 1} {
 		if i == 1 {
-			w.endpoints[0].Close()
-			w.endpoints[2].Close()
+			runners[0].config.Endpoint.Close()
+			runners[2].config.Endpoint.Close()
 		}
 	}
 	all.Wait()
@@ -246,34 +205,39 @@ func TestPeerDeathEndsEveryRank(t *testing.T) {
 }
 
 func TestContextEndsAllReduce(t *testing.T) {
-	w := newWorld(t, 2, 1000, openTCP(t))
+	runners := newRunners(t, ring(t, Ring{Ranks: 2, Count: 1000}), openTCP(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := w.rings[0].AllReduce(ctx, OutOfPlace); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := runners[0].Run(ctx, OutOfPlace); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("all-reduce with a rank that never comes: %v", err)
 	}
 }
 
 // TestUnexpectedMessages sends what a wrong rank would send.
 func TestUnexpectedMessages(t *testing.T) {
-	w := newWorld(t, 3, 1<<16, openMemory(1))
-	r := w.rings[0]
-	r.begin(OutOfPlace)
-	good := transports.Completion{Op: transports.OpReceive, Peer: r.config.Prev, Imm: 0,
+	made := ring(t, Ring{Ranks: 3, Count: 1 << 16})
+	r := newRunners(t, made, openMemory(1))[0]
+	if err := r.begin(t.Context(), OutOfPlace, false); err != nil {
+		t.Fatal(err)
+	}
+	r.work()
+	prev, next := r.config.Peers[2], r.config.Peers[1]
+	l := made.layout()
+	good := transports.Completion{Op: transports.OpReceive, Peer: prev, Imm: 0,
 		Bytes: 21845 * floatSize / slicesPerChunk}
-	from, to := r.layout.part(2, 0)
+	from, to := l.part(2, 0)
 	good.Bytes = (to - from) * floatSize
 	if err := r.driver.take(good, r.handle); err != nil {
 		t.Fatalf("the first slice: %v", err)
 	}
 	for name, change := range map[string]func(*transports.Completion){
 		"twice":           func(*transports.Completion) {},
-		"number":          func(c *transports.Completion) { c.Imm = uint32(len(r.run.seen)) },
+		"number":          func(c *transports.Completion) { c.Imm = uint32(l.steps() * l.slices) },
 		"length":          func(c *transports.Completion) { c.Imm, c.Bytes = 1, c.Bytes-4 },
 		"empty":           func(c *transports.Completion) { c.Imm, c.Bytes = 1, 0 },
-		"sender":          func(c *transports.Completion) { c.Imm, c.Peer = 1, r.config.Next },
+		"sender":          func(c *transports.Completion) { c.Imm, c.Peer = 1, next },
 		"holes":           func(c *transports.Completion) { c.Imm, c.Missing = 1, 4 },
-		"ready too far":   func(c *transports.Completion) { c.Imm, c.Peer = clearToSend|7, r.config.Next },
+		"ready too far":   func(c *transports.Completion) { c.Imm, c.Peer = clearToSend|7, next },
 		"ready from prev": func(c *transports.Completion) { c.Imm = clearToSend | 1 },
 		"request error": func(c *transports.Completion) {
 			c.Op, c.Err = transports.OpWriteImm, transports.ErrAccess
@@ -291,15 +255,24 @@ func TestUnexpectedMessages(t *testing.T) {
 }
 
 func TestNewRingRefuses(t *testing.T) {
-	for name, config := range map[string]RingConfig{
-		"no ranks":  {},
-		"rank":      {Rank: 3, Ranks: 3},
-		"negative":  {Rank: -1, Ranks: 3},
-		"lengths":   {Ranks: 1, Input: make([]float32, 3), Output: make([]float32, 4)},
-		"one empty": {Ranks: 2, Input: make([]float32, 1)},
-	} {
-		if _, err := NewRing(config); err == nil {
+	for name, bad := range map[string]Ring{"no ranks": {}, "elements": {Ranks: 3, Count: -1},
+		"messages": {Ranks: 1 << 16, Count: 1 << 50}} {
+		if _, err := NewRing(bad); err == nil {
 			t.Errorf("%s: made a ring", name)
+		}
+	}
+	made := ring(t, Ring{Ranks: 2, Count: 3})
+	good := newRunners(t, made, openMemory(1))[0].config
+	for name, change := range map[string]func(*RunnerConfig){
+		"rank":      func(c *RunnerConfig) { c.Rank = 2 },
+		"negative":  func(c *RunnerConfig) { c.Rank = -1 },
+		"lengths":   func(c *RunnerConfig) { c.Memory.Output = make([]byte, 16) },
+		"one empty": func(c *RunnerConfig) { c.Memory.Output = nil },
+	} {
+		bad := good
+		change(&bad)
+		if _, err := NewRunner(bad); err == nil {
+			t.Errorf("%s: made a runner of a ring", name)
 		}
 	}
 }

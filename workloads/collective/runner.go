@@ -2,6 +2,7 @@ package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,19 +18,18 @@ func (m *Memory[T]) of(b schedule.Buffer) T {
 	return [...]T{m.Input, m.Output, m.Work}[b]
 }
 
-// RunnerConfig is one rank's place in a program and its memory.
+// RunnerConfig is one rank's place in an algorithm and its memory.
 type RunnerConfig struct {
-	Endpoint transports.Endpoint
-	Program  *Program
-	Rank     int
+	Endpoint  transports.Endpoint
+	Algorithm Algorithm
+	Rank      int
 	// Names are the ranks' numbers in errors, by rank; nil uses the ranks themselves.
 	Names []int
 	// Peers are the endpoint's peers, by rank. The entries of ranks that exchange nothing with this
 	// rank are unused.
 	Peers []transports.Peer
-	// Memory has the lengths that the program gives, times the size of an element, and is aligned
-	// to that size. Program.Whole names the buffer of operations in place. Memory that is not empty
-	// must be registered for remote writing.
+	// Memory has the lengths that the algorithm gives, and is aligned to elements. Memory that is not
+	// empty must be registered for remote writing.
 	Memory Memory[[]byte]
 	// Handles are the handles of the other ranks' memory, by rank.
 	Handles []Memory[[]byte]
@@ -37,7 +37,7 @@ type RunnerConfig struct {
 	Steps *StepLog
 }
 
-// Runner performs the operations of a program at one rank. Each slice of the chunks goes through
+// Runner performs the operations of an algorithm at one rank. Each slice of the chunks goes through
 // all steps independently: a step runs as soon as the steps before it are done for that slice and
 // its message has arrived. So transfer, reduction and the algorithm's rounds overlap.
 //
@@ -46,128 +46,158 @@ type RunnerConfig struct {
 type Runner struct {
 	driver  driver
 	config  RunnerConfig
+	traits  traits
 	rankOf  map[transports.Peer]int
-	senders []int // ranks that send to this rank
 	takers  []int // ranks to which this rank sends
-	steps   int
-	behind  [][]int // by step, the steps that wait for it
-	modes   [2]modeSteps
+	modes   [2]modeActions
 	peers   []runnerPeer
 	current uint32                  // operations begun
 	early   []transports.Completion // received messages of the next operation, if messages are eager
 	ahead   ahead
 	run     progress
-	logged  logged
+	lost    []Loss // of the latest operation
 }
 
-// modeSteps is the part of a runner that depends on the mode. Lists of actions are by slice and
-// step.
-type modeSteps struct {
+// modeActions is the part of a runner that depends on the mode.
+type modeActions struct {
 	actions []action
-	waits   []int   // by action, the number of steps, messages and completions that it waits for
-	unsent  [][]int // by step, the steps that wait until its message is complete
-	sent    int     // bytes sent
-}
-
-// action is a step for one slice.
-type action struct {
-	op                     schedule.Op
-	source, landed, target []byte
-	turned                 []byte        // like landed, for every second operation of eager messages
-	copied                 int           // offset in the operation's place in ahead
-	combine                []combination // of a Combine
-	message                bool          // it has a message; false for a slice without elements
-	peer                   int
-	offset, turn           uint64 // turn is added to offset in every second operation
-	remote                 []byte
-	imm                    uint32
-}
-
-// combination returns how the bytes [from, to) of an action are combined.
-type combination struct {
-	from, to int
-	combine  element.Combine
+	behind  [][]int // By action, the actions that wait for it.
+	unsent  [][]int // By action, the actions that wait until its message is complete.
+	waits   []int   // By action, the number of actions, messages and completions that it waits for.
+	sends   int     // The number of messages that the rank sends.
+	sent    int     // The number of bytes in these messages.
 }
 
 // runnerPeer is a runner's state about another rank.
 type runnerPeer struct {
-	cleared uint32               // operations for which its memory is ready
-	held    []transports.Request // requests held until then
+	takes     bool                 // It is one of the takers.
+	first     int                  // The index of its message 0 among the actions.
+	permitted uint32               // The latest operation in which it may send.
+	cleared   uint32               // Operations for which its memory is ready.
+	held      []transports.Request // Requests held until then.
 }
 
 // progress is the state of one operation.
 type progress struct {
-	mode  *modeSteps
+	mode  *modeActions
 	waits []int  // remaining waits, like those of the mode
-	came  []bool // received messages, by slice and step
+	came  []bool // received messages, by action
 	ready []int  // actions that can run
 	left  int    // actions that are not done
 	// number of requests posted, pending or held, except those in ahead, plus ranks that are not
 	// ready yet
 	outstanding int
+	unsent      int  // messages still to send
+	first       bool // the runner's first operation
 	ahead       bool // the operation does not wait for its sent messages
 	traffic     Traffic
 }
 
+// Immediate data holds a message's number within the operation. With the bit clearToSend it permits
+// the receiver to write into the sender's memory for the operation with that sequence number,
+// modulo 2^20, which leaves room for other bits.
+const (
+	clearToSend = 1 << 31
+	sequences   = 1 << 20
+)
+
+// reached reports whether a rank that has permitted one operation has also permitted another. A
+// rank that needs nothing from this rank may be many operations ahead.
+func reached(cleared, operation uint32) bool { return (cleared-operation)%sequences < sequences/2 }
+
 // leaveID is the ID of a request that only announces that this rank is ready.
 const leaveID = ^uint64(0)
 
+var errUnexpected = errors.New("unexpected message")
+
 // NewRunner checks the configuration and returns the runner.
 func NewRunner(config RunnerConfig) (*Runner, error) {
-	p, rank := config.Program, config.Rank
-	n := len(p.schedule.Ranks)
-	if rank < 0 || rank >= n || len(config.Peers) != n || len(config.Handles) != n {
+	t, rank := config.Algorithm.traits(), config.Rank
+	if rank < 0 || rank >= t.ranks || len(config.Peers) != t.ranks || len(config.Handles) != t.ranks {
 		return nil, fmt.Errorf("make runner: rank %d with %d peers and handles of %d ranks, want rank 0 "+
-			"to %d, and %d of each", rank, len(config.Peers), len(config.Handles), n-1, n)
+			"to %d, and %d of each", rank, len(config.Peers), len(config.Handles), t.ranks-1, t.ranks)
 	}
+	lengths := config.Algorithm.Lengths(rank)
 	for _, b := range []schedule.Buffer{schedule.Input, schedule.Output, schedule.Scratch} {
-		want := p.WorkLen(rank)
-		if b != schedule.Scratch {
-			from, to := p.Span(rank, b)
-			want = to - from
-		}
-		if memory := config.Memory.of(b); len(memory) != want*p.data.Type.Size() ||
-			!element.Aligned(p.data.Type, memory) {
+		want := lengths.of(b)
+		if memory := config.Memory.of(b); len(memory) != want || !element.Aligned(t.data, memory) {
 			return nil, fmt.Errorf("make runner: buffer %d of rank %d has %d bytes, want %d, aligned to "+
-				"elements", b, rank, len(memory), want*p.data.Type.Size())
+				"elements", b, rank, len(memory), want)
 		}
 	}
-	r := &Runner{config: config, rankOf: map[transports.Peer]int{}, steps: p.steps(rank),
-		peers: make([]runnerPeer, n)}
+	r := &Runner{config: config, traits: t, rankOf: map[transports.Peer]int{},
+		peers: make([]runnerPeer, t.ranks)}
 	r.driver = driver{endpoint: config.Endpoint, rank: rankIn(r.rankOf), names: config.Names}
-	for _, t := range p.schedule.Ranks[rank] {
-		for i := range t.Steps {
-			if !t.Steps[i].Op.Local() {
-				r.rankOf[config.Peers[t.Steps[i].Peer]] = t.Steps[i].Peer
+	for _, other := range config.Algorithm.Partners(rank) {
+		r.rankOf[config.Peers[other]] = other
+	}
+	most := 0
+	for _, mode := range t.modes {
+		r.prepare(mode)
+		most = max(most, len(r.modes[mode].actions))
+	}
+	r.run = progress{waits: make([]int, 0, most), came: make([]bool, 0, most), ready: make([]int, 0, most)}
+	return r, nil
+}
+
+// prepare lists the actions of a mode. The log has the steps of the first mode.
+func (r *Runner) prepare(mode Mode) {
+	m := &r.modes[mode]
+	threads := r.config.Algorithm.actions(r.config.Rank, mode,
+		func(a action) { m.actions = append(m.actions, a) })
+	parts := make([]int, total(threads))
+	m.behind, m.unsent = make([][]int, len(m.actions)), make([][]int, len(m.actions))
+	for i := range m.actions {
+		a := &m.actions[i]
+		wait := len(a.after) + len(a.unsent)
+		for _, before := range a.after {
+			m.behind[before] = append(m.behind[before], i)
+		}
+		for _, send := range a.unsent {
+			m.unsent[send] = append(m.unsent[send], i)
+		}
+		switch {
+		case a.op == schedule.Send:
+			if peer := &r.peers[a.peer]; !peer.takes {
+				peer.takes = true
+				r.takers = append(r.takers, a.peer)
 			}
-			switch peer := t.Steps[i].Peer; {
-			case takes(&t.Steps[i]) && !slices.Contains(r.senders, peer):
-				r.senders = append(r.senders, peer)
-			case t.Steps[i].Op == schedule.Send && !slices.Contains(r.takers, peer):
-				r.takers = append(r.takers, peer)
+			if a.message {
+				m.sends++
+			}
+			a.copied = m.sent
+			m.sent += a.source.len()
+		case takes(a.op) && a.message:
+			r.peers[a.peer].first = i - int(a.imm)
+			wait++
+		}
+		m.waits = append(m.waits, wait)
+		for _, step := range []int{a.taken, a.arrived} {
+			if step != noStep {
+				parts[step]++
 			}
 		}
 	}
-	r.link()
-	r.log()
-	for _, mode := range p.modes() {
-		r.prepare(mode)
+	if mode == r.traits.modes[0] {
+		for _, steps := range threads {
+			r.config.Steps.Add(parts[:steps]...)
+			parts = parts[steps:]
+		}
 	}
-	all := r.steps * p.slices
-	r.run = progress{waits: make([]int, all), came: make([]bool, all), ready: make([]int, 0, all)}
-	return r, nil
 }
 
 // Buffer returns the rank's input or output in a mode, and the index of its first element in the
 // whole buffer.
 func (r *Runner) Buffer(mode Mode, b schedule.Buffer) (memory []byte, from int) {
-	p := r.config.Program
-	from, to := p.Span(r.config.Rank, b)
-	if from == to {
-		return nil, from
-	}
-	return r.memory(p.place(r.config.Rank, mode, b, from, to)), from
+	p, from := r.config.Algorithm.buffer(r.config.Rank, mode, b)
+	return r.memory(p), from
 }
+
+func (r *Runner) memory(p place) []byte { return r.config.Memory.of(p.buffer)[p.from:p.to] }
+
+// Lost returns the losses of the latest operation at this rank. It is valid until the next
+// operation.
+func (r *Runner) Lost() []Loss { return r.lost }
 
 // Run performs one operation. All ranks must call Run or RunAhead equally often, with the same
 // modes. Run returns when this rank has its result and everything that it ever sent has arrived.
@@ -179,23 +209,22 @@ func (r *Runner) Run(ctx context.Context, mode Mode) (Traffic, error) {
 // in transit, as a send of MPI may. The buffers are then free. A last Run must follow. The gain is
 // that consecutive short operations need no replies.
 func (r *Runner) RunAhead(ctx context.Context, mode Mode) (Traffic, error) {
-	return r.operate(ctx, mode, r.config.Program.eager)
+	return r.operate(ctx, mode, r.traits.eager)
 }
 
 func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, error) {
-	if !slices.Contains(r.config.Program.modes(), mode) {
-		return Traffic{}, fmt.Errorf("%s by %s %v: the algorithm works only out of place",
-			r.config.Program.schedule.Kind, r.config.Program.schedule.Algorithm, mode)
+	if !slices.Contains(r.traits.modes, mode) {
+		return Traffic{}, fmt.Errorf("%s by %s %v: the algorithm works only out of place", r.traits.kind,
+			r.traits.algorithm, mode)
 	}
 	if err := r.begin(ctx, mode, ahead); err != nil {
 		return r.run.traffic, r.failed(mode, err)
 	}
 	r.work()
 	for r.run.left > 0 || r.run.outstanding > 0 || !ahead && r.ahead.outstanding > 0 {
-		if err := r.driver.turn(ctx, r.handle); err != nil {
+		if err := r.driver.turn(ctx, r.advance); err != nil {
 			return r.run.traffic, r.failed(mode, err)
 		}
-		r.work()
 	}
 	for len(r.driver.pending) > 0 { // post the last messages; the operation does not wait for their arrival
 		if err := r.driver.post(ctx, r.handle); err != nil {
@@ -206,21 +235,20 @@ func (r *Runner) operate(ctx context.Context, mode Mode, ahead bool) (Traffic, e
 }
 
 func (r *Runner) failed(mode Mode, err error) error {
-	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.config.Program.schedule.Kind, r.current,
+	return fmt.Errorf("%v %s %d on rank %d: %w", mode, r.traits.kind, r.current,
 		r.driver.name(r.config.Rank), err)
 }
 
 func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
-	first := r.run.mode == nil
 	r.current = (r.current + 1) % sequences
 	r.config.Steps.Begin()
-	r.driver.pending = r.driver.pending[:0]
-	o := &r.run
-	o.mode, o.ready, o.left, o.outstanding, o.traffic, o.ahead = &r.modes[mode], o.ready[:0], len(o.waits), 0,
-		Traffic{}, ahead
+	r.driver.pending, r.lost = r.driver.pending[:0], r.lost[:0]
+	o, m := &r.run, &r.modes[mode]
+	count := len(m.actions)
+	*o = progress{mode: m, waits: append(o.waits[:0], m.waits...), came: o.came[:count], ready: o.ready[:0],
+		left: count, unsent: m.sends, first: o.mode == nil, ahead: ahead}
 	clear(o.came)
-	copy(o.waits, o.mode.waits)
-	for i := len(o.waits) - 1; i >= 0; i-- { // the last action in the list runs first
+	for i := count - 1; i >= 0; i-- { // the last action in the list runs first
 		if o.waits[i] == 0 {
 			o.ready = append(o.ready, i)
 		}
@@ -230,7 +258,7 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 			return err
 		}
 	}
-	if r.config.Program.eager && !first {
+	if r.traits.eager && !o.first {
 		for _, rank := range r.takers {
 			r.peers[rank].cleared = r.current
 		}
@@ -250,30 +278,24 @@ func (r *Runner) begin(ctx context.Context, mode Mode, ahead bool) error {
 			o.outstanding++
 		}
 	}
-	// From now on the others may write here: the memory that they write to holds no needed data.
-	for _, rank := range r.senders {
-		o.outstanding++
-		r.driver.pending = append(r.driver.pending,
-			transports.Request{ID: leaveID, Op: transports.OpWriteImm, Peer: r.config.Peers[rank],
-				Imm: clearToSend | r.current})
-	}
 	return nil
 }
 
 // turn returns the turn bit of eager messages in the current operation.
 func (r *Runner) turn() uint32 {
-	if !r.config.Program.eager {
+	if !r.traits.eager {
 		return 0
 	}
 	return r.current & 1 * eagerTurn
 }
 
-// landed returns where the message of a step landed.
-func (r *Runner) landed(a *action) []byte {
+// landed returns where the message of an action lands in the current operation.
+func (r *Runner) landed(a *action) place {
+	p := a.landed
 	if r.turn() != 0 {
-		return a.turned
+		p.from, p.to = p.from+a.turn, p.to+a.turn
 	}
-	return a.landed
+	return p
 }
 
 // work runs the actions that can run.
@@ -289,8 +311,9 @@ func (r *Runner) work() {
 // do runs one action.
 func (r *Runner) do(i int) {
 	a := &r.run.mode.actions[i]
-	step := i % r.steps
 	switch a.op {
+	case permit:
+		r.permit(a.peer)
 	case schedule.Send:
 		if a.message {
 			r.send(i, a)
@@ -298,46 +321,63 @@ func (r *Runner) do(i int) {
 			r.sent(i)
 		}
 	case schedule.Receive:
-		if landed := r.landed(a); len(a.target) > 0 && &landed[0] != &a.target[0] {
-			copy(a.target, landed)
+		if landed := r.landed(a); landed != a.target {
+			copy(r.memory(a.target), r.memory(landed))
 		}
 	case schedule.Combine:
-		landed := r.landed(a)
-		for _, c := range a.combine {
-			c.combine(a.target[c.from:c.to], landed[c.from:c.to], a.source[c.from:c.to])
-		}
+		r.combine(a, r.memory(r.landed(a)), r.memory(a.source))
 	case schedule.Accumulate:
-		for _, c := range a.combine {
-			c.combine(a.target[c.from:c.to], a.source[c.from:c.to], a.target[c.from:c.to])
-		}
+		r.combine(a, r.memory(a.source), r.memory(a.target))
 	case schedule.Copy:
-		if len(a.target) > 0 && &a.source[0] != &a.target[0] {
-			copy(a.target, a.source)
+		if a.source != a.target {
+			copy(r.memory(a.target), r.memory(a.source))
 		}
 	}
 	r.run.left--
-	r.config.Steps.Done(r.logged.taken[step])
-	r.release(i-step, r.behind[step])
+	r.config.Steps.Done(a.taken)
+	r.release(r.run.mode.behind[i])
 }
 
-// release removes one of the conditions for which steps of a slice wait.
-func (r *Runner) release(slice int, steps []int) {
-	for _, step := range steps {
-		if r.run.waits[slice+step]--; r.run.waits[slice+step] == 0 {
-			r.run.ready = append(r.run.ready, slice+step)
+func (r *Runner) combine(a *action, came, has []byte) {
+	target := r.memory(a.target)
+	for _, c := range a.combine {
+		c.combine(target[c.from:c.to], came[c.from:c.to], has[c.from:c.to])
+	}
+}
+
+// release removes one of the conditions for which actions wait.
+func (r *Runner) release(actions []int) {
+	for _, i := range actions {
+		if r.run.waits[i]--; r.run.waits[i] == 0 {
+			r.run.ready = append(r.run.ready, i)
 		}
 	}
 }
 
+// permit lets a rank write here from now on: the memory that it writes to holds no needed data. The first
+// permission for eager messages is for all operations.
+func (r *Runner) permit(rank int) {
+	r.peers[rank].permitted = r.current
+	if r.traits.eager && !r.run.first {
+		return
+	}
+	r.run.outstanding++
+	r.driver.pending = append(r.driver.pending, transports.Request{ID: leaveID, Op: transports.OpWriteImm,
+		Peer: r.config.Peers[rank], Imm: clearToSend | r.current})
+}
+
+// send posts a message, or holds it until its receiver is ready. If the message is a result that the
+// rank received, it may be overwritten with the same result before it is complete.
 func (r *Runner) send(i int, a *action) {
+	remote := r.landed(a)
+	r.run.unsent--
 	request := transports.Request{
 		ID: uint64(i), Op: transports.OpWriteImm, Peer: r.config.Peers[a.peer],
-		Local: a.source, Remote: a.remote, Offset: a.offset, Imm: a.imm | r.turn(),
+		Local: r.memory(a.source), Remote: r.config.Handles[a.peer].of(remote.buffer),
+		Offset: uint64(remote.from), Imm: a.imm | r.turn(), Droppable: a.droppable,
+		Unsignaled: r.traits.lastSignaled && r.run.unsent > 0,
 	}
-	if r.turn() != 0 {
-		request.Offset += a.turn
-	}
-	r.run.traffic.Sent += uint64(len(a.source))
+	r.run.traffic.Sent += uint64(a.source.len())
 	if r.run.ahead {
 		r.ahead.take(&request, a, r.current)
 		r.sent(i)
@@ -353,9 +393,16 @@ func (r *Runner) send(i int, a *action) {
 
 // sent handles the completion of a message, after which its memory may change.
 func (r *Runner) sent(i int) {
-	step := i % r.steps
-	r.config.Steps.Done(r.logged.arrived[step])
-	r.release(i-step, r.run.mode.unsent[step])
+	r.config.Steps.Done(r.run.mode.actions[i].arrived)
+	r.release(r.run.mode.unsent[i])
+}
+
+// advance handles a completion and runs the actions that can run then, so that messages travel on in the
+// order in which they came.
+func (r *Runner) advance(c transports.Completion) error {
+	err := r.handle(c)
+	r.work()
+	return err
 }
 
 func (r *Runner) handle(c transports.Completion) error {
@@ -366,6 +413,7 @@ func (r *Runner) handle(c transports.Completion) error {
 		return nil
 	case c.Op != transports.OpReceive:
 		if r.run.outstanding--; c.ID != leaveID {
+			r.run.traffic.Sent -= uint64(c.Missing)
 			r.sent(int(c.ID))
 		}
 		return nil
@@ -373,7 +421,7 @@ func (r *Runner) handle(c transports.Completion) error {
 		return fmt.Errorf("%w: from peer %d, which belongs to no rank", errUnexpected, c.Peer)
 	case c.Imm&clearToSend != 0:
 		return r.clear(rank, c.Imm&^clearToSend)
-	case r.config.Program.eager && c.Imm&eagerTurn != r.turn():
+	case r.traits.eager && c.Imm&eagerTurn != r.turn():
 		if len(r.early) >= len(r.run.came) {
 			return fmt.Errorf("%w: message %d from rank %d is of an operation too far ahead", errUnexpected,
 				c.Imm, rank)
@@ -388,7 +436,7 @@ func (r *Runner) handle(c transports.Completion) error {
 // that rank is faster.
 func (r *Runner) clear(rank int, sequence uint32) error {
 	peer := &r.peers[rank]
-	if sequence != (peer.cleared+1)%sequences {
+	if !peer.takes || sequence != (peer.cleared+1)%sequences {
 		return fmt.Errorf("rank %d is ready for operation %d, want %d", rank, sequence, peer.cleared+1)
 	}
 	peer.cleared = sequence
@@ -401,24 +449,42 @@ func (r *Runner) clear(rank int, sequence uint32) error {
 	return nil
 }
 
-// receive handles the received message of a step.
+// receive handles a received message.
 func (r *Runner) receive(rank int, c transports.Completion) error {
-	i := int(c.Imm &^ r.turn())
-	if i >= len(r.run.came) || r.run.came[i] {
-		return fmt.Errorf("%w: message %d of %d from rank %d is unknown, or came twice", errUnexpected, i,
-			len(r.run.came), rank)
+	number, peer := int(c.Imm&^r.turn()), &r.peers[rank]
+	i := peer.first + number
+	if i >= len(r.run.came) || r.run.came[i] || !r.traits.eager && peer.permitted != r.current {
+		return fmt.Errorf("%w: message %d from rank %d is unknown, or came twice, or without permission",
+			errUnexpected, number, rank)
 	}
 	a := &r.run.mode.actions[i]
-	want := len(a.target)
-	if a.op != schedule.Receive && a.op != schedule.Combine || !a.message || a.peer != rank ||
-		c.Bytes != want || c.Missing != 0 {
-		return fmt.Errorf("%w: message %d from rank %d has %d bytes, %d missing, want %v of %d from rank %d",
-			errUnexpected, i, rank, c.Bytes, c.Missing, a.op, want, a.peer)
+	if !takes(a.op) || !a.message || a.peer != rank {
+		return fmt.Errorf("%w: rank %d sends no message %d", errUnexpected, rank, number)
 	}
+	if want := a.target.len(); c.Bytes+c.Missing != want || c.Missing > a.droppable {
+		return fmt.Errorf("%w: message %d from rank %d has %d bytes, %d missing, want %d, of which at most "+
+			"%d missing", errUnexpected, number, rank, c.Bytes, c.Missing, want, a.droppable)
+	}
+	r.lose(a, c.Holes)
 	r.run.came[i] = true
 	r.run.traffic.Received += uint64(c.Bytes)
+	r.run.traffic.Missing += uint64(c.Missing)
 	if r.run.waits[i]--; r.run.waits[i] == 0 {
 		r.run.ready = append(r.run.ready, i)
 	}
 	return nil
+}
+
+// lose records the elements of a message that did not arrive completely, and sets them to 0.
+func (r *Runner) lose(a *action, holes []transports.Hole) {
+	if len(holes) == 0 {
+		return
+	}
+	landed, size := r.memory(r.landed(a)), r.traits.data.Size()
+	for _, h := range holes {
+		from := h.Offset / size
+		to := min((h.Offset+h.Bytes+size-1)/size, len(landed)/size)
+		clear(landed[from*size : to*size])
+		r.lost = append(r.lost, Loss{Rank: r.config.Rank, From: a.first + from, To: a.first + to})
+	}
 }

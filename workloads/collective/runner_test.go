@@ -19,23 +19,20 @@ import (
 	"railbed/transports"
 )
 
-// newRunners makes all ranks of a program in one process.
-func newRunners(t testing.TB, p *Program, open func() transports.Endpoint) []*Runner {
+// newRunners makes all ranks of an algorithm in one process.
+func newRunners(t testing.TB, a Algorithm, open func() transports.Endpoint) []*Runner {
 	t.Helper()
-	n := len(p.schedule.Ranks)
+	n := a.traits().ranks
 	configs := make([]RunnerConfig, n)
 	handles := make([]Memory[[]byte], n)
 	for i := range configs {
 		e := open()
 		t.Cleanup(func() { e.Close() })
-		length := func(b schedule.Buffer) int {
-			from, to := p.Span(i, b)
-			return (to - from) * p.data.Type.Size()
-		}
-		c := RunnerConfig{Endpoint: e, Program: p, Rank: i, Peers: make([]transports.Peer, n),
+		c := RunnerConfig{Endpoint: e, Algorithm: a, Rank: i, Peers: make([]transports.Peer, n),
 			Handles: handles, Steps: &StepLog{}}
-		c.Memory = Memory[[]byte]{make([]byte, length(schedule.Input)), make([]byte, length(schedule.Output)),
-			make([]byte, p.WorkLen(i)*p.data.Type.Size())}
+		lengths := a.Lengths(i)
+		c.Memory = Memory[[]byte]{make([]byte, lengths.Input), make([]byte, lengths.Output),
+			make([]byte, lengths.Work)}
 		handle := func(b []byte) []byte {
 			if len(b) == 0 {
 				return nil
@@ -139,7 +136,7 @@ func TestRunners(t *testing.T) {
 
 func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 	t.Helper()
-	p := runners[0].config.Program
+	p := runners[0].config.Algorithm.(*Program)
 	size, inputs := p.data.Type.Size(), make([][]byte, len(runners))
 	for rank, r := range runners {
 		for _, m := range [][]byte{r.config.Memory.Output, r.config.Memory.Work, r.config.Memory.Input} {
@@ -177,7 +174,7 @@ func checkRun(t *testing.T, runners []*Runner, mode Mode, random *rand.Rand) {
 // checkOutputs compares the outputs with each other and with the exact results.
 func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 	t.Helper()
-	p := runners[0].config.Program
+	p := runners[0].config.Algorithm.(*Program)
 	kind := p.data.Type
 	if p.schedule.Kind == schedule.SendReceive {
 		for rank, r := range runners {
@@ -333,7 +330,7 @@ func TestRunnersOverTCP(t *testing.T) {
 			group, ctx := errgroup.WithContext(t.Context())
 			for rank, r := range runners {
 				group.Go(func() error {
-					pattern, err := NewPattern(r.config.Program.Pattern(rank))
+					pattern, err := NewPattern(r.Pattern())
 					if err != nil {
 						return err
 					}
@@ -346,7 +343,7 @@ func TestRunnersOverTCP(t *testing.T) {
 							return err
 						}
 						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-						if wrong := r.Wrong(pattern, mode, round); wrong > 0 {
+						if wrong, _ := r.Wrong(pattern, mode, round, nil); wrong > 0 {
 							return fmt.Errorf("rank %d round %d: %d wrong", rank, round, wrong)
 						}
 					}
@@ -458,17 +455,16 @@ func TestRunnerAllocates(t *testing.T) {
 	r := newRunners(t, program(t, schedule.AllReduce, "tree", 4, 0, Data{Count: 1 << 20}), openMemory(1))[0]
 	r.begin(t.Context(), OutOfPlace, false)
 	r.work() // lists grow once
-	clear(r.peers)
 	if allocated := testing.AllocsPerRun(5, func() {
 		for i := range r.peers {
-			r.peers[i].held = r.peers[i].held[:0]
+			r.peers[i].held, r.peers[i].cleared = r.peers[i].held[:0], 0
 		}
 		r.begin(t.Context(), OutOfPlace, false)
 		r.work()
-		for i, a := range r.run.mode.actions {
-			if a.op != schedule.Send && a.message {
-				if err := r.receive(a.peer, transports.Completion{Imm: uint32(i),
-					Bytes: len(a.target)}); err != nil {
+		for _, a := range r.run.mode.actions {
+			if takes(a.op) && a.message {
+				if err := r.receive(a.peer, transports.Completion{Imm: a.imm,
+					Bytes: a.target.len()}); err != nil {
 					t.Fatal(err)
 				}
 				r.work()

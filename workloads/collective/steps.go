@@ -1,16 +1,12 @@
 package collective
 
-import (
-	"time"
-
-	"railbed/plan/schedule"
-)
+import "time"
 
 // StepLog records when the steps of an operation ended at a rank. The steps are:
 //
 //   - of a Ring of n ranks, the n-1 steps of a reduce-scatter and the n-1 of an all-gather
-//   - of an AllToAll, its phases
-//   - of a Runner, for each thread of the rank, each group of sends with the receives that follow them
+//   - of an Exchange, its phases
+//   - of a Program, for each thread of the rank, each group of sends with the receives that follow them
 //   - of an all-reduce in switches, each use of all slots of the switch; see package worker
 //
 // A step ends when the rank has taken the step's last message. A step that only sends ends when its last
@@ -18,9 +14,9 @@ import (
 // steps overlap. A StepLog counts a step as begun when the step before it ended. So the time between two ends
 // is the time by which a step delayed the rank.
 //
-// The zero StepLog can be given to one Ring, AllToAll or Runner, which calls it for each message without
-// allocating. Others call Add once, Begin for each operation and Done for each message. A nil StepLog records
-// nothing. A StepLog is not safe for concurrent use.
+// The zero StepLog can be given to one Runner, which calls it for each message without allocating. Others
+// call Add once, Begin for each operation and Done for each message. A nil StepLog records nothing. A StepLog
+// is not safe for concurrent use.
 type StepLog struct {
 	threads [][2]int // the first step of each thread, and the step behind its last
 	parts   []int    // by step, the parts that it has
@@ -75,49 +71,4 @@ func (l *StepLog) Ends() [][]time.Duration {
 		}
 	}
 	return all
-}
-
-// logged maps the steps of a rank's schedule to the steps of a StepLog. taken is the step that has a part
-// done when an action of a schedule's step is, and arrived when its message has arrived. Both are -1 for
-// none.
-type logged struct{ taken, arrived []int }
-
-// log adds the rank's steps to the runner's log.
-func (r *Runner) log() {
-	all := 0
-	for _, t := range r.config.Program.schedule.Ranks[r.config.Rank] {
-		numbers, sends := groups(t.Steps)
-		parts := make([]int, len(sends))
-		for i, group := range numbers {
-			taken, arrived := -1, -1
-			switch {
-			case t.Steps[i].Op != schedule.Send:
-				taken = all + group
-			case sends[group]:
-				arrived = all + group
-			}
-			if taken >= 0 || arrived >= 0 {
-				parts[group] += r.config.Program.slices
-			}
-			r.logged.taken = append(r.logged.taken, taken)
-			r.logged.arrived = append(r.logged.arrived, arrived)
-		}
-		all += len(parts)
-		r.config.Steps.Add(parts...)
-	}
-}
-
-// groups numbers the groups of a thread's steps. A group ends before a send that follows a receive. sends
-// has true for each group that receives nothing.
-func groups(steps []schedule.Step) (numbers []int, sends []bool) {
-	for i := range steps {
-		if len(sends) == 0 || steps[i].Op == schedule.Send && !sends[len(sends)-1] {
-			sends = append(sends, true)
-		}
-		if takes(&steps[i]) {
-			sends[len(sends)-1] = false
-		}
-		numbers = append(numbers, len(sends)-1)
-	}
-	return numbers, sends
 }

@@ -136,7 +136,7 @@ func programOf(t *testing.T, kind schedule.Kind, algorithm string, n int, d Data
 // checkCauses compares the ends of a rank's steps with the ends of other ranks' steps, and counts them.
 func checkCauses(t *testing.T, runners []*Runner, rank int) (compared int) {
 	t.Helper()
-	p := runners[rank].config.Program
+	p := runners[rank].config.Algorithm.(*Program)
 	end := func(rank, thread, step int) time.Time {
 		l := runners[rank].config.Steps
 		return l.Began().Add(l.Ends()[thread][step])
@@ -144,7 +144,7 @@ func checkCauses(t *testing.T, runners []*Runner, rank int) (compared int) {
 	for thread, own := range p.schedule.Ranks[rank] {
 		numbers, _ := groups(own.Steps)
 		for i := range own.Steps {
-			if !takes(&own.Steps[i]) {
+			if !takes(own.Steps[i].Op) {
 				continue
 			}
 			peer, at := own.Steps[i].Peer, p.plans[OutOfPlace].Other[rank][thread][i]
@@ -167,9 +167,9 @@ func checkCauses(t *testing.T, runners []*Runner, rank int) (compared int) {
 func TestStepsOfRing(t *testing.T) {
 	for _, count := range []int{0, 3, 100_001} {
 		for _, n := range []int{1, 2, 5} {
-			w := newWorld(t, n, count, openMemory(4))
+			runners := newRunners(t, ring(t, Ring{Ranks: n, Count: count}), openMemory(4))
 			began := time.Now()
-			if _, err := w.allReduce(t.Context(), OutOfPlace); err != nil {
+			if _, err := runAll(t.Context(), runners, OutOfPlace); err != nil {
 				t.Fatal(err)
 			}
 			took := time.Since(began)
@@ -177,9 +177,9 @@ func TestStepsOfRing(t *testing.T) {
 			if n > 1 {
 				want = []int{2 * (n - 1)}
 			}
-			for rank, r := range w.rings {
+			for rank, r := range runners {
 				name := fmt.Sprintf("rank %d of %d", rank, n)
-				l, before := r.config.Steps, w.rings[r.prev()].config.Steps
+				l, before := r.config.Steps, runners[(rank+n-1)%n].config.Steps
 				checkEnds(t, name, l, took, want...)
 				for step := 1; count > 3 && n > 1 && step < want[0]; step++ {
 					if got, cause := l.Began().Add(l.Ends()[0][step]),
@@ -197,17 +197,17 @@ func TestStepsOfRing(t *testing.T) {
 func TestStepsOfPhases(t *testing.T) {
 	const n = 5
 	for name, phases := range map[string]phases{"pairwise": Pairwise, "direct": Direct} {
-		w := newExchanges(t, Even(n, 100_000*n), phases, openMemory(4))
+		runners := newRunners(t, exchange(t, Even(n, 100_000*n), phases), openMemory(4))
 		began := time.Now()
-		if _, err := w.exchange(t.Context()); err != nil {
+		if _, err := runAll(t.Context(), runners, OutOfPlace); err != nil {
 			t.Fatal(err)
 		}
 		took := time.Since(began)
-		for rank, a := range w.all {
-			l := a.config.Steps
+		for rank, r := range runners {
+			l := r.config.Steps
 			checkEnds(t, fmt.Sprint(name, " rank ", rank), l, took, len(phases(rank, n)))
-			for k, p := range a.config.Phases[1:] {
-				sender := w.all[p.From[0]].config.Steps
+			for k, p := range phases(rank, n)[1:] {
+				sender := runners[p.From[0]].config.Steps
 				if got, cause := l.Began().Add(l.Ends()[0][k+1]),
 					sender.Began().Add(sender.Ends()[0][k]); got.Before(cause) {
 					t.Errorf("rank %d ended phase %d %v before rank %d ended phase %d", rank, k+1,

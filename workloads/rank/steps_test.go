@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/transports"
 	"railbed/workloads/collective"
 )
 
@@ -33,9 +34,16 @@ func TestStepsAreBounded(t *testing.T) {
 	p := &Process{}
 	const ranks, rings = 80, 10
 	for i := range rings {
-		config := collective.RingConfig{Ranks: ranks, Input: make([]float32, ranks),
-			Output: make([]float32, ranks), Steps: p.LogSteps("", Numbered("ring", i, rings))}
-		if _, err := collective.NewRing(config); err != nil {
+		ring, err := collective.NewRing(collective.Ring{Ranks: ranks, Count: ranks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lengths := ring.Lengths(0)
+		config := collective.RunnerConfig{Algorithm: ring, Peers: make([]transports.Peer, ranks),
+			Handles: make([]collective.Memory[[]byte], ranks),
+			Steps:   p.LogSteps("", Numbered("ring", i, rings))}
+		config.Memory.Input, config.Memory.Output = make([]byte, lengths.Input), make([]byte, lengths.Output)
+		if _, err := collective.NewRunner(config); err != nil {
 			t.Fatal(err)
 		}
 	}

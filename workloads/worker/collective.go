@@ -83,14 +83,14 @@ func (Collective) wanted(j *Job, config *rank.Config, w *Wanted) error {
 		w.Switch = c.throughSwitch()
 		return nil
 	}
-	carriers, err := c.carriers()
+	all, err := c.algorithms()
 	if err != nil {
 		return err
 	}
 	for size, operations := range operationsOf(config) {
-		for channel, carrier := range carriers[size] {
+		for channel, algorithm := range all[size] {
 			for rank := range c.Ranks {
-				w.add(rank, channel, len(carriers[size]), carrier.Amounts(rank, operations))
+				w.add(rank, channel, len(all[size]), collective.Amounts(algorithm, rank, operations))
 			}
 		}
 	}
@@ -183,28 +183,25 @@ func (c collectiveWork) runWrapped(ctx context.Context, w *rank.Process, wrap wr
 
 // exchange exchanges memory handles and addresses with the other ranks and does the operations.
 func (c *collectiveConfig) exchange(ctx context.Context, w *rank.Process, wrap wrapper) error {
-	shapes, err := c.shapes()
+	all, err := c.algorithms()
 	if err != nil {
 		return err
 	}
-	memory := allocate(shapes)
+	memory := allocateLanes(c.Rank, all)
 	tables, err := w.Meet(ctx, func(i int, l *rank.Lane) (*rank.Rendezvous, error) {
-		handles, err := l.Register(memory[i].all())
+		handles, err := l.Register(memory[i])
 		return &rank.Rendezvous{Input: handles.Input, Output: handles.Output, Work: handles.Work}, err
 	})
 	if err != nil {
 		return err
 	}
 	return w.Do(ctx, func(size int) (rank.Part, []byte, error) {
-		var views []buffers
-		for i, of := range shapes[size] {
-			views = append(views, memory[i].view(of))
-		}
-		p, err := c.join(w, tables, views, c.Sizes[size])
+		made, err := join(w, tables, memory, all[size])
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err = wrap(p, views[0])
-		return p, views[0].output, err
+		used := view(memory[0], all[size][0].Lengths(c.Rank))
+		p, err := wrap(made, used)
+		return p, used.Output, err
 	})
 }

@@ -153,15 +153,15 @@ func (c *collectiveConfig) aggregate(ctx context.Context, w *rank.Process, wrap 
 		return err
 	}
 	most := int(slices.Max(c.Sizes))
-	whole := allocateFor(shape{input: most, output: most})
+	whole := allocate(collective.Memory[int]{Input: most, Output: most})
 	err = w.Do(ctx, func(i int) (rank.Part, []byte, error) {
 		size := int(c.Sizes[i])
-		view := whole.view(shape{input: size, output: size})
+		used := view(whole, collective.Memory[int]{Input: size, Output: size})
 		steps = w.LogSteps()
 		chunk := c.Type.Size() * c.Aggregator.Config.Elements
 		steps.Add(usesOfSlots((size+chunk-1)/chunk, slots)...)
-		p, err := wrap(&inNetwork{view, client, c.Type, c.Op, pattern, w, steps}, view)
-		return p, view.output, err
+		p, err := wrap(&inNetwork{used, client, c.Type, c.Op, pattern, w, steps}, used)
+		return p, used.Output, err
 	})
 	if err != nil {
 		return missingRanks(err, c.Ranks)
@@ -205,9 +205,9 @@ func missingRanks(err error, ranks int) error {
 
 // Fill implements rank.Part.
 func (p *inNetwork) Fill(id rank.OperationID) {
-	to := p.input
+	to := p.Input
 	if id.Mode == collective.InPlace {
-		to = p.output
+		to = p.Output
 	}
 	p.pattern.Fill(to, id.Index, 0)
 }
@@ -215,11 +215,11 @@ func (p *inNetwork) Fill(id rank.OperationID) {
 // Operate implements rank.Part.
 func (p *inNetwork) Operate(ctx context.Context, id rank.OperationID, _ bool) (collective.Traffic, error) {
 	if id.Mode == collective.OutOfPlace {
-		copy(p.output, p.input)
+		copy(p.Output, p.Input)
 	}
-	size := uint64(len(p.output))
+	size := uint64(len(p.Output))
 	p.steps.Begin()
-	err := p.client.Combine(ctx, p.kind, p.op, p.output)
+	err := p.client.Combine(ctx, p.kind, p.op, p.Output)
 	p.process.SetWaited(p.client.Waited())
 	return collective.Traffic{Sent: size, Received: size}, err
 }
@@ -229,5 +229,5 @@ func (p *inNetwork) Lost() []collective.Loss { return nil }
 
 // Check implements rank.Part.
 func (p *inNetwork) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
-	return p.pattern.Wrong(p.output, id.Index, 0), 0
+	return p.pattern.Wrong(p.Output, id.Index, 0), 0
 }

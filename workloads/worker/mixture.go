@@ -94,11 +94,14 @@ func (m MoE) of(j *Job, rank int) rank.Work {
 
 // wanted implements Work.
 func (m MoE) wanted(_ *Job, c *rank.Config, w *Wanted) error {
-	all := channelsOf(c)
-	for _, words := range Matrices(m.Config) {
-		for i, channel := range all {
+	all, err := mixtureAlgorithms(m.Config, c, nil)
+	if err != nil {
+		return err
+	}
+	for _, lanes := range all {
+		for i, exchange := range lanes {
 			for rank := range c.Ranks {
-				w.add(rank, i, len(all), words.Amounts(rank, WordBytes, channel, operationsOf(c)[0]))
+				w.add(rank, i, len(lanes), collective.Amounts(exchange, rank, operationsOf(c)[0]))
 			}
 		}
 	}
@@ -123,8 +126,8 @@ const (
 type mixture struct {
 	experts   *moe.Rank
 	memory    [exchanges]buffers
-	exchanges [exchanges][]*collective.AllToAll // by lane
-	shares    []*rank.Shares                    // by lane
+	exchanges [exchanges][]*collective.Runner // by lane
+	shares    []*rank.Shares                  // by lane
 	busy      *rank.Idleness
 	step      mixtureStep
 	keepTo    func(exchange int) // sets the rates, if each exchange has its own
@@ -149,6 +152,23 @@ func Matrices(c moe.Config) (m [exchanges]collective.Matrix) {
 	return m
 }
 
+// mixtureAlgorithms returns the algorithms of the exchanges, by exchange and lane. A rank knows its own
+// phases.
+func mixtureAlgorithms(m moe.Config, c *rank.Config, phases map[int][]collective.Phase) (
+	all [exchanges][]collective.Algorithm, err error) {
+	for i, words := range Matrices(m) {
+		for _, channel := range channelsOf(c) {
+			made, err := collective.NewExchange(collective.ExchangeConfig{Matrix: words, Phases: phases,
+				Channel: channel, Type: element.Int32})
+			if err != nil {
+				return all, err
+			}
+			all[i] = append(all[i], made)
+		}
+	}
+	return all, nil
+}
+
 // Run implements rank.Work.
 func (m mixtureWork) Run(ctx context.Context, w *rank.Process) error {
 	return w.ThroughLanes(func() error { return m.exchange(ctx, w) })
@@ -158,15 +178,17 @@ func (m mixtureWork) Run(ctx context.Context, w *rank.Process) error {
 func (of mixtureWork) exchange(ctx context.Context, w *rank.Process) error {
 	c := &w.Config
 	m := &mixture{busy: w.Busy(), experts: moe.NewRank(of.Config, c.Rank)}
-	words := Matrices(of.Config)
+	all, err := mixtureAlgorithms(of.Config, c, map[int][]collective.Phase{c.Rank: of.Phases})
+	if err != nil {
+		return err
+	}
 	for i := range m.memory {
-		m.memory[i] = allocateFor(shape{input: WordBytes * words[i].InputLen(c.Rank),
-			output: WordBytes * words[i].OutputLen(c.Rank)})
+		m.memory[i] = allocate(all[i][0].Lengths(c.Rank))
 	}
 	tables, err := w.Meet(ctx, func(_ int, l *rank.Lane) (own *rank.Rendezvous, err error) {
 		own = &rank.Rendezvous{Operations: make([]collective.Memory[[]byte], exchanges)}
 		for i := range m.memory {
-			if own.Operations[i], err = l.Register(m.memory[i].all()); err != nil {
+			if own.Operations[i], err = l.Register(m.memory[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -176,7 +198,7 @@ func (of mixtureWork) exchange(ctx context.Context, w *rank.Process) error {
 		return err
 	}
 	for i := range w.Lanes() {
-		if err := m.join(w, i, of.Phases, tables[i], words); err != nil {
+		if err := m.join(w, i, tables[i], &all); err != nil {
 			return err
 		}
 	}
@@ -190,47 +212,44 @@ func (of mixtureWork) exchange(ctx context.Context, w *rank.Process) error {
 }
 
 // join makes the exchanges of a lane.
-func (m *mixture) join(w *rank.Process, lane int, phases []collective.Phase, table []rank.Rendezvous,
-	words [exchanges]collective.Matrix) error {
-	c, l := &w.Config, w.Lanes()[lane]
+func (m *mixture) join(w *rank.Process, lane int, table []rank.Rendezvous,
+	all *[exchanges][]collective.Algorithm) error {
+	l := w.Lanes()[lane]
 	shares, err := l.Share(exchanges)
 	if err != nil {
 		return err
 	}
 	m.shares = append(m.shares, shares)
-	peers, err := l.AddPeers(table)
-	if err != nil {
-		return err
+	for other := range table {
+		if got := len(table[other].Operations); got != exchanges {
+			return fmt.Errorf("rank %d has %d exchanges, want %d", other, got, exchanges)
+		}
 	}
 	names := [exchanges]string{"dispatch", "combine"}
 	for i := range m.exchanges {
-		config := collective.AllToAllConfig{
-			Endpoint: shares.Of(i),
-			Rank:     c.Rank,
-			Matrix:   words[i],
-			Phases:   phases,
-			Channel:  channelsOf(c)[lane],
-			Peers:    peers,
-			Type:     element.Int32,
-			Input:    m.memory[i].input,
-			Output:   m.memory[i].output,
-			Outputs:  make([][]byte, c.Ranks),
-			Steps:    w.LogSteps(names[i], channelName(w, lane)),
-		}
-		for other := range table {
-			if len(table[other].Operations) != exchanges {
-				return fmt.Errorf("rank %d has %d exchanges, want %d", other, len(table[other].Operations),
-					exchanges)
-			}
-			config.Outputs[other] = table[other].Operations[i].Output
-		}
-		exchange, err := collective.NewAllToAll(config)
+		of := func(other *rank.Rendezvous) buffers { return other.Operations[i] }
+		exchange, err := newRunner(l, table, of, collective.RunnerConfig{
+			Endpoint:  shares.Of(i),
+			Algorithm: all[i][lane],
+			Rank:      w.Config.Rank,
+			Memory:    m.memory[i],
+			Steps:     w.LogSteps(names[i], channelName(w, lane)),
+		})
 		if err != nil {
 			return err
 		}
 		m.exchanges[i] = append(m.exchanges[i], exchange)
 	}
 	return nil
+}
+
+// exchangeOnce does one exchange in all lanes.
+func (m *mixture) exchangeOnce(ctx context.Context, exchange int) (collective.Traffic, error) {
+	m.keepTo(exchange)
+	return atOnce(ctx, m.busy, m.exchanges[exchange],
+		func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
+			return r.Run(ctx, collective.OutOfPlace)
+		})
 }
 
 // Fill implements rank.Part.
@@ -243,21 +262,19 @@ func (m *mixture) Operate(ctx context.Context, _ rank.OperationID, _ bool) (traf
 	err error) {
 	err = rank.During(ctx, m.shares, func(ctx context.Context) error {
 		began := time.Now()
-		m.experts.Pack(m.memory[dispatch].input)
-		m.keepTo(dispatch)
-		out, err := atOnce(ctx, m.busy, m.exchanges[dispatch], (*collective.AllToAll).Exchange)
+		m.experts.Pack(m.memory[dispatch].Input)
+		out, err := m.exchangeOnce(ctx, dispatch)
 		if err != nil {
 			return fmt.Errorf("dispatch: %w", err)
 		}
 		dispatched := time.Now()
-		m.experts.Compute(m.memory[dispatch].output, m.memory[combine].input)
+		m.experts.Compute(m.memory[dispatch].Output, m.memory[combine].Input)
 		computed := time.Now()
-		m.keepTo(combine)
-		back, err := atOnce(ctx, m.busy, m.exchanges[combine], (*collective.AllToAll).Exchange)
+		back, err := m.exchangeOnce(ctx, combine)
 		if err != nil {
 			return fmt.Errorf("combine: %w", err)
 		}
-		m.experts.Merge(m.memory[combine].output)
+		m.experts.Merge(m.memory[combine].Output)
 		m.step = mixtureStep{Dispatch: dispatched.Sub(began), Combine: time.Since(computed)}
 		traffic.Add(out)
 		traffic.Add(back)
@@ -273,7 +290,7 @@ func (m *mixture) Lost() []collective.Loss { return nil }
 // the result.
 func (m *mixture) Check(rank.OperationID, []collective.Loss) (wrong, short uint64) {
 	wrong, m.step.Error = m.experts.WrongCombined()
-	return wrong + m.experts.WrongDispatched(m.memory[dispatch].output), 0
+	return wrong + m.experts.WrongDispatched(m.memory[dispatch].Output), 0
 }
 
 func (m *mixture) Tell() (any, error) { return m.step, nil }

@@ -3,202 +3,111 @@ package worker
 import (
 	"context"
 
-	"railbed/internal/element"
-	"railbed/internal/units"
+	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
 )
 
-// buffers are a rank's memory, and the program that uses it, if any.
-type buffers struct {
-	input, output, work []byte
-	program             *collective.Program
+// buffers are a rank's memory.
+type buffers = collective.Memory[[]byte]
+
+// allocate makes memory of the given lengths.
+func allocate(lengths collective.Memory[int]) buffers {
+	return buffers{Input: make([]byte, lengths.Input), Output: make([]byte, lengths.Output),
+		Work: make([]byte, lengths.Work)}
 }
 
-// shape is the memory in bytes that a rank needs for a size, and the program that uses it, if any.
-type shape struct {
-	input, output, work int
-	program             *collective.Program
-}
-
-// allocate makes memory that is large enough for each of the shapes, which are by size and lane.
-// All lanes share one input and one output.
-func allocate(shapes [][]shape) []buffers {
-	var all []buffers
-	var most shape
-	for lane := range shapes[0] {
-		most.work = 0
-		for _, s := range shapes {
-			most.input, most.output, most.work = max(most.input, s[lane].input),
-				max(most.output, s[lane].output), max(most.work, s[lane].work)
+// allocateLanes makes memory that is large enough for a rank's part in each of the algorithms, which are by
+// size and lane. All lanes share one input and one output.
+func allocateLanes(rank int, all [][]collective.Algorithm) []buffers {
+	var most collective.Memory[int]
+	work := make([]int, len(all[0]))
+	for _, lanes := range all {
+		for lane, of := range lanes {
+			lengths := of.Lengths(rank)
+			most.Input, most.Output = max(most.Input, lengths.Input), max(most.Output, lengths.Output)
+			work[lane] = max(work[lane], lengths.Work)
 		}
-		all = append(all, buffers{work: make([]byte, most.work)})
 	}
-	input, output := make([]byte, most.input), make([]byte, most.output)
-	for lane := range all {
-		all[lane].input, all[lane].output = input, output
+	memory, shared := make([]buffers, len(work)), allocate(most)
+	for lane := range memory {
+		memory[lane] = buffers{Input: shared.Input, Output: shared.Output, Work: make([]byte, work[lane])}
 	}
-	return all
+	return memory
 }
 
-// allocateFor makes memory for one size in one lane.
-func allocateFor(s shape) buffers { return allocate([][]shape{{s}})[0].view(s) }
-
-// all returns the memory as a lane registers it.
-func (b buffers) all() collective.Memory[[]byte] {
-	return collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work}
+// view returns the part of memory that has the given lengths.
+func view(b buffers, lengths collective.Memory[int]) buffers {
+	return buffers{Input: b.Input[:lengths.Input], Output: b.Output[:lengths.Output],
+		Work: b.Work[:lengths.Work]}
 }
 
-// view returns the part of the memory that a shape uses.
-func (b buffers) view(s shape) buffers {
-	return buffers{input: b.input[:s.input], output: b.output[:s.output], work: b.work[:s.work],
-		program: s.program}
-}
-
-// allReduce is a rank's part in a ring all-reduce.
-type allReduce struct {
-	buffers
-	ring    *collective.Ring
+// part is a rank's part in a collective, with one runner per lane.
+type part struct {
+	runners []*collective.Runner
 	pattern *collective.Pattern
+	busy    *rank.Idleness
 }
 
-func (a *allReduce) Fill(id rank.OperationID) {
-	if id.Mode == collective.InPlace {
-		a.pattern.Fill(a.output, id.Index, 0)
-	} else {
-		a.pattern.Fill(a.input, id.Index, 0)
-	}
-}
-
-func (a *allReduce) Operate(ctx context.Context, id rank.OperationID, _ bool) (collective.Traffic, error) {
-	return a.ring.AllReduce(ctx, id.Mode)
-}
-
-func (a *allReduce) Lost() []collective.Loss { return a.ring.Lost() }
-
-func (a *allReduce) Check(id rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
-	return a.ring.Wrong(a.pattern, id.Index, lost)
-}
-
-// allToAll is a rank's part in an all-to-all, with one exchange per lane.
-type allToAll struct {
-	buffers
-	exchanges []*collective.AllToAll
-	blocks    *collective.Blocks
-	busy      *rank.Idleness
-}
-
-func (a *allToAll) Fill(id rank.OperationID) { a.blocks.Fill(a.input, id.Index) }
-
-func (a *allToAll) Operate(ctx context.Context, _ rank.OperationID, _ bool) (collective.Traffic, error) {
-	return atOnce(ctx, a.busy, a.exchanges, (*collective.AllToAll).Exchange)
-}
-
-func (a *allToAll) Lost() []collective.Loss { return nil }
-
-func (a *allToAll) Check(id rank.OperationID, _ []collective.Loss) (wrong, short uint64) {
-	return a.blocks.Wrong(a.output, id.Index), 0
-}
-
-// shapes returns the shapes of a rank's memory, by size and lane.
-func (c *collectiveConfig) shapes() ([][]shape, error) {
-	carriers, err := c.carriers()
-	if err != nil {
-		return nil, err
-	}
-	shapes := make([][]shape, len(carriers))
-	for i := range carriers {
-		for _, made := range carriers[i] {
-			shapes[i] = append(shapes[i], made.shape(c.Rank))
-		}
-	}
-	return shapes, nil
-}
-
-// shortExchange reports whether the job's blocks are short enough to be sent at once, without
-// permission of the receiver.
-func (c *collectiveConfig) shortExchange(size units.Bytes) bool {
-	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 &&
-		isShortExchange(int(size), c.Ranks, c.Type)
-}
-
-// isShortExchange reports whether an all-to-all sends its blocks without permission of the
-// receiver, as a program does: all blocks have the same length and are short. bytes is the size of
-// each rank's buffer.
-func isShortExchange(bytes, ranks int, t element.Type) bool {
-	return isShort(bytes, ranks) && bytes%(ranks*t.Size()) == 0
-}
-
-// isShort reports whether a program sends a buffer's messages without permission of the receiver.
-// With more than 16 ranks the proof that this is safe takes too long.
-func isShort(bytes, ranks int) bool { return collective.IsShort(bytes) && ranks <= 16 }
-
-// matrix returns the elements that ranks send each other in an all-to-all.
-func (c *collectiveConfig) matrix(size units.Bytes) collective.Matrix {
-	return collective.Skewed(c.Ranks, int(size)/c.Type.Size(), c.Skew, c.Seed)
-}
-
-// join makes this rank's part in operations of a size from the tables of all ranks.
-func (c *collectiveConfig) join(w *rank.Process, tables [][]rank.Rendezvous, b []buffers,
-	size units.Bytes) (rank.Part, error) {
-	switch {
-	case c.Kind == AllToAll && b[0].program == nil:
-		return c.joinAllToAll(w, tables, b, c.matrix(size))
-	case b[0].program != nil:
-		return c.joinProgram(w, tables, b)
-	}
-	return c.joinRing(w, tables[0], b[0])
-}
-
-func (c *collectiveConfig) joinRing(w *rank.Process, table []rank.Rendezvous, b buffers) (rank.Part, error) {
-	n, l := c.Ranks, w.Lanes()[0]
-	next, prev := (c.Rank+1)%n, (c.Rank+n-1)%n
-	config := collective.RingConfig{
-		Endpoint: l.Endpoint(), Rank: c.Rank, Ranks: n,
-		Input: collective.Floats(b.input), Output: collective.Floats(b.output),
-		NextInput: table[next].Input, NextOutput: table[next].Output, Steps: w.LogSteps(),
-	}
-	if c.Lossy() {
-		config.Droppable = c.RD.Droppable
-	}
-	var err error
-	if config.Next, err = l.AddPeer(table, next); err != nil {
-		return nil, err
-	}
-	if config.Prev, err = l.AddPeer(table, prev); err != nil {
-		return nil, err
-	}
-	ring, err := collective.NewRing(config)
-	if err != nil {
-		return nil, err
-	}
-	pattern, err := collective.NewPattern(collective.PatternConfig{Rank: c.Rank, Ranks: n})
-	return &allReduce{b, ring, pattern}, err
-}
-
-func (c *collectiveConfig) joinAllToAll(w *rank.Process, tables [][]rank.Rendezvous, b []buffers,
-	matrix collective.Matrix) (rank.Part, error) {
-	a := &allToAll{busy: w.Busy(), buffers: b[0], blocks: collective.NewBlocks(c.Rank, matrix, c.Type)}
+// join makes a rank's part in the algorithms of its lanes from the tables of all ranks.
+func join(w *rank.Process, tables [][]rank.Rendezvous, memory []buffers,
+	lanes []collective.Algorithm) (*part, error) {
+	p := &part{busy: w.Busy()}
 	for i, l := range w.Lanes() {
-		config := collective.AllToAllConfig{
-			Endpoint: l.Endpoint(), Rank: c.Rank, Matrix: matrix, Phases: c.Phases,
-			Channel: channelsOf(c.Config)[i], Type: c.Type, Input: b[i].input, Output: b[i].output,
-			Outputs: make([][]byte, c.Ranks), Steps: w.LogSteps(channelName(w, i)),
+		of := func(other *rank.Rendezvous) buffers {
+			return buffers{Input: other.Input, Output: other.Output, Work: other.Work}
 		}
-		for other, of := range tables[i] {
-			config.Outputs[other] = of.Output
-		}
-		var err error
-		if config.Peers, err = l.AddPeers(tables[i]); err != nil {
-			return nil, err
-		}
-		exchange, err := collective.NewAllToAll(config)
+		r, err := newRunner(l, tables[i], of, collective.RunnerConfig{
+			Endpoint:  l.Endpoint(),
+			Algorithm: lanes[i],
+			Rank:      w.Config.Rank,
+			Memory:    view(memory[i], lanes[i].Lengths(w.Config.Rank)),
+			Steps:     w.LogSteps(channelName(w, i)),
+		})
 		if err != nil {
 			return nil, err
 		}
-		a.exchanges = append(a.exchanges, exchange)
+		p.runners = append(p.runners, r)
 	}
-	return a, nil
+	var err error
+	p.pattern, err = collective.NewPattern(p.runners[0].Pattern())
+	return p, err
+}
+
+// newRunner makes a runner whose ranks are the process's ranks. It adds the peers and their handles, which
+// are in a lane's table.
+func newRunner(l *rank.Lane, table []rank.Rendezvous, handles func(*rank.Rendezvous) buffers,
+	config collective.RunnerConfig) (_ *collective.Runner, err error) {
+	config.Peers, config.Handles = make([]transports.Peer, len(table)), make([]buffers, len(table))
+	for _, other := range config.Algorithm.Partners(config.Rank) {
+		if config.Peers[other], err = l.AddPeer(table, other); err != nil {
+			return nil, err
+		}
+		config.Handles[other] = handles(&table[other])
+	}
+	return collective.NewRunner(config)
+}
+
+// Fill implements rank.Part. Any runner knows the whole buffers.
+func (p *part) Fill(id rank.OperationID) { p.runners[0].Fill(p.pattern, id.Mode, id.Index) }
+
+func (p *part) Operate(ctx context.Context, id rank.OperationID, more bool) (collective.Traffic, error) {
+	return atOnce(ctx, p.busy, p.runners,
+		func(r *collective.Runner, ctx context.Context) (collective.Traffic, error) {
+			if more {
+				return r.RunAhead(ctx, id.Mode)
+			}
+			return r.Run(ctx, id.Mode)
+		})
+}
+
+// Lost implements rank.Part. Only an algorithm with one lane loses anything.
+func (p *part) Lost() []collective.Loss { return p.runners[0].Lost() }
+
+// Check implements rank.Part. It checks the whole output, so that it also finds what one lane wrote
+// wrongly to another lane's part.
+func (p *part) Check(id rank.OperationID, lost []collective.Loss) (wrong, short uint64) {
+	return p.runners[0].Wrong(p.pattern, id.Mode, id.Index, lost)
 }
 
 // phases returns the phases of rank i in an all-to-all: the plan's if its rates were computed in

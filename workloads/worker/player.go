@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/internal/clock"
-	"railbed/internal/element"
 	"railbed/plan/schedule"
 	"railbed/transports"
 	"railbed/workloads/collective"
@@ -27,7 +26,9 @@ type player struct {
 	// operations are the rank's parts in the program's operations. An entry is nil if the rank has
 	// no part.
 	operations []rank.Part
+	algorithms []collective.Algorithm
 	memory     []buffers
+	outputs    [][]byte // with the operations' results
 	patterns   map[collective.PatternConfig]*collective.Pattern
 	streams    [][]int // tasks of each stream, in order
 	shares     *rank.Shares
@@ -54,7 +55,9 @@ func newPlayer(c *rank.Config, program *training.Program) (*player, error) {
 		dilation:   clock.Dilation(c.Dilation),
 		patterns:   map[collective.PatternConfig]*collective.Pattern{},
 		operations: make([]rank.Part, len(program.Operations)),
+		algorithms: make([]collective.Algorithm, len(program.Operations)),
 		memory:     make([]buffers, len(program.Operations)),
+		outputs:    make([][]byte, len(program.Operations)),
 		used:       make([]bool, len(program.Operations)),
 		logs:       make([]*collective.StepLog, len(program.Operations)),
 	}
@@ -64,11 +67,11 @@ func newPlayer(c *rank.Config, program *training.Program) (*player, error) {
 		if place < 0 {
 			continue
 		}
-		made, err := operationCarrier(o, c.Lossy())
-		if err != nil {
+		var err error
+		if p.algorithms[i], err = operationAlgorithm(o, c); err != nil {
 			return nil, err
 		}
-		p.memory[i] = allocateFor(made.shape(place))
+		p.memory[i] = allocate(p.algorithms[i].Lengths(place))
 	}
 	number, exchanges := map[string]int{}, 0
 	for task := range p.program.Tasks[p.rank] {
@@ -104,7 +107,7 @@ func (t trainingWork) train(ctx context.Context, w *rank.Process) error {
 	tables, err := w.Meet(ctx, func(_ int, l *rank.Lane) (own *rank.Rendezvous, err error) {
 		own = &rank.Rendezvous{Operations: make([]collective.Memory[[]byte], len(p.operations))}
 		for i, b := range p.memory {
-			if own.Operations[i], err = l.Register(b.all()); err != nil {
+			if own.Operations[i], err = l.Register(b); err != nil {
 				return nil, err
 			}
 		}
@@ -127,7 +130,7 @@ func (t trainingWork) train(ctx context.Context, w *rank.Process) error {
 	var output []byte // of the first operation, for rank.Options.AfterOperation
 	for _, b := range p.memory {
 		if output == nil {
-			output = b.output
+			output = b.Output
 		}
 	}
 	return w.Do(ctx, func(int) (rank.Part, []byte, error) { return p, output, nil })
@@ -150,7 +153,7 @@ func (p *player) log(i int) *collective.StepLog {
 
 // join makes the rank's part in an operation.
 func (p *player) join(w *rank.Process, table []rank.Rendezvous, i int) (rank.Part, error) {
-	o, b := &p.program.Operations[i], p.memory[i]
+	o := &p.program.Operations[i]
 	n, place := len(o.Ranks), slices.Index(o.Ranks, p.rank)
 	peers, handles := make([]transports.Peer, n), make([]collective.Memory[[]byte], n)
 	for other, rank := range o.Ranks {
@@ -167,73 +170,22 @@ func (p *player) join(w *rank.Process, table []rank.Rendezvous, i int) (rank.Par
 		}
 		handles[other] = table[rank].Operations[i]
 	}
-	if o.Kind == training.AllToAll && b.program == nil {
-		m := collective.Even(n, int(o.Bytes)/element.Float32.Size())
-		outputs := make([][]byte, n)
-		for other := range handles {
-			outputs[other] = handles[other].Output
-		}
-		exchange, err := collective.NewAllToAll(collective.AllToAllConfig{
-			Endpoint: p.shares.Of(i),
-			Rank:     place,
-			Names:    o.Ranks,
-			Matrix:   m,
-			Phases:   collective.Direct(place, n),
-			Peers:    peers,
-			Input:    b.input,
-			Output:   b.output,
-			Outputs:  outputs,
-			Steps:    p.log(i),
-		})
-		return &allToAll{buffers: b, exchanges: []*collective.AllToAll{exchange},
-			blocks: collective.NewBlocks(place, m, element.Float32)}, err
-	}
-	if b.program == nil {
-		return p.joinGradients(&w.Config, i, peers, handles)
-	}
 	runner, err := collective.NewRunner(collective.RunnerConfig{
-		Endpoint: p.shares.Of(i),
-		Program:  b.program,
-		Rank:     place,
-		Names:    o.Ranks,
-		Peers:    peers,
-		Handles:  handles,
-		Memory:   collective.Memory[[]byte]{Input: b.input, Output: b.output, Work: b.work},
-		Steps:    p.log(i),
+		Endpoint:  p.shares.Of(i),
+		Algorithm: p.algorithms[i],
+		Rank:      place,
+		Names:     o.Ranks,
+		Peers:     peers,
+		Handles:   handles,
+		Memory:    p.memory[i],
+		Steps:     p.log(i),
 	})
 	if err != nil {
 		return nil, err
 	}
-	pattern, err := p.pattern(b.program.Pattern(place))
-	return &scheduled{runners: []*collective.Runner{runner}, pattern: pattern}, err
-}
-
-// joinGradients makes the rank's part in a sum of gradients that may lack parts.
-func (p *player) joinGradients(c *rank.Config, i int, peers []transports.Peer,
-	handles []collective.Memory[[]byte]) (rank.Part, error) {
-	b, n := p.memory[i], len(peers)
-	place := slices.Index(p.program.Operations[i].Ranks, p.rank)
-	next, before := (place+1)%n, (place+n-1)%n
-	ring, err := collective.NewRing(collective.RingConfig{
-		Endpoint:   p.shares.Of(i),
-		Rank:       place,
-		Ranks:      n,
-		Names:      p.program.Operations[i].Ranks,
-		Next:       peers[next],
-		Prev:       peers[before],
-		Droppable:  c.RD.Droppable,
-		Scatter:    p.program.Operations[i].Kind == schedule.ReduceScatter,
-		Input:      collective.Floats(b.input),
-		Output:     collective.Floats(b.output),
-		NextInput:  handles[next].Input,
-		NextOutput: handles[next].Output,
-		Steps:      p.log(i),
-	})
-	if err != nil {
-		return nil, err
-	}
-	pattern, err := p.pattern(collective.PatternConfig{Rank: place, Ranks: n})
-	return &allReduce{b, ring, pattern}, err
+	p.outputs[i], _ = runner.Buffer(collective.OutOfPlace, schedule.Output)
+	pattern, err := p.pattern(runner.Pattern())
+	return &part{runners: []*collective.Runner{runner}, pattern: pattern}, err
 }
 
 // pattern returns the data of a rank of an operation. Each operation uses another part of it.
@@ -271,12 +223,7 @@ const blankStep = 1 << 10
 // that is still 0 did not arrive. After all executions but the last, again checks one element in
 // each blankStep bytes, which takes no noticeable time. After the last, check checks every element.
 func (p *player) again(operation int) {
-	output := p.memory[operation].output
-	// The rest of a reduce-scatter's output is scratch memory.
-	if a, ring := p.operations[operation].(*allReduce); ring {
-		from, to := a.ring.Result()
-		output = output[from*element.Float32.Size() : to*element.Float32.Size()]
-	}
+	output := p.outputs[operation]
 	for at := 0; p.used[operation] && at < len(output); at += blankStep {
 		if [4]byte(output[at:]) == [4]byte{} { // not -0, which may be data
 			p.blank.Add(1)

@@ -176,24 +176,24 @@ func (s sgdWork) learn(c *rank.Config, p rank.Part, b buffers) (rank.Part, error
 // Fill computes the gradient and encodes it into the collective's input. It clears the output of
 // the step before.
 func (t *learning) Fill(id rank.OperationID) {
-	clear(t.memory.output)
+	clear(t.memory.Output)
 	t.step = learningStep{Loss: t.replica.Gradient(id.Index, t.gradient)}
 	t.finite(id, "the loss", t.step.Loss)
 	switch {
 	case t.err != nil:
 	case t.codec != nil:
-		t.codec.Encode(t.gradient, t.memory.input)
-		t.step.Message = digest(t.memory.input)
+		t.codec.Encode(t.gradient, t.memory.Input)
+		t.step.Message = digest(t.memory.Input)
 	case t.mask != nil:
 		var clipped int
 		clipped, t.err = t.mask.Seal(id.Index, t.gradient, t.sealed)
 		t.step.Clipped = uint64(clipped)
 		for i, v := range t.sealed {
-			binary.NativeEndian.PutUint32(t.memory.input[4*i:], uint32(v))
+			binary.NativeEndian.PutUint32(t.memory.Input[4*i:], uint32(v))
 		}
 	default:
 		for i, v := range t.gradient {
-			binary.NativeEndian.PutUint32(t.memory.input[4*i:], math.Float32bits(v))
+			binary.NativeEndian.PutUint32(t.memory.Input[4*i:], math.Float32bits(v))
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (t *learning) Check(id rank.OperationID, lost []collective.Loss) (wrong, sh
 			t.isLost[i] = true
 		}
 	}
-	switch output := t.memory.output; {
+	switch output := t.memory.Output; {
 	case t.codec != nil:
 		t.codec.Decode(output, t.mean)
 		for message := range slices.Chunk(output, t.codec.Len()) {

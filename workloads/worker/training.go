@@ -5,6 +5,7 @@ import (
 
 	"railbed/internal/clock"
 	"railbed/plan/perf"
+	"railbed/workloads/collective"
 	"railbed/workloads/rank"
 	"railbed/workloads/training"
 )
@@ -39,21 +40,21 @@ func (t Training) wanted(_ *Job, c *rank.Config, w *Wanted) error {
 		ranks       int
 		bytes       uint64
 	}
-	carriers := map[same]carrier{}
+	algorithms := map[same]collective.Algorithm{}
 	uses := t.Program.Uses()
 	for i := range t.Program.Operations {
 		o := &t.Program.Operations[i]
 		key := same{string(o.Kind), o.Group, len(o.Ranks), o.Bytes}
-		made, known := carriers[key]
+		made, known := algorithms[key]
 		if !known {
 			var err error
-			if made, err = operationCarrier(o, c.Lossy()); err != nil {
+			if made, err = operationAlgorithm(o, c); err != nil {
 				return err
 			}
-			carriers[key] = made
+			algorithms[key] = made
 		}
 		for place, rank := range o.Ranks {
-			for to, amount := range made.Amounts(place, int(uses[i])*operationsOf(c)[0]) {
+			for to, amount := range collective.Amounts(made, place, int(uses[i])*operationsOf(c)[0]) {
 				w.To[rank][o.Ranks[to]].Add(amount)
 				w.Groups[rank][o.Group] += amount.Bytes
 			}

@@ -177,7 +177,7 @@ func TestTrainingDataDiffer(t *testing.T) {
 // came the time before and whether or not it comes the time after.
 func TestTrainingOperationsThatComeAgain(t *testing.T) {
 	output := make([]byte, 3*blankStep+4)
-	p := &player{operations: []rank.Part{&filled{}}, memory: []buffers{{output: output}},
+	p := &player{operations: []rank.Part{&filled{}}, outputs: [][]byte{output},
 		used: make([]bool, 1)}
 	for _, c := range []struct {
 		times []int // elements of blankStep bytes that come each time
