@@ -239,7 +239,8 @@ func TestForwardingDrops(t *testing.T) {
 			return unix.Sendto(fd, datagram(ttl, to, size), 0, &unix.SockaddrLinklayer{Ifindex: leftPeer})
 		}
 		// dropped sends packets, and waits until the kernel has counted as many for a reason, or a second.
-		dropped := func(count uint64, reason string, ttl, to byte, size int) (before, after Stack, err error) {
+		dropped := func(count uint64, reason string, ttl, to byte, size int) (before, after Stack,
+			err error) {
 			before, _, err = ReadStack()
 			for range count {
 				err = cmp.Or(err, send(ttl, to, size))
@@ -248,7 +249,8 @@ func TestForwardingDrops(t *testing.T) {
 				return before, after, err
 			}
 			for range 1000 {
-				if after, _, err = ReadStack(); err != nil || after.Drops[reason]-before.Drops[reason] >= count {
+				after, _, err = ReadStack()
+				if err != nil || after.Drops[reason]-before.Drops[reason] >= count {
 					break
 				}
 				time.Sleep(time.Millisecond)
