@@ -10,19 +10,8 @@ import (
 	"railbed/internal/wire"
 )
 
-// Frame layout that Identity reads, in bytes.
-const (
-	ethernetLen = 14
-	tagLen      = 4
-	maxTags     = 2
-	ipv4Len     = 20
-	ipv6Len     = 40
-
-	typeIPv4 = 0x0800
-	typeIPv6 = 0x86DD
-	typeTag  = 0x8100
-	typeQinQ = 0x88A8
-)
+// maxTags is the number of VLAN tags that Identity passes.
+const maxTags = 2
 
 // Identity is a hash of the bytes of an Ethernet frame that switches and routers do not change. So
 // the hash is the same at every tap that the frame crosses.
@@ -39,24 +28,24 @@ const (
 // frames. A device that rewrites more, such as a NAT or a trimming switch, gives a packet a new
 // identity.
 func Identity(frame []byte, length int) uint64 {
-	if len(frame) < ethernetLen {
+	if len(frame) < wire.EthernetLen {
 		return mix(xxhash.Sum64(frame), uint64(length))
 	}
-	at := ethernetLen
+	at := wire.EthernetLen
 	etherType := binary.BigEndian.Uint16(frame[at-2:])
 	for range maxTags {
-		if etherType != typeTag && etherType != typeQinQ || len(frame) < at+tagLen {
+		if !wire.IsTag(etherType) || len(frame) < at+wire.TagLen {
 			break
 		}
 		etherType = binary.BigEndian.Uint16(frame[at+2:])
-		at += tagLen
+		at += wire.TagLen
 	}
 	packet, length := frame[at:], length-at
 	seed := uint64(etherType)
 	switch {
-	case etherType == typeIPv4 && len(packet) >= ipv4Len:
+	case etherType == wire.EtherTypeIPv4 && len(packet) >= wire.IPv4MinLen:
 		return ipv4Identity(packet, seed)
-	case etherType == typeIPv6 && len(packet) >= ipv6Len:
+	case etherType == wire.EtherTypeIPv6 && len(packet) >= wire.IPv6Len:
 		return ipv6Identity(packet, seed)
 	}
 	return mix(xxhash.Sum64(packet), seed<<32|uint64(uint32(length)))
@@ -64,15 +53,15 @@ func Identity(frame []byte, length int) uint64 {
 
 func ipv4Identity(packet []byte, seed uint64) uint64 {
 	total := int(binary.BigEndian.Uint16(packet[2:]))
-	if total >= ipv4Len && total < len(packet) {
+	if total >= wire.IPv4MinLen && total < len(packet) {
 		packet = packet[:total] // the rest is padding of the link
 	}
-	var header [ipv4Len]byte
+	var header [wire.IPv4MinLen]byte
 	copy(header[:], packet)
 	header[1] = 0                 // DSCP and ECN
 	header[8] = 0                 // TTL
 	header[10], header[11] = 0, 0 // checksum
-	payload := packet[ipv4Len:]
+	payload := packet[wire.IPv4MinLen:]
 	whole := packet[6]&0x3F|packet[7] == 0 // and no fragment
 	if from, to := telemetry(payload); packet[0] == 0x45 && packet[9] == wire.ProtocolUDP && whole &&
 		from < to {
@@ -101,16 +90,16 @@ func withoutTelemetry(datagram []byte, from, to int) uint64 {
 }
 
 func ipv6Identity(packet []byte, seed uint64) uint64 {
-	total := ipv6Len + int(binary.BigEndian.Uint16(packet[4:]))
+	total := wire.IPv6Len + int(binary.BigEndian.Uint16(packet[4:]))
 	if total < len(packet) {
 		packet = packet[:total]
 	}
-	var header [ipv6Len]byte
+	var header [wire.IPv6Len]byte
 	copy(header[:], packet)
 	header[0] &= 0xF0 // traffic class, upper half
 	header[1] &= 0x0F // traffic class, lower half; the flow label stays
 	header[7] = 0     // hop limit
-	payload := packet[ipv6Len:]
+	payload := packet[wire.IPv6Len:]
 	if from, to := telemetry(payload); packet[6] == wire.ProtocolUDP && from < to {
 		return mix(withoutTelemetry(payload, from, to), xxhash.Sum64(header[:])+seed)
 	}

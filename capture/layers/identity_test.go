@@ -162,19 +162,20 @@ func TestIdentityOfTelemetry(t *testing.T) {
 		made := func(port uint16, seq uint64, hops int) []byte {
 			fields := wire.INTFields{Hops: 3, NextPort: port}
 			block := wire.INTBlockLen(&fields)
-			ip := map[bool]int{false: ipv4Len, true: ipv6Len}[v6]
-			frame := make([]byte, ethernetLen+ip+wire.UDPLen+block+wire.INTProbeLen)
-			length := uint16(len(frame) - ethernetLen - ip)
+			ip := map[bool]int{false: wire.IPv4MinLen, true: wire.IPv6Len}[v6]
+			frame := make([]byte, wire.EthernetLen+ip+wire.UDPLen+block+wire.INTProbeLen)
+			length := uint16(len(frame) - wire.EthernetLen - ip)
 			if v6 {
 				wire.Ethernet(frame).SetEtherType(wire.EtherTypeIPv6)
-				wire.IPv6(frame[ethernetLen:]).Encode(&wire.IPv6Fields{PayloadLength: length,
+				wire.IPv6(frame[wire.EthernetLen:]).Encode(&wire.IPv6Fields{PayloadLength: length,
 					NextHeader: wire.ProtocolUDP, HopLimit: uint8(64 - hops)})
 			} else {
 				wire.Ethernet(frame).SetEtherType(wire.EtherTypeIPv4)
-				wire.IPv4(frame[ethernetLen:]).Encode(&wire.IPv4Fields{TotalLength: length + ipv4Len,
-					Protocol: wire.ProtocolUDP, TTL: uint8(64 - hops)})
+				wire.IPv4(frame[wire.EthernetLen:]).Encode(&wire.IPv4Fields{
+					TotalLength: length + wire.IPv4MinLen, Protocol: wire.ProtocolUDP,
+					TTL: uint8(64 - hops)})
 			}
-			datagram := wire.UDP(frame[ethernetLen+ip:])
+			datagram := wire.UDP(frame[wire.EthernetLen+ip:])
 			datagram.Encode(&wire.UDPFields{SrcPort: 9, DstPort: port, Length: length, Checksum: 0x1234})
 			b := wire.INT(datagram[wire.UDPLen:])
 			b.Encode(&fields)

@@ -159,7 +159,7 @@ func (c *connection) add(s *Segment, fwd, rev *direction, f *Finding) {
 		fwd.seen, fwd.initial = true, seq
 	}
 	if flags&wire.TCPSYN != 0 {
-		fwd.scale = windowScale(h)
+		fwd.scale, _ = h.WindowScale()
 	}
 	repeats := seq == fwd.next && fwd.hasNext && ack == fwd.ack && control == 0 // as in the segment before
 	if s.Payload == 1 && fwd.hasNext && seq == fwd.next && rev.seen && rev.window == 0 {
@@ -249,39 +249,4 @@ func (c *connection) repeated(s *Segment, fwd, rev *direction, seq, length uint3
 		return OutOfOrder
 	}
 	return Retransmission
-}
-
-// Kinds of options (RFC 9293, 3.1; RFC 7323), and the largest shift of a window.
-const (
-	optionEnd     = 0
-	optionNothing = 1
-	optionScale   = 3
-	mostScale     = 14
-)
-
-// option returns the data of an option, as far as it was captured.
-func option(h wire.TCP, kind byte) (data []byte, has bool) {
-	for rest := h[wire.TCPMinLen:min(len(h), max(wire.TCPMinLen, h.HeaderLength()))]; len(rest) > 0; {
-		switch {
-		case rest[0] == optionEnd:
-			return nil, false
-		case rest[0] == optionNothing:
-			rest = rest[1:]
-			continue
-		case len(rest) < 2 || rest[1] < 2 || int(rest[1]) > len(rest):
-			return nil, false
-		case rest[0] == kind:
-			return rest[2:rest[1]], true
-		}
-		rest = rest[rest[1]:]
-	}
-	return nil, false
-}
-
-// windowScale returns the shift of the windows of the side that sent a SYN.
-func windowScale(h wire.TCP) int {
-	if data, has := option(h, optionScale); has && len(data) == 1 {
-		return min(int(data[0]), mostScale)
-	}
-	return 0
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
+
+	"railbed/internal/wire"
 )
 
 // offloaded builds a packet with gopacket, with its checksum right and as a
@@ -36,9 +38,9 @@ func offloaded(t testing.TB, six, tcp, tag bool, payload []byte) (right, partial
 	}
 	udp, segment := &layers.UDP{SrcPort: 7, DstPort: 8}, &layers.TCP{SrcPort: 7, DstPort: 8, Window: 99}
 	var transport gopacket.SerializableLayer = udp
-	header, at, number := 8, checksumUDP, protocolUDP
+	header, at, number := 8, checksumUDP, wire.ProtocolUDP
 	if tcp {
-		transport, header, at, number = segment, 20, checksumTCP, protocolTCP
+		transport, header, at, number = segment, 20, checksumTCP, wire.ProtocolTCP
 	}
 	if err := udp.SetNetworkLayerForChecksum(forChecksum); err != nil {
 		t.Fatal(err)

@@ -81,6 +81,29 @@ func (t TCP) Checksum() uint16 { return binary.BigEndian.Uint16(t[tcpChecksum:])
 // Options are the header's options.
 func (t TCP) Options() []byte { return t[TCPMinLen:t.HeaderLength()] }
 
+// windowScale is the kind of the option Window Scale, of which maxScale is the largest shift: RFC 7323, 2.
+const windowScale, maxScale = 3, 14
+
+// WindowScale returns the shift of windows that a SYN announces. has is false without the option, and where
+// the option is not in the bytes.
+func (t TCP) WindowScale() (shift int, has bool) {
+	const end, nothing = 0, 1
+	rest := t[TCPMinLen:min(len(t), max(TCPMinLen, t.HeaderLength()))]
+	for len(rest) > 0 && rest[0] != end {
+		switch {
+		case rest[0] == nothing:
+			rest = rest[1:]
+			continue
+		case len(rest) < 2 || rest[1] < 2 || int(rest[1]) > len(rest):
+			return 0, false
+		case rest[0] == windowScale && rest[1] == 3:
+			return min(int(rest[2]), maxScale), true
+		}
+		rest = rest[rest[1]:]
+	}
+	return 0, false
+}
+
 // Payload is the segment after the header.
 func (t TCP) Payload() []byte { return t[t.HeaderLength():] }
 
