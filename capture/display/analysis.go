@@ -43,20 +43,24 @@ func (f *Filter) Analyses() bool {
 // Analyses reports whether the field is one below tcp.analysis.
 func (f *Field) Analyses() bool { return strings.HasPrefix(f.Name, analysisPrefix) }
 
-// analyse takes the packet's segment. Records of packets that do not pass their tap are left out.
-func (p *Packet) analyse() {
+// AddSegment adds the packet's segment to the state of its connection, after Analyse. Records of packets that
+// do not pass their tap are left out.
+func (p *Packet) AddSegment() {
 	a := p.analysis
+	if a == nil {
+		return
+	}
 	a.known = false
 	if p.annotated && p.Raw.Flags&pcapng.DirectionMask == 0 {
 		return
 	}
 	var source, destination netip.Addr
 	for _, l := range p.layers {
-		switch l.protocol {
+		switch l.Header {
 		case IPv4Header:
-			source, destination = p.address(l.at+12, 4), p.address(l.at+16, 4)
+			source, destination = p.address(l.At+12, 4), p.address(l.At+16, 4)
 		case IPv6Header:
-			source, destination = p.address(l.at+8, 16), p.address(l.at+24, 16)
+			source, destination = p.address(l.At+8, 16), p.address(l.At+24, 16)
 		case ICMPHeader, ICMPv6Header: // it quotes a segment
 			return
 		case TCPHeader:
@@ -65,12 +69,12 @@ func (p *Packet) analyse() {
 				tap = &tcpanalysis.Analyzer{}
 				a.taps[p.Raw.Interface] = tap
 			}
-			h := wire.TCP(p.captured(l.at, l.end))
+			h := wire.TCP(p.captured(l.At, l.End))
 			h = h[:min(len(h), max(wire.TCPMinLen, h.HeaderLength()))]
 			full := tap.Full()
 			a.finding = tap.Add(tcpanalysis.Segment{Time: p.Raw.Time, Source: source,
-				Destination: destination, Header: h, Payload: max(l.end-l.at-h.HeaderLength(), 0)})
-			a.at, a.known = l.at, !full && !tap.Full()
+				Destination: destination, Header: h, Payload: max(l.End-l.At-h.HeaderLength(), 0)})
+			a.at, a.known = l.At, !full && !tap.Full()
 			return
 		}
 	}
@@ -82,8 +86,8 @@ func (p *Packet) address(at, size int) netip.Addr {
 }
 
 // found returns the analysis of the segment in a layer, and whether it is known.
-func (p *Packet) found(l layer) (f tcpanalysis.Finding, known bool) {
-	if !p.recorded(p.analysis != nil && p.analysis.known && p.analysis.at == l.at) {
+func (p *Packet) found(l Layer) (f tcpanalysis.Finding, known bool) {
+	if !p.recorded(p.analysis != nil && p.analysis.known && p.analysis.at == l.At) {
 		return f, false
 	}
 	return p.analysis.finding, true
@@ -94,13 +98,13 @@ func analysed() (all []computedField) {
 	for i, name := range tcpanalysis.Names {
 		flag := tcpanalysis.Flags(1) << i
 		all = append(all, computedField{analysisPrefix + name, Boolean, TCPHeader,
-			func(p *Packet, l layer) (value, bool) {
+			func(p *Packet, l Layer) (value, bool) {
 				f, known := p.found(l)
 				return number(1), known && f.Flags&flag != 0
 			}})
 	}
 	return append(all, computedField{analysisPrefix + "duplicate_ack_num", Unsigned, TCPHeader,
-		func(p *Packet, l layer) (value, bool) {
+		func(p *Packet, l Layer) (value, bool) {
 			f, known := p.found(l)
 			return number(f.Duplicate), known && f.Flags&tcpanalysis.DuplicateAck != 0
 		}})

@@ -416,7 +416,7 @@ func TestRecordsOfSwitches(t *testing.T) {
 	p := &Packet{Number: 1, Interface: &pcapng.Interface{Name: "leaf1:p3", LinkType: pcapng.LinkEthernet},
 		Raw: &pcapng.Packet{Comments: [][]byte{pcapng.Annotation{Verdict: "drop", Reason: "tail",
 			Depth: 64_000, HasDepth: true, Late: 1500, HasLate: true}.AppendTo(nil)}}}
-	p.dissect()
+	p.Set(p.Raw, p.Interface, p.Number, 0)
 	for filter, want := range map[string]bool{
 		`railbed.node == "leaf1" && railbed.port == "p3"`: true, `railbed.node == leaf2`: false,
 		`railbed.verdict == "drop" && railbed.reason == "tail"`: true, `railbed.reason contains "ai"`: true,
@@ -441,7 +441,7 @@ func FuzzCompile(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string, frame []byte) {
 		p := &Packet{Interface: &pcapng.Interface{LinkType: pcapng.LinkEthernet},
 			Raw: &pcapng.Packet{Data: frame, Length: len(frame) + len(text)%3*10}}
-		p.dissect()
+		p.Set(p.Raw, p.Interface, p.Number, 0)
 		if filter, err := Compile(text); err == nil {
 			filter.Match(p)
 		}

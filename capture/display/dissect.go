@@ -49,12 +49,12 @@ const (
 	RDRejectHeader
 )
 
-// layer is a header in a packet. Its bytes are followed by its payload, up to end. The captured bytes
-// may end before.
-type layer struct {
-	protocol Header
-	at, end  int
-	plain    bool // at and end are places in the decrypted datagram
+// Layer is a header in a packet. Its bytes from At on are followed by its payload, up to End. The captured
+// bytes may end before.
+type Layer struct {
+	Header  Header
+	At, End int
+	plain   bool // At and End are places in the decrypted datagram
 }
 
 // Packet is a packet with the places of its headers.
@@ -69,7 +69,7 @@ type Packet struct {
 	context     Context
 	analysis    *analysis // nil without Analyse
 	first       int64     // time of the capture's first packet
-	layers      []layer
+	layers      []Layer
 	note        pcapng.Annotation
 	annotated   bool
 	left, right []value // of a comparison
@@ -87,13 +87,20 @@ type Packet struct {
 // Set makes p the packet of the record with a number, in a capture whose first packet has the time first.
 // It reuses the memory of p.
 func (p *Packet) Set(raw *pcapng.Packet, at *pcapng.Interface, number int, first int64) {
-	p.Raw, p.Interface, p.Number, p.first, p.context = raw, at, number, first, Context{}
-	p.dissect()
+	p.Dissect(raw, at, number, first)
+	p.AddSegment()
 }
 
-// dissect finds the headers.
-func (p *Packet) dissect() {
-	p.layers = append(p.layers[:0], layer{protocol: FrameHeader, end: p.Raw.Length})
+// Layers returns the headers, the outermost first. They are valid until the next Set.
+func (p *Packet) Layers() []Layer { return p.layers }
+
+// Annotation returns a switch's record of the packet, if there is one.
+func (p *Packet) Annotation() (note pcapng.Annotation, annotated bool) { return p.note, p.annotated }
+
+// Dissect is Set without AddSegment.
+func (p *Packet) Dissect(raw *pcapng.Packet, at *pcapng.Interface, number int, first int64) {
+	p.Raw, p.Interface, p.Number, p.first, p.context = raw, at, number, first, Context{}
+	p.layers = append(p.layers[:0], Layer{Header: FrameHeader, End: p.Raw.Length})
 	p.note, p.annotated = pcapng.Annotation{}, false
 	p.hidden, p.hiding, p.carrier, p.plain, p.nesting = [unseenReasons]headerSet{}, 0, carrier{}, nil, 0
 	for _, comment := range p.Raw.Comments {
@@ -102,9 +109,6 @@ func (p *Packet) dissect() {
 		}
 	}
 	p.link(p.Raw.Length)
-	if p.analysis != nil {
-		p.analyse()
-	}
 }
 
 // has reports whether the capture has a header: n bytes from at on, before end. If the capture cut it off, so
@@ -121,7 +125,7 @@ func (p *Packet) has(set headerSet, at, n, end int) bool {
 }
 
 // bytes returns the bytes in which a layer has its place.
-func (p *Packet) bytes(l layer) []byte {
+func (p *Packet) bytes(l Layer) []byte {
 	if l.plain {
 		return p.plain
 	}
@@ -134,7 +138,7 @@ func (p *Packet) captured(at, end int) []byte {
 }
 
 func (p *Packet) add(l Header, at, end int) {
-	p.layers = append(p.layers, layer{protocol: l, at: at, end: end})
+	p.layers = append(p.layers, Layer{Header: l, At: at, End: end})
 }
 
 func (p *Packet) u16(at int) int { return int(binary.BigEndian.Uint16(p.Raw.Data[at:])) }
@@ -379,22 +383,22 @@ func (p *Packet) infiniband(at, end int) {
 }
 
 // header returns the length of a layer's header. For protocols at the end of a packet it is everything.
-func (p *Packet) header(l layer) int {
-	switch l.protocol {
+func (p *Packet) header(l Layer) int {
+	switch l.Header {
 	case EthernetHeader:
 		return wire.EthernetLen
 	case VLANHeader:
 		return wire.TagLen
 	case IPv4Header:
-		return int(p.Raw.Data[l.at]&0xF) * 4
+		return int(p.Raw.Data[l.At]&0xF) * 4
 	case IPv6Header:
 		return wire.IPv6Len
 	case UDPHeader:
 		return wire.UDPLen
 	case TCPHeader:
-		return int(p.Raw.Data[l.at+12]>>4) * 4
+		return int(p.Raw.Data[l.At+12]>>4) * 4
 	}
-	return l.end - l.at
+	return l.End - l.At
 }
 
 // tapForm matches the names of Railbed's interfaces: the name of a node or switch, and the name of its port.

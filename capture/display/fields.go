@@ -253,82 +253,82 @@ var unions = []struct {
 
 // computed are the fields that are not at a fixed place of a header.
 var computed = []computedField{
-	{"eth.type", Unsigned, EthernetHeader, func(p *Packet, l layer) (value, bool) {
-		kind := p.u16(l.at + 12)
+	{"eth.type", Unsigned, EthernetHeader, func(p *Packet, l Layer) (value, bool) {
+		kind := p.u16(l.At + 12)
 		return number(kind), kind >= 1536 // smaller numbers are lengths (IEEE 802.3, 3.2.6)
 	}},
-	{"tcp.len", Unsigned, TCPHeader, func(p *Packet, l layer) (value, bool) {
-		length := l.end - l.at - int(p.Raw.Data[l.at+12]>>4)*4
+	{"tcp.len", Unsigned, TCPHeader, func(p *Packet, l Layer) (value, bool) {
+		length := l.End - l.At - int(p.Raw.Data[l.At+12]>>4)*4
 		return number(length), length >= 0
 	}},
-	{"frame.number", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.number", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return number(p.Number), true
 	}},
-	{"frame.len", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.len", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return number(p.Raw.Length), true
 	}},
-	{"frame.cap_len", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.cap_len", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return number(len(p.Raw.Data)), true
 	}},
-	{"frame.time_epoch", Seconds, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.time_epoch", Seconds, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return value{n: p.Raw.Time}, p.recorded(p.Raw.Has&pcapng.HasTime != 0)
 	}},
-	{"frame.time_relative", Seconds, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.time_relative", Seconds, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return value{n: p.Raw.Time - p.first}, p.recorded(p.Raw.Has&pcapng.HasTime != 0)
 	}},
-	{"frame.interface_name", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.interface_name", Text, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		p.recorded(p.Interface.Name != "")
 		return text(p.Interface.Name)
 	}},
-	{"frame.packet_id", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.packet_id", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return value{n: int64(p.Raw.ID)}, p.recorded(p.Raw.Has&pcapng.HasID != 0)
 	}},
-	{"frame.interface_queue", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.interface_queue", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return number(int(p.Raw.Queue)), p.Raw.Has&pcapng.HasQueue != 0
 	}},
-	{"frame.packet_flags_direction", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"frame.packet_flags_direction", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		direction := p.Raw.Flags & pcapng.DirectionMask
 		// Direction 0 stands for no information. Railbed's records have it if the packet does not pass the
 		// tap.
 		p.recorded(direction != 0 || p.annotated)
 		return number(int(direction)), p.Raw.Has&pcapng.HasFlags != 0
 	}},
-	{"railbed.node", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.node", Text, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		node, _ := p.tap()
 		p.recorded(node != "")
 		return text(node)
 	}},
-	{"railbed.port", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.port", Text, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		_, port := p.tap()
 		p.recorded(port != "")
 		return text(port)
 	}},
-	{"railbed.verdict", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.verdict", Text, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return text(p.note.Verdict)
 	}},
-	{"railbed.reason", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.reason", Text, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return text(p.note.Reason)
 	}},
-	{"railbed.fault", Text, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.fault", Text, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return text(p.note.Name)
 	}},
-	{"railbed.depth", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.depth", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return value{n: p.note.Depth}, p.note.HasDepth
 	}},
-	{"railbed.late", Seconds, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.late", Seconds, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return value{n: int64(p.note.Late)}, p.note.HasLate
 	}},
-	{"railbed.rank", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) { return p.rank() }},
-	{"run.message", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed.rank", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) { return p.rank() }},
+	{"run.message", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return number(p.context.Message), p.context.Message > 0
 	}},
-	{"run.rank", Unsigned, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"run.rank", Unsigned, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		if p.context.Rank == nil {
 			return value{}, false
 		}
 		return number(*p.context.Rank), true
 	}},
-	{"railbed", Protocol, FrameHeader, func(p *Packet, _ layer) (value, bool) {
+	{"railbed", Protocol, FrameHeader, func(p *Packet, _ Layer) (value, bool) {
 		return value{}, p.annotated
 	}},
 }
@@ -339,7 +339,7 @@ type computedField struct {
 	kind  Kind
 	layer Header
 	// of returns the value, and whether the packet has it.
-	of func(p *Packet, l layer) (value, bool)
+	of func(p *Packet, l Layer) (value, bool)
 }
 
 func number(n int) value { return value{n: int64(n)} }
@@ -359,10 +359,10 @@ func (p *Packet) rank() (value, bool) {
 func text(s string) (value, bool) { return value{b: []byte(s)}, s != "" }
 
 func makeFields() (all []Field) {
-	add := func(name string, kind Kind, place Place, bits int, of func(*Packet, layer) (value, bool)) {
+	add := func(name string, kind Kind, place Place, bits int, of func(*Packet, Layer) (value, bool)) {
 		all = append(all, Field{name, kind, []Place{place}, func(p *Packet, to []value) []value {
 			for _, at := range p.layers {
-				if at.protocol != place.Header {
+				if at.Header != place.Header {
 					continue
 				}
 				if v, has := of(p, at); has {
@@ -373,18 +373,18 @@ func makeFields() (all []Field) {
 		}, setOf(place.Header), bits})
 	}
 	for _, o := range protocols {
-		add(o.name, Protocol, Place{Header: o.layer}, 64, func(p *Packet, l layer) (value, bool) {
-			from := min(l.at, len(p.Raw.Data))
-			b := p.Raw.Data[from:max(from, min(l.end, len(p.Raw.Data)))]
+		add(o.name, Protocol, Place{Header: o.layer}, 64, func(p *Packet, l Layer) (value, bool) {
+			from := min(l.At, len(p.Raw.Data))
+			b := p.Raw.Data[from:max(from, min(l.End, len(p.Raw.Data)))]
 			header := p.header(l)
-			return value{n: int64(min(header, len(b))), b: b, cut: len(b) < l.end-l.at,
+			return value{n: int64(min(header, len(b))), b: b, cut: len(b) < l.End-l.At,
 				cutHeader: len(b) < header}, true
 		})
 	}
 	for i := range parts {
 		o := &parts[i]
 		place := Place{o.layer, o.at, o.length, o.mask, partUnits[o.name]}
-		add(o.name, o.kind, place, place.bits(), func(p *Packet, l layer) (value, bool) {
+		add(o.name, o.kind, place, place.bits(), func(p *Packet, l Layer) (value, bool) {
 			return place.of(p, l, o.kind)
 		})
 	}
@@ -429,11 +429,11 @@ func (o *Place) bits() int {
 }
 
 // of returns the field of a header.
-func (o *Place) of(p *Packet, l layer, kind Kind) (value, bool) {
-	at := l.at + o.At
+func (o *Place) of(p *Packet, l Layer, kind Kind) (value, bool) {
+	at := l.At + o.At
 	data := p.bytes(l)
-	if at+o.Length > min(len(data), l.end) {
-		if at+o.Length <= l.end {
+	if at+o.Length > min(len(data), l.End) {
+		if at+o.Length <= l.End {
 			p.unseen |= CutOff
 		}
 		return value{}, false

@@ -100,8 +100,8 @@ func (r *Rewrite) Apply(p *Packet) {
 // of returns the bytes of the field, or nothing.
 func (r *Rewrite) of(p *Packet) []byte {
 	for _, l := range p.layers {
-		from := l.at + r.part.at
-		if l.protocol == r.part.layer && from+r.part.length <= min(l.end, len(p.Raw.Data)) {
+		from := l.At + r.part.at
+		if l.Header == r.part.layer && from+r.part.length <= min(l.End, len(p.Raw.Data)) {
 			return p.Raw.Data[from : from+r.part.length]
 		}
 	}

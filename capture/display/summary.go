@@ -142,27 +142,27 @@ func (p *Packet) Summary() Summary {
 	s.Direction = [...]string{"", "in", "out", ""}[p.Raw.Flags&3]
 	quoting, tags := false, ""
 	for _, l := range p.layers {
-		if name, has := names[l.protocol]; has && !quoting {
+		if name, has := names[l.Header]; has && !quoting {
 			s.Protocol = name
 		}
-		switch l.protocol {
+		switch l.Header {
 		case EthernetHeader:
-			s.Source, s.Destination = net.HardwareAddr(p.Raw.Data[l.at+6:l.at+12]).String(),
-				net.HardwareAddr(p.Raw.Data[l.at:l.at+6]).String()
+			s.Source, s.Destination = net.HardwareAddr(p.Raw.Data[l.At+6:l.At+12]).String(),
+				net.HardwareAddr(p.Raw.Data[l.At:l.At+6]).String()
 		case VLANHeader:
-			tags += fmt.Sprintf("vlan %d ", p.u16(l.at)&0xFFF)
+			tags += fmt.Sprintf("vlan %d ", p.u16(l.At)&0xFFF)
 		case IPv4Header:
 			if !quoting {
-				s.Source, s.Destination = p.addresses(l.at+12, 4)
+				s.Source, s.Destination = p.addresses(l.At+12, 4)
 			}
 		case IPv6Header:
 			if !quoting {
-				s.Source, s.Destination = p.addresses(l.at+8, 16)
+				s.Source, s.Destination = p.addresses(l.At+8, 16)
 			}
 		case UDPHeader, TCPHeader:
 			if !quoting {
-				s.Source = withPort(s.Source, p.u16(l.at))
-				s.Destination = withPort(s.Destination, p.u16(l.at+2))
+				s.Source = withPort(s.Source, p.u16(l.At))
+				s.Destination = withPort(s.Destination, p.u16(l.At+2))
 			}
 		case ICMPHeader, ICMPv6Header: // the packet that it quotes follows
 			quoting = true
@@ -209,22 +209,22 @@ func (p *Packet) info() string {
 	var text string
 	length := 0 // of rd
 	for _, l := range p.layers {
-		d := p.bytes(l)[l.at:]
-		switch l.protocol {
+		d := p.bytes(l)[l.At:]
+		switch l.Header {
 		case ARPHeader:
 			if a := wire.ARP(d); a.Valid() {
-				text = fmt.Sprintf("operation %d", p.u16(l.at+6))
+				text = fmt.Sprintf("operation %d", p.u16(l.At+6))
 			}
 		case ICMPHeader, ICMPv6Header:
 			return fmt.Sprintf("type %d code %d", d[0], d[1])
 		case TCPHeader:
-			text = tcpInfo(wire.TCP(d), l.end-l.at)
+			text = tcpInfo(wire.TCP(d), l.End-l.At)
 		case UDPHeader:
-			text = fmt.Sprintf("length %d", p.u16(l.at+4)-wire.UDPLen)
+			text = fmt.Sprintf("length %d", p.u16(l.At+4)-wire.UDPLen)
 		case BTHHeader:
-			text = fmt.Sprintf("%s qp %#x psn %d", infiniband.Opcode(d[0]), p.u24(l.at+5), p.u24(l.at+9))
+			text = fmt.Sprintf("%s qp %#x psn %d", infiniband.Opcode(d[0]), p.u24(l.At+5), p.u24(l.At+9))
 		case AETHHeader:
-			text += fmt.Sprintf(" syndrome %#x msn %d", d[0], p.u24(l.at+1))
+			text += fmt.Sprintf(" syndrome %#x msn %d", d[0], p.u24(l.At+1))
 		case AggregationOursHeader:
 			f := wire.Aggregation(d).Fields()
 			text = fmt.Sprintf("kind %d job %d epoch %d slot %d round %d worker %d of %d", f.Kind, f.Job,

@@ -122,6 +122,14 @@ func (p *Packet) recorded(has bool) bool {
 	return has
 }
 
+// Open decrypts the packet's reliable datagram, once.
+func (p *Packet) Open(d wire.RD) (plain wire.RD, opened bool) {
+	if p.plain == nil && p.Keys != nil {
+		p.plain, _ = p.Keys.Open(d)
+	}
+	return p.plain, p.plain != nil
+}
+
 // open finds the header of an encrypted reliable datagram: it is readable, or the packet's keys decrypt it.
 func (p *Packet) open(at, end int, kind wire.RDType) {
 	h := RDHeaders[kind]
@@ -136,10 +144,9 @@ func (p *Packet) open(at, end int, kind wire.RDType) {
 		}
 		return
 	}
-	if p.Keys != nil && p.plain == nil && len(d) == end-at && d.Valid() {
-		if plain, opened := p.Keys.Open(d); opened {
-			p.plain = plain
-			p.layers = append(p.layers, layer{protocol: h, end: len(plain), plain: true})
+	if p.plain == nil && len(d) == end-at && d.Valid() {
+		if plain, opened := p.Open(d); opened {
+			p.layers = append(p.layers, Layer{Header: h, End: len(plain), plain: true})
 			return
 		}
 	}

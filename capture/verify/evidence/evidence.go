@@ -355,13 +355,13 @@ func (c *Capture) read(ctx context.Context, reader pcapng.Source, w *window, che
 			c.addTaps(reader.Interfaces())
 		}
 		if w.full() {
-			c.judge(d.decode(w.take()), checks, watchers)
+			c.judge(d, w.take(), checks, watchers)
 		}
 		w.add(raw)
 	}
 	c.addTaps(reader.Interfaces())
 	for w.len() > 0 {
-		c.judge(d.decode(w.take()), checks, watchers)
+		c.judge(d, w.take(), checks, watchers)
 	}
 	c.sorted, c.repeated = w.sorted, w.repeated
 	c.Missing, c.Parts = reader.Missing(), reader.Parts()
@@ -370,8 +370,9 @@ func (c *Capture) read(ctx context.Context, reader pcapng.Source, w *window, che
 }
 
 // judge passes a packet to the checks.
-func (c *Capture) judge(p *Packet, checks []Check, watchers []Watcher) {
-	c.count(p)
+func (c *Capture) judge(d *decoder, raw *pcapng.Packet, checks []Check, watchers []Watcher) {
+	c.count(raw)
+	p := d.decode(raw)
 	switch {
 	case !p.Tap.ethernet:
 		c.Undecoded++
@@ -388,7 +389,7 @@ func (c *Capture) judge(p *Packet, checks []Check, watchers []Watcher) {
 	}
 }
 
-func (c *Capture) count(p *Packet) {
+func (c *Capture) count(p *pcapng.Packet) {
 	if c.Packets == 0 {
 		c.First = p.Time
 	}
@@ -397,7 +398,7 @@ func (c *Capture) count(p *Packet) {
 		c.Unordered++
 	}
 	c.First, c.Last = min(c.First, p.Time), max(c.Last, p.Time)
-	p.Tap.Packets++
+	c.Taps[p.Interface].Packets++
 }
 
 // finish takes the counts from the end of a capture.

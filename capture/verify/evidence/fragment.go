@@ -24,26 +24,20 @@ type Piece struct {
 }
 
 const (
-	fragmentUnit    = 8 // bytes that the offset of a fragment counts
 	fragmentLen     = 8 // of IPv6's fragment header
-	fragmentOffset  = 0x1FFF
-	dontFragment    = 0x4000
-	moreFragments   = 0x2000
 	moreFragmentsV6 = 1
 )
 
 // Piece returns the part of an IP packet that the packet carries, if the capture has its header.
 func (p *Packet) Piece() (at Piece, known bool) {
-	start := wire.EthernetLen + p.Tags*wire.TagLen
 	at.Key.Addresses, at.Key.Proto = p.Addresses, p.Proto
-	header := p.data[min(start, len(p.data)):]
+	header, _ := p.network()
 	payload := 0
 	switch {
 	case p.IP == 4 && len(header) >= wire.IPv4MinLen:
 		h := wire.IPv4(header)
-		flags := binary.BigEndian.Uint16(header[6:])
-		at.Key.ID = uint32(binary.BigEndian.Uint16(header[4:]))
-		at.From, at.Last = int(flags&fragmentOffset)*fragmentUnit, flags&moreFragments == 0
+		at.Key.ID = uint32(h.ID())
+		at.From, at.Last = h.FragmentOffset(), !h.MoreFragments()
 		payload = h.HeaderLength()
 		at.To = at.From + int(h.TotalLength()) - payload
 	case p.IP == 6 && p.Fragment && len(header) >= wire.IPv6Len+fragmentLen:
@@ -52,13 +46,13 @@ func (p *Packet) Piece() (at Piece, known bool) {
 		at.Key.ID = binary.BigEndian.Uint32(f[4:])
 		at.From, at.Last = int(flags&^7), flags&moreFragmentsV6 == 0
 		payload = wire.IPv6Len + fragmentLen
-		at.To = at.From + int(binary.BigEndian.Uint16(header[4:])) - fragmentLen
+		at.To = at.From + int(wire.IPv6(header).PayloadLength()) - fragmentLen
 	default:
 		return at, false
 	}
 	if at.From == 0 && p.Proto == ProtoUDP && len(header) >= payload+wire.UDPLen {
-		at.Src = binary.BigEndian.Uint16(header[payload:])
-		at.Dst = binary.BigEndian.Uint16(header[payload+2:])
+		h := wire.UDP(header[payload:])
+		at.Src, at.Dst = h.SrcPort(), h.DstPort()
 	}
 	return at, at.To > at.From
 }
@@ -72,11 +66,8 @@ func (at *Piece) Flow(p *Packet) FlowAddr {
 // Splittable reports whether a router may fragment the packet for a link of an MTU: it is of IPv4, longer
 // than the MTU, and does not forbid it.
 func (p *Packet) Splittable(mtu int) bool {
-	start := wire.EthernetLen + p.Tags*wire.TagLen
-	if p.IP != 4 || p.Length-start <= mtu || len(p.data) < start+wire.IPv4MinLen {
-		return false
-	}
-	return binary.BigEndian.Uint16(p.data[start+6:])&dontFragment == 0
+	header, length := p.network()
+	return p.IP == 4 && length > mtu && len(header) >= wire.IPv4MinLen && !wire.IPv4(header).DontFragment()
 }
 
 // SplitMTU returns the least MTU of the plan's links if routers of the kernel fragment longer packets. Soft

@@ -1,17 +1,12 @@
 package evidence
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
-
-	"github.com/google/gopacket"
-	golayers "github.com/google/gopacket/layers"
 
 	"railbed/capture/display"
 	"railbed/capture/layers"
 	"railbed/capture/pcapng"
-	"railbed/internal/infiniband"
 	"railbed/internal/wire"
 )
 
@@ -27,9 +22,8 @@ const (
 
 // IP protocol numbers.
 const (
-	ProtoTCP      = 6
-	ProtoUDP      = 17
-	protoFragment = 44 // IPv6's fragment header
+	ProtoTCP = wire.ProtocolTCP
+	ProtoUDP = wire.ProtocolUDP
 )
 
 // Packet is one decoded packet.
@@ -110,7 +104,7 @@ type Packet struct {
 
 	raw     *pcapng.Packet
 	capture *Capture
-	// shown reports whether the capture's dissected packet is this packet.
+	// shown reports whether a check displayed the packet.
 	shown bool
 	data  []byte // as captured
 	key   flowKey
@@ -126,7 +120,7 @@ func (p *Packet) Identity() uint64 { return layers.Identity(p.data, p.Length) }
 func (p *Packet) Display() *display.Packet {
 	if !p.shown {
 		p.shown = true
-		p.capture.dissected.Set(p.raw, &p.Tap.described, p.Number, p.capture.First)
+		p.capture.dissected.AddSegment()
 	}
 	return &p.capture.dissected
 }
@@ -150,20 +144,24 @@ var spoils = []string{"corrupt", "truncate", "trim", "rewrite", "misroute"}
 // Unsound reports whether an IP router refuses the packet: its IPv4 header has a wrong checksum, or the IP
 // packet is longer than the frame (RFC 1812, 5.2.2).
 func (p *Packet) Unsound() bool {
-	at := wire.EthernetLen + p.Tags*wire.TagLen
+	b, length := p.network()
 	switch {
-	case len(p.data) < at+wire.IPv4MinLen:
+	case len(b) < wire.IPv4MinLen:
 		return false
 	case p.Type == wire.EtherTypeIPv4:
-		h := wire.IPv4(p.data[at:])
+		h := wire.IPv4(b)
 		return h.HeaderLength() < wire.IPv4MinLen || h.HeaderLength() <= len(h) && !h.ChecksumValid() ||
-			int(h.TotalLength()) > p.Length-at
+			int(h.TotalLength()) > length
 	case p.Type == wire.EtherTypeIPv6:
-		const payloadLength = 4
-		length := int(binary.BigEndian.Uint16(p.data[at+payloadLength:]))
-		return wire.IPv6Len+length > p.Length-at
+		return wire.IPv6Len+int(wire.IPv6(b).PayloadLength()) > length
 	}
 	return false
+}
+
+// network returns the captured bytes behind the Ethernet header and the tags, and their number on the wire.
+func (p *Packet) network() (b []byte, length int) {
+	at := wire.EthernetLen + p.Tags*wire.TagLen
+	return p.data[min(at, len(p.data)):], p.Length - at
 }
 
 // Control reports whether the packet is a MAC control frame, which the receiving port consumes.
@@ -214,26 +212,11 @@ type decoder struct {
 	ordinals *layers.Ordinals
 	// renumber replaces ids that each of several recordings made of its own packets.
 	renumber bool
-
-	ethernet golayers.Ethernet
-	tag      golayers.Dot1Q
-	ipv4     golayers.IPv4
-	ipv6     golayers.IPv6
-	tcp      golayers.TCP
-	udp      golayers.UDP
-	parse    gopacket.DecodingLayerFunc
-	decoded  []gopacket.LayerType
 }
 
 func newDecoder(c *Capture) *decoder {
-	d := &decoder{capture: c, flows: make(map[flowKey]*Flow),
+	return &decoder{capture: c, flows: make(map[flowKey]*Flow),
 		renumber: c.several() && c.Plan != nil && !c.Plan.Soft()}
-	var container gopacket.DecodingLayerContainer = gopacket.DecodingLayerSparse(nil)
-	for _, layer := range []gopacket.DecodingLayer{&d.ethernet, &d.tag, &d.ipv4, &d.ipv6, &d.tcp, &d.udp} {
-		container = container.Put(layer)
-	}
-	d.parse = container.LayersDecoder(golayers.LayerTypeEthernet, gopacket.NilDecodeFeedback)
-	return d
 }
 
 // decode reads the headers of a packet. Fields that cannot be read stay zero, and the packet is
@@ -246,18 +229,18 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	if raw.Has&pcapng.HasQueue != 0 {
 		p.Queue = int(raw.Queue)
 	}
-	for _, comment := range raw.Comments {
-		if note, ok := pcapng.ParseAnnotation(comment); ok {
-			p.annotate(note, saysDirection(raw))
-			p.Tap.annotates = p.Tap.annotates || note.Name == "" || note.HasLate
-			p.Tap.seen.Count(note.Verdict)
-		}
+	shown := &d.capture.dissected
+	shown.Dissect(raw, &p.Tap.described, raw.Number, d.capture.First)
+	if note, annotated := shown.Annotation(); annotated {
+		p.annotate(note, saysDirection(raw))
+		p.Tap.annotates = p.Tap.annotates || note.Name == "" || note.HasLate
+		p.Tap.seen.Count(note.Verdict)
 	}
 	p.Foreign = raw.Has&pcapng.HasFlags != 0 && raw.Flags&pcapng.ReceptionMask == pcapng.Promiscuous
 	if !p.Tap.ethernet {
 		return p
 	}
-	if _, err := d.parse(raw.Data, &d.decoded); err != nil {
+	if !d.headers(shown.Layers()) {
 		d.capture.Undecoded++
 		if len(raw.Data) < min(raw.Length, headersMost) {
 			d.capture.Cut++
@@ -266,8 +249,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	if raw.Has&pcapng.HasDropCount != 0 && !d.capture.Railbed { // Railbed's captures count them at the end
 		p.Tap.dropped += raw.DropCount
 	}
-	d.outermost(raw.Data)
-	d.headers(raw.Length)
+	d.identify()
 	if p.Tags > 0 {
 		if tag := wire.Tag(raw.Data[wire.EthernetLen-2:]); tag.VLAN() == 0 {
 			p.PCP = int(tag.Priority())
@@ -299,34 +281,6 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	return p
 }
 
-// outermost drops the headers of a packet that the IP packet carries. Checks judge the packets that the
-// fabric forwards.
-func (d *decoder) outermost(data []byte) {
-	at := wire.EthernetLen // of the first header of IP
-	for i, layer := range d.decoded {
-		switch {
-		case layer == golayers.LayerTypeDot1Q:
-			at += wire.TagLen
-			continue
-		case layer != golayers.LayerTypeIPv4 && layer != golayers.LayerTypeIPv6:
-			continue
-		}
-		inner := slices.IndexFunc(d.decoded[i+1:], func(of gopacket.LayerType) bool {
-			return of == golayers.LayerTypeIPv4 || of == golayers.LayerTypeIPv6
-		})
-		if inner < 0 {
-			return
-		}
-		d.decoded = d.decoded[:i+1+inner]
-		if layer == golayers.LayerTypeIPv4 { // the inner header may have replaced it
-			_ = d.ipv4.DecodeFromBytes(data[at:], gopacket.NilDecodeFeedback) // it was decoded before
-		} else {
-			_ = d.ipv6.DecodeFromBytes(data[at:], gopacket.NilDecodeFeedback)
-		}
-		return
-	}
-}
-
 // annotate takes a switch's record of the packet.
 func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 	p.Verdict, p.Reason, p.Fault = note.Verdict, note.Reason, note.Name
@@ -349,62 +303,9 @@ func (p *Packet) annotate(note pcapng.Annotation, passes Direction) {
 	}
 }
 
-// headers copies the decoded fields. A layer's fields are stale unless the layer is in decoded.
-func (d *decoder) headers(length int) {
+// identify gives an IP packet its flow.
+func (d *decoder) identify() {
 	p := &d.packet
-	rest := length // bytes on the wire from the current layer on
-	for _, layer := range d.decoded {
-		switch layer {
-		case golayers.LayerTypeEthernet:
-			p.Type = uint16(d.ethernet.EthernetType)
-			p.Group = d.ethernet.DstMAC[0]&1 != 0
-			rest -= 14
-		case golayers.LayerTypeDot1Q:
-			p.Type = uint16(d.tag.Type)
-			p.Tags++
-			rest -= 4
-		case golayers.LayerTypeIPv4:
-			p.IP, p.TTL, p.Proto = 4, d.ipv4.TTL, uint8(d.ipv4.Protocol)
-			p.DSCP, p.ECN = d.ipv4.TOS>>2, wire.ECN(d.ipv4.TOS&3)
-			p.Fragment = d.ipv4.FragOffset != 0 || d.ipv4.Flags&golayers.IPv4MoreFragments != 0
-			// A segmentation offload leaves the length 0, which gopacket replaces by the captured length.
-			if header := d.ipv4.Contents; header[2]|header[3] != 0 {
-				rest = min(rest, int(d.ipv4.Length))
-			}
-			rest -= 4 * int(d.ipv4.IHL)
-			p.key.version = 4
-			copy(p.key.Src[12:], d.ipv4.SrcIP)
-			copy(p.key.Dst[12:], d.ipv4.DstIP)
-		case golayers.LayerTypeIPv6:
-			p.IP, p.TTL, p.Proto = 6, d.ipv6.HopLimit, uint8(d.ipv6.NextHeader)
-			p.DSCP, p.ECN = d.ipv6.TrafficClass>>2, wire.ECN(d.ipv6.TrafficClass&3)
-			rest = min(rest-40, int(d.ipv6.Length))
-			if p.Proto == protoFragment && len(d.ipv6.Payload) > 0 {
-				p.Fragment, p.Proto = true, d.ipv6.Payload[0]
-			}
-			p.key.version = 6
-			copy(p.key.Src[:], d.ipv6.SrcIP)
-			copy(p.key.Dst[:], d.ipv6.DstIP)
-		case golayers.LayerTypeTCP:
-			p.Seq, p.SYN, p.FIN, p.PSH = d.tcp.Seq, d.tcp.SYN, d.tcp.FIN, d.tcp.PSH
-			p.ACK, p.ECE, p.Ack, p.Window = d.tcp.ACK, d.tcp.ECE, d.tcp.Ack, d.tcp.Window
-			p.Scale = windowScale(&d.tcp)
-			p.Payload = max(0, rest-4*int(d.tcp.DataOffset))
-			p.Segment = d.tcp.Payload
-			p.key.sport, p.key.dport = uint16(d.tcp.SrcPort), uint16(d.tcp.DstPort)
-		case golayers.LayerTypeUDP:
-			p.Payload = max(0, rest-8)
-			p.key.sport, p.key.dport = uint16(d.udp.SrcPort), uint16(d.udp.DstPort)
-			if wire.IsPortRD(p.key.dport) {
-				d.datagram(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
-			} else if (p.key.dport == wire.PortAggregation || p.key.sport == wire.PortAggregation) &&
-				!p.Fragment && len(d.udp.Payload) >= wire.AggregationLen {
-				p.Aggregation = d.udp.Payload
-			} else if p.key.dport == infiniband.Port {
-				d.transport(d.udp.Payload, min(p.Payload, max(0, int(d.udp.Length)-wire.UDPLen)))
-			}
-		}
-	}
 	if p.IP != 0 {
 		p.key.proto, p.Addresses = p.Proto, p.key.Addresses
 		p.Flow = d.flow()
@@ -412,18 +313,6 @@ func (d *decoder) headers(length int) {
 	if p.Flow == nil { // too many flows: the contents of this flow are not decoded
 		p.RD, p.RDFault, p.RoCE, p.RoCEFault, p.Aggregation = nil, RDSound, nil, RoCESound, nil
 	}
-}
-
-// windowScale returns the logarithm that a SYN announces (RFC 7323, 2.2), -1 without one.
-func windowScale(segment *golayers.TCP) int8 {
-	if segment.SYN {
-		for _, option := range segment.Options {
-			if option.OptionType == golayers.TCPOptionKindWindowScale && len(option.OptionData) == 1 {
-				return int8(min(option.OptionData[0], 14))
-			}
-		}
-	}
-	return -1
 }
 
 func (d *decoder) flow() *Flow {

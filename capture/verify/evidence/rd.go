@@ -1,8 +1,8 @@
 package evidence
 
 import (
+	"railbed/capture/display"
 	"railbed/internal/wire"
-	"railbed/transports/rd/privacy"
 )
 
 // RD is the reliable datagram of a packet (transports/rd/PROTOCOL.md). It is valid: its checksum
@@ -37,12 +37,8 @@ const (
 // the payload's length on the wire.
 func (d *decoder) datagram(captured []byte, length int) {
 	p := &d.packet
-	if p.Fragment {
-		p.RDFault = RDCut
-		return
-	}
 	captured = captured[:min(len(captured), length)]
-	p.RDFault = p.rd.read(captured, length, d.capture.keys)
+	p.RDFault = p.rd.read(captured, length, &d.capture.dissected)
 	switch p.RDFault {
 	case RDSound:
 		p.RD = &p.rd
@@ -53,7 +49,8 @@ func (d *decoder) datagram(captured []byte, length int) {
 	}
 }
 
-func (d *RD) read(captured []byte, length int, keys *privacy.KeyLog) RDFault {
+// read reads a datagram of a packet, which decrypts the datagram.
+func (d *RD) read(captured []byte, length int, of *display.Packet) RDFault {
 	missing := RDDamaged
 	if len(captured) < length {
 		missing = RDCut
@@ -85,8 +82,8 @@ func (d *RD) read(captured []byte, length int, keys *privacy.KeyLog) RDFault {
 	if !b.Valid() {
 		return RDDamaged
 	}
-	if encrypted && keys != nil && len(b) == length {
-		if plain, ok := keys.Open(b); ok {
+	if encrypted && len(b) == length {
+		if plain, opened := of.Open(b); opened {
 			b, length, encrypted = plain, len(plain), false
 		}
 	}

@@ -3,6 +3,7 @@ package evidence
 import (
 	"railbed/capture/layers"
 	"railbed/internal/infiniband"
+	"railbed/internal/wire"
 )
 
 // RoCE is the RoCEv2 packet in a captured packet. Its lengths agree, but its ICRC may be wrong.
@@ -46,20 +47,16 @@ func (r *RoCE) ICRC() layers.ICRCState {
 // payload's length on the wire.
 func (d *decoder) transport(captured []byte, length int) {
 	p := &d.packet
-	if p.Fragment {
-		p.RoCEFault = RoCECut
-		return
-	}
 	d.roce = RoCE{}
 	if p.RoCEFault = d.roce.read(captured[:min(len(captured), length)], length); p.RoCEFault != RoCESound {
 		return
 	}
 	p.RoCE = &d.roce
-	switch {
-	case p.IP == 4 && d.ipv4.IHL == 5 && cap(d.ipv4.Contents) >= infiniband.HeadersIPv4:
-		d.roce.headers = d.ipv4.Contents[:infiniband.HeadersIPv4]
-	case p.IP == 6 && d.ipv6.NextHeader == ProtoUDP && cap(d.ipv6.Contents) >= infiniband.HeadersIPv6:
-		d.roce.headers = d.ipv6.Contents[:infiniband.HeadersIPv6]
+	switch b, _ := p.network(); {
+	case p.IP == 4 && wire.IPv4(b).HeaderLength() == wire.IPv4MinLen:
+		d.roce.headers = b[:infiniband.HeadersIPv4]
+	case p.IP == 6 && wire.IPv6(b).NextHeader() == ProtoUDP:
+		d.roce.headers = b[:infiniband.HeadersIPv6]
 	}
 }
 
