@@ -43,7 +43,7 @@ type Fidelity struct {
 	accept  string
 	load    HostLoad
 	capture *evidence.Capture
-	meters  [][2]*meter // by tap index: in, out
+	meters  evidence.Slots[[2]*meter] // by tap: in, out
 	asked   asked
 	hits    hits
 	late    lateness
@@ -92,10 +92,7 @@ func (k *Fidelity) Packet(p *evidence.Packet) {
 
 // at returns the meter of a tap and a direction.
 func (k *Fidelity) at(tap *evidence.Tap, d evidence.Direction) *meter {
-	for len(k.meters) <= tap.Index {
-		k.meters = append(k.meters, [2]*meter{})
-	}
-	slot := &k.meters[tap.Index][d-evidence.In]
+	slot := &k.meters.At(tap.Index)[d-evidence.In]
 	if *slot == nil {
 		*slot = newMeter(k.capture, tap, d)
 		(*slot).excepted = k.excepted(tap, d)

@@ -29,7 +29,7 @@ type passings struct {
 	all     []*Passing
 	capture *evidence.Capture
 	owners  map[netip.Addr]evidence.Owner
-	roles   [][]passingRole // by tap index, for each of all
+	roles   evidence.Slots[[]passingRole] // by tap, for each of all
 }
 
 type passingRole uint8
@@ -47,21 +47,17 @@ func NewPassings(all []*Passing) Check { return &passings{all: all} }
 func (k *passings) Begin(c *evidence.Capture) { k.capture, k.owners = c, evidence.OwnersOf(c.Plan) }
 
 // rolesAt returns what a tap is for each of the Passings.
-func (k *passings) rolesAt(tap *evidence.Tap) []passingRole {
-	for len(k.roles) <= tap.Index {
-		name := k.capture.Taps[len(k.roles)].Name
-		roles := make([]passingRole, len(k.all))
-		for i, one := range k.all {
-			switch {
-			case slices.Contains(one.Ports, name):
-				roles[i] = rolePort
-			case slices.Contains(one.Beside, name):
-				roles[i] = roleBeside
-			}
+func (k *passings) rolesAt(tap int) []passingRole {
+	name, roles := k.capture.Taps[tap].Name, make([]passingRole, len(k.all))
+	for i, one := range k.all {
+		switch {
+		case slices.Contains(one.Ports, name):
+			roles[i] = rolePort
+		case slices.Contains(one.Beside, name):
+			roles[i] = roleBeside
 		}
-		k.roles = append(k.roles, roles)
 	}
-	return k.roles[tap.Index]
+	return roles
 }
 
 // Packet implements Check.
@@ -69,7 +65,7 @@ func (k *passings) Packet(p *evidence.Packet) {
 	if p.Flow == nil || p.Group || p.Flow.Dst.Addr().IsMulticast() {
 		return
 	}
-	for i, role := range k.rolesAt(p.Tap) {
+	for i, role := range k.roles.Made(p.Tap.Index, k.rolesAt) {
 		one := k.all[i]
 		within := p.Time >= one.From && (one.To == 0 || p.Time <= one.To)
 		switch {

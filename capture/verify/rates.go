@@ -338,8 +338,5 @@ func (k *Fidelity) Rates() (rates []Rate, missing int) {
 }
 
 func (k *Fidelity) meter(tap *evidence.Tap, d evidence.Direction) *meter {
-	if tap.Index >= len(k.meters) {
-		return nil
-	}
-	return k.meters[tap.Index][d-evidence.In]
+	return k.meters.At(tap.Index)[d-evidence.In]
 }

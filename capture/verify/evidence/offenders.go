@@ -47,15 +47,8 @@ type lane struct {
 // neighbourhood keeps the last packets of each tap, if any check asked for offenders.
 type neighbourhood struct {
 	on    bool
-	lanes []lane // by tap
-	now   *kept  // the packet that the checks look at, if a cutting has it
-}
-
-func (n *neighbourhood) lane(t *Tap) *lane {
-	for len(n.lanes) <= t.Index {
-		n.lanes = append(n.lanes, lane{})
-	}
-	return &n.lanes[t.Index]
+	lanes Slots[lane] // by tap
+	now   *kept       // the packet that the checks look at, if a cutting has it
 }
 
 // keep copies a packet into k.
@@ -79,7 +72,7 @@ func (n *neighbourhood) cut(p *Packet) *cutting {
 	if n.now == nil {
 		n.now = new(kept).keep(p)
 	}
-	l, c := n.lane(p.Tap), &cutting{of: n.now, missing: neighboursKept}
+	l, c := n.lanes.At(p.Tap.Index), &cutting{of: n.now, missing: neighboursKept}
 	for i := range l.recent {
 		if k := l.recent[(l.next+i)%neighboursKept]; k != nil {
 			k.pinned = true
@@ -96,7 +89,7 @@ func (n *neighbourhood) pass(p *Packet) {
 	if !n.on {
 		return
 	}
-	l := n.lane(p.Tap)
+	l := n.lanes.At(p.Tap.Index)
 	k := n.now
 	if n.now = nil; k != nil {
 		k.pinned = true

@@ -17,6 +17,12 @@ type Role struct {
 	Reply    bool // it carries replies, and no payload
 }
 
+// flowRole is the role of a flow, once it is known.
+type flowRole struct {
+	Role
+	known bool
+}
+
 // Roles assigns flows to the ranks of a workload and caches the results.
 type Roles struct {
 	Workload Workload // as given to NewRoles
@@ -27,8 +33,7 @@ type Roles struct {
 	quic     map[netip.AddrPort]int // ranks of quic
 	inSwitch map[netip.AddrPort]int // ranks for which a switch aggregates
 	byAddr   map[netip.Addr][]int
-	known    []Role // by flow index
-	seen     []bool
+	known    Slots[flowRole]
 	// Ambiguous counts flows that may belong to any of several ranks of one address.
 	Ambiguous int
 }
@@ -104,19 +109,16 @@ func (r *Roles) Encrypted() bool { return len(r.quic) > 0 }
 func (r *Roles) Has(addr netip.Addr) bool { return len(r.byAddr[addr]) > 0 }
 
 func (r *Roles) flow(f *Flow) Role {
-	for len(r.known) <= f.Index {
-		r.known = append(r.known, Role{})
-		r.seen = append(r.seen, false)
-	}
-	if !r.seen[f.Index] {
-		r.seen[f.Index] = true
+	slot := r.known.At(f.Index)
+	if !slot.known {
+		slot.known = true
 		if f.Proto == ProtoUDP {
-			r.known[f.Index] = r.findRD(f)
+			slot.Role = r.findRD(f)
 		} else {
-			r.known[f.Index] = r.find(f)
+			slot.Role = r.find(f)
 		}
 	}
-	return r.known[f.Index]
+	return slot.Role
 }
 
 // findRD returns the role of a flow of reliable datagrams without looking into the packets. A flow

@@ -38,7 +38,7 @@ type conservation struct {
 	capture  *evidence.Capture
 	switches []*switchState
 	byNode   map[string]*switchState
-	byTap    []*switchState // by tap index; nil for none
+	byTap    evidence.Slots[*switchState] // by tap index; nil for none
 
 	young, old remembered
 	turned     int64 // when young began
@@ -120,10 +120,7 @@ func (k *conservation) Begin(c *evidence.Capture) {
 
 // at returns the state of the switch to which a tap belongs, or nil.
 func (k *conservation) at(tap *evidence.Tap) *switchState {
-	for len(k.byTap) <= tap.Index {
-		k.byTap = append(k.byTap, k.enlist(k.capture.Taps[len(k.byTap)]))
-	}
-	return k.byTap[tap.Index]
+	return k.byTap.Made(tap.Index, func(i int) *switchState { return k.enlist(k.capture.Taps[i]) })
 }
 
 func (k *conservation) enlist(tap *evidence.Tap) *switchState {

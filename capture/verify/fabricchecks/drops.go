@@ -22,14 +22,34 @@ type drops struct {
 	count  *spec.Bound
 
 	passed, dropped, others uint64
-	where                   map[dropPlace]uint64
+	where                   places
 	unseen                  *unseen // nil without kernel switches
 }
 
-// dropPlace is the tap and the reason of a drop.
-type dropPlace struct {
+// places counts packets that switches recorded, by tap and reason.
+type places map[place]uint64
+
+type place struct {
 	tap    int
 	reason string
+}
+
+// add counts a packet, unless there are too many places.
+func (w places) add(p *evidence.Packet, reason string) {
+	if len(w) < evidence.MaxDetails*10 {
+		w[place{p.Tap.Index, reason}]++
+	}
+}
+
+// lines returns a line for each place, the place with the most packets first. did says what happened there.
+func (w places) lines(c *evidence.Capture, did string) (lines []string) {
+	sorted := slices.SortedFunc(maps.Keys(w), func(a, b place) int {
+		return cmp.Or(cmp.Compare(w[b], w[a]), cmp.Compare(a.tap, b.tap), cmp.Compare(a.reason, b.reason))
+	})
+	for _, at := range sorted {
+		lines = append(lines, fmt.Sprintf("%s %s %d: %s", c.Taps[at.tap].Name, did, w[at], at.reason))
+	}
+	return lines
 }
 
 var _ = evidence.Register(evidence.Kind{Key: "drops",
@@ -75,7 +95,7 @@ func NewDrops(k *spec.DropsCheck) evidence.Check {
 		selector: selector{selection: selection{At: k.At, From: k.From, To: k.To}},
 		reason:   k.Reason,
 		count:    evidence.Bound(k.Count, spec.CountBound),
-		where:    map[dropPlace]uint64{},
+		where:    places{},
 	}
 }
 
@@ -114,9 +134,7 @@ func (k *drops) Packet(p *evidence.Packet) {
 	default:
 		k.dropped++
 	}
-	if len(k.where) < evidence.MaxDetails*10 {
-		k.where[dropPlace{p.Tap.Index, p.Drop}]++
-	}
+	k.where.add(p, p.Drop)
 }
 
 // Result implements Check.
@@ -163,14 +181,7 @@ func (k *drops) Result() evidence.Result {
 	}
 	r.Measured["dropped"] = float64(dropped)
 	r.Details = append(r.Details, k.before()...)
-	places := slices.SortedFunc(maps.Keys(k.where), func(a, b dropPlace) int {
-		return cmp.Or(cmp.Compare(k.where[b], k.where[a]), cmp.Compare(a.tap, b.tap),
-			cmp.Compare(a.reason, b.reason))
-	})
-	for _, at := range places {
-		r.Details = append(r.Details, fmt.Sprintf("%s dropped %d: %s", k.capture.Taps[at.tap].Name,
-			k.where[at], at.reason))
-	}
+	r.Details = append(r.Details, k.where.lines(k.capture, "dropped")...)
 	why := "for any reason"
 	if k.reason != "" {
 		why = fmt.Sprintf("for reason %s, %d for others", k.reason, k.others)

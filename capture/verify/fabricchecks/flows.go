@@ -15,11 +15,11 @@ type flowCount struct {
 	selector
 	count *spec.Bound
 
-	seen      []bool         // by flow index
-	flows     int            // of which packets passed
-	perTap    map[int]uint64 // packets of the selection, by tap index
-	recorded  uint64         // packets at the selected ports
-	fragments uint64         // of which only the first has the ports of its flow
+	seen      evidence.Slots[bool]   // by flow
+	flows     int                    // of which packets passed
+	perTap    evidence.Slots[uint64] // packets of the selection, by tap
+	recorded  uint64                 // packets at the selected ports
+	fragments uint64                 // of which only the first has the ports of its flow
 }
 
 var _ = evidence.Register(evidence.Kind{Key: "flows", Example: `{from: h0, to: h4, count: ">= 16"}`,
@@ -36,7 +36,7 @@ func flowsConditions(l *conditions.Prover, path string, p *spec.PacketsCheck) {
 func NewFlows(k *spec.FlowsCheck, w *evidence.Workload) evidence.Check {
 	return &flowCount{
 		selector: selector{selection: selection{At: k.At, From: k.From, To: k.To, Workload: w}},
-		count:    evidence.Bound(k.Count, spec.CountBound), perTap: map[int]uint64{},
+		count:    evidence.Bound(k.Count, spec.CountBound),
 	}
 }
 
@@ -49,16 +49,13 @@ func (k *flowCount) Packet(p *evidence.Packet) {
 	if p.Flow == nil || !k.flow(p.Flow) || !k.of(p) {
 		return
 	}
-	k.perTap[p.Tap.Index]++
+	*k.perTap.At(p.Tap.Index)++
 	if p.Fragment {
 		k.fragments++
 		return
 	}
-	for len(k.seen) <= p.Flow.Index {
-		k.seen = append(k.seen, false)
-	}
-	if !k.seen[p.Flow.Index] {
-		k.seen[p.Flow.Index] = true
+	if seen := k.seen.At(p.Flow.Index); !*seen {
+		*seen = true
 		k.flows++
 	}
 }
@@ -85,7 +82,7 @@ func (k *flowCount) where() string {
 	const most = 4
 	var names []string
 	for _, tap := range k.chosen() {
-		if k.perTap[tap.Index] > 0 {
+		if *k.perTap.At(tap.Index) > 0 {
 			names = append(names, tap.Name)
 		}
 	}

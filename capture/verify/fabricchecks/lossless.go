@@ -27,8 +27,8 @@ const refused = "refused"
 // that was trimmed on the way did not arrive.
 type lossless struct {
 	selector
-	priority int                 // -1 is any
-	maps     []*plan.PriorityMap // by tap index, as far as looked up; see priorities
+	priority int                               // -1 is any
+	maps     evidence.Slots[*plan.PriorityMap] // by tap index, as far as looked up; see priorities
 	travel   *journeys
 
 	overrun, refused, astray uint64
@@ -69,19 +69,17 @@ var noPriorities = new(plan.PriorityMap)
 // priorities returns the map from DSCP to priority of the soft switch to which a NIC is attached,
 // or noPriorities without one.
 func (k *lossless) priorities(nic *evidence.Tap) *plan.PriorityMap {
-	for len(k.maps) <= nic.Index {
-		k.maps = append(k.maps, nil)
-	}
-	if k.maps[nic.Index] == nil {
-		k.maps[nic.Index] = noPriorities
+	slot := k.maps.At(nic.Index)
+	if *slot == nil {
+		*slot = noPriorities
 		if port, _ := k.capture.Interface(nic.Node, nic.Port); port != nil {
 			peer, _ := spec.SplitPort(port.Peer)
 			if sw := k.capture.Plan.Switch(peer); sw != nil && sw.Soft != nil {
-				k.maps[nic.Index] = &sw.Soft.Priorities
+				*slot = &sw.Soft.Priorities
 			}
 		}
 	}
-	return k.maps[nic.Index]
+	return *slot
 }
 
 // ofPriority reports whether a packet that leaves a NIC has the selected priority.

@@ -19,7 +19,7 @@ type marks struct {
 	share, count *spec.Bound
 
 	capable, marked, said, untrue uint64
-	byTap                         map[int]uint64 // marks that taps recorded
+	byTap                         evidence.Slots[uint64] // marks that taps recorded
 }
 
 var _ = evidence.Register(evidence.Kind{Key: "marks", Example: `{at: leaf1, share: ">= 10%"}`,
@@ -48,7 +48,6 @@ func NewMarks(k *spec.MarksCheck) evidence.Check {
 		selector: selector{selection: selection{At: k.At, From: k.From, To: k.To}},
 		share:    evidence.Bound(k.Share, spec.ShareBound),
 		count:    evidence.Bound(k.Count, spec.CountBound),
-		byTap:    map[int]uint64{},
 	}
 }
 
@@ -68,7 +67,7 @@ func (k *marks) Packet(p *evidence.Packet) {
 		return
 	}
 	k.said++
-	k.byTap[p.Tap.Index]++
+	*k.byTap.At(p.Tap.Index)++
 	if p.ECN != wire.CE {
 		k.untrue++
 	}
@@ -78,7 +77,7 @@ func (k *marks) Packet(p *evidence.Packet) {
 func (k *marks) Event(p *evidence.Packet) {
 	if p.Verdict == "mark" && p.Fault != "" && p.ECN != wire.CE && k.at(p.Tap) && k.flow(p.Flow) {
 		k.said++
-		k.byTap[p.Tap.Index]++
+		*k.byTap.At(p.Tap.Index)++
 	}
 }
 
@@ -106,7 +105,7 @@ func (k *marks) Result() evidence.Result {
 			k.untrue))
 	}
 	for _, tap := range k.chosen() {
-		if n := k.byTap[tap.Index]; n > 0 {
+		if n := *k.byTap.At(tap.Index); n > 0 {
 			r.Details = append(r.Details, plural.Text("%s marked %d packets", tap.Name, n))
 		}
 	}

@@ -17,11 +17,16 @@ const (
 type mtu struct {
 	other   int
 	capture *evidence.Capture
-	limits  []int // by tap index; 0 means unknown
+	links   evidence.Slots[*mtuLink] // by tap
 	judged  uint64
 	largest int
-	tooLong []uint64 // by tap index
-	longest []int
+}
+
+// mtuLink is the MTU of a tap's link, 0 if it is unknown, and the longer packets there.
+type mtuLink struct {
+	limit   int
+	tooLong uint64
+	longest int
 }
 
 // NewMTU makes the check. other is the MTU of taps that the plan does not contain. 0 leaves these
@@ -31,35 +36,29 @@ func NewMTU(other int) evidence.Check { return &mtu{other: other} }
 // Begin implements Check.
 func (m *mtu) Begin(c *evidence.Capture) { m.capture = c }
 
-func (m *mtu) limit(tap *evidence.Tap) int {
-	for len(m.limits) <= tap.Index {
-		next := m.capture.Taps[len(m.limits)]
-		limit := m.other
-		if port, _ := m.capture.Interface(next.Node, next.Port); port != nil {
-			limit = port.MTU
-			if link := m.capture.Plan.Link(port.Link); link != nil && link.MTU > 0 {
-				limit = link.MTU
-			}
+func (m *mtu) link(index int) *mtuLink {
+	tap, of := m.capture.Taps[index], &mtuLink{limit: m.other}
+	if port, _ := m.capture.Interface(tap.Node, tap.Port); port != nil {
+		of.limit = port.MTU
+		if link := m.capture.Plan.Link(port.Link); link != nil && link.MTU > 0 {
+			of.limit = link.MTU
 		}
-		m.limits = append(m.limits, limit)
-		m.tooLong = append(m.tooLong, 0)
-		m.longest = append(m.longest, 0)
 	}
-	return m.limits[tap.Index]
+	return of
 }
 
 // Packet implements Check.
 func (m *mtu) Packet(p *evidence.Packet) {
-	limit := m.limit(p.Tap)
-	if limit == 0 {
+	link := m.links.Made(p.Tap.Index, m.link)
+	if link.limit == 0 {
 		return
 	}
 	m.judged++
 	size := p.Length - etherHeader - p.Tags*tagHeader
 	m.largest = max(m.largest, size)
-	if size > limit {
-		m.tooLong[p.Tap.Index]++
-		m.longest[p.Tap.Index] = max(m.longest[p.Tap.Index], size)
+	if size > link.limit {
+		link.tooLong++
+		link.longest = max(link.longest, size)
 	}
 }
 
@@ -69,12 +68,12 @@ func (m *mtu) Result() evidence.Result {
 		"largest": float64(m.largest)}}
 	var f evidence.Finding
 	total := uint64(0)
-	for i, count := range m.tooLong {
-		if count > 0 {
-			total += count
+	for i, link := range m.links {
+		if link.tooLong > 0 {
+			total += link.tooLong
 			f.Wrong = append(f.Wrong,
 				plural.Text("%s: %d packets over the MTU of %d, the longest of %d bytes",
-					m.capture.Taps[i].Name, count, m.limits[i], m.longest[i]))
+					m.capture.Taps[i].Name, link.tooLong, link.limit, link.longest))
 		}
 	}
 	if m.judged == 0 {

@@ -44,16 +44,21 @@ type pathSpread struct {
 	// flows is the requirement on the paths of flows, or empty.
 	flows    string
 	capture  *evidence.Capture
-	switches []*spreadSwitch // by tap index; nil for none
+	switches evidence.Slots[*spreadSwitch] // by tap index; nil for none
 	groups   []*group
 }
 
 // spreadSwitch is a switch with equal-cost routes.
 type spreadSwitch struct {
 	groups []*group
-	// byFlow caches the group of a flow's destination; -1 means none.
-	byFlow []int32
+	byFlow evidence.Slots[flowGroup]
 	routes []plan.Route
+}
+
+// flowGroup is the group of a flow's destination, -1 for none.
+type flowGroup struct {
+	known bool
+	index int32
 }
 
 // group is a set of equal-cost next hops of one switch.
@@ -109,10 +114,7 @@ func NewPathSpread(k *spec.PathSpread) evidence.Check {
 func (k *pathSpread) Begin(c *evidence.Capture) { k.capture = c }
 
 func (k *pathSpread) at(tap *evidence.Tap) *spreadSwitch {
-	for len(k.switches) <= tap.Index {
-		k.switches = append(k.switches, k.enlist(k.capture.Taps[len(k.switches)]))
-	}
-	return k.switches[tap.Index]
+	return k.switches.Made(tap.Index, func(i int) *spreadSwitch { return k.enlist(k.capture.Taps[i]) })
 }
 
 func (k *pathSpread) enlist(tap *evidence.Tap) *spreadSwitch {
@@ -175,21 +177,18 @@ func (s *spreadSwitch) tapped(tap *evidence.Tap) {
 
 // groupOf returns the group of the route to a flow's destination. The longest prefix decides.
 func (s *spreadSwitch) groupOf(f *evidence.Flow) int32 {
-	const unknown = -2
-	for len(s.byFlow) <= f.Index {
-		s.byFlow = append(s.byFlow, unknown)
-	}
-	if s.byFlow[f.Index] == unknown {
-		s.byFlow[f.Index] = -1
+	slot := s.byFlow.At(f.Index)
+	if !slot.known {
+		*slot = flowGroup{true, -1}
 		if route := longestPrefix(s.routes, f.Dst.Addr()); route != nil {
 			var ports []string
 			for _, hop := range route.NextHops {
 				ports = append(ports, hop.Dev)
 			}
-			s.byFlow[f.Index] = int32(s.find(ports))
+			slot.index = int32(s.find(ports))
 		}
 	}
-	return s.byFlow[f.Index]
+	return slot.index
 }
 
 // choices returns the ports of switches that belong to several equal-cost paths.

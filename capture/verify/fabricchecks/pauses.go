@@ -27,20 +27,20 @@ type pauses struct {
 	count, paused *spec.Bound
 	order         []string
 
-	asking []asking // by tap index
-	obeyed [][8]int64
+	taps   evidence.Slots[pausing]
 	passed uint64
-	// disobeyed counts packets that were sent while their priority was paused, by tap index.
-	disobeyed []uint64
 }
 
-// asking is the state of a port that sends pause frames.
-type asking struct {
+// pausing is the state of a port: the pauses that it asked for, and those that it must obey.
+type pausing struct {
 	frames, renewals, resumes uint64
 	begun                     uint64
 	first                     int64 // time of the first pause
 	until                     [8]int64
 	held                      [8]int64 // ns of pauses
+	obeyed                    [8]int64 // the ends of the pauses that the far end asked for
+	// disobeyed counts packets that were sent while their priority was paused.
+	disobeyed uint64
 }
 
 // clockSlack is the possible difference in nanoseconds between the times of two records and the
@@ -98,35 +98,29 @@ func NewPauses(k *spec.PausesCheck) evidence.Check {
 
 // Packet implements Check.
 func (k *pauses) Packet(p *evidence.Packet) {
-	for len(k.asking) <= p.Tap.Index {
-		k.asking = append(k.asking, asking{})
-		k.obeyed = append(k.obeyed, [8]int64{})
-		k.disobeyed = append(k.disobeyed, 0)
-	}
-	switch {
+	switch at := k.taps.At(p.Tap.Index); {
 	case p.Drop != "":
 	case p.PFC == nil:
 		k.passed++
 		if p.Direction == evidence.Out && !p.Tap.NIC && !p.Control() && p.Queue >= 0 && p.Queue < 8 &&
-			p.Due < k.obeyed[p.Tap.Index][p.Queue]-clockSlack {
-			k.disobeyed[p.Tap.Index]++
+			p.Due < at.obeyed[p.Queue]-clockSlack {
+			at.disobeyed++
 		}
 	case p.Direction == evidence.Out && (k.at(p.Tap) || k.inOrder(p.Tap)):
-		k.ask(p)
+		k.ask(at, p)
 	case p.Direction == evidence.In:
 		for q := range 8 {
 			if p.PFC.Enable>>q&1 != 0 {
 				// The frame that is just beginning is sent, and so is a frame that begins at the end of the
 				// pause.
-				k.obeyed[p.Tap.Index][q] = p.Due + k.capture.PauseLength(p.Tap, false, p.PFC.Quanta[q])
+				at.obeyed[q] = p.Due + k.capture.PauseLength(p.Tap, false, p.PFC.Quanta[q])
 			}
 		}
 	}
 }
 
 // ask adds a pause frame where it leaves the asking port.
-func (k *pauses) ask(p *evidence.Packet) {
-	a := &k.asking[p.Tap.Index]
+func (k *pauses) ask(a *pausing, p *evidence.Packet) {
 	for q := range 8 {
 		if p.PFC.Enable>>q&1 == 0 || k.priority >= 0 && q != k.priority {
 			continue
@@ -156,7 +150,7 @@ func (k *pauses) ask(p *evidence.Packet) {
 
 // total returns how long a port asked for pauses until the capture's end, for the priority that it
 // paused longest.
-func (a *asking) total(end int64) (longest int64) {
+func (a *pausing) total(end int64) (longest int64) {
 	for q, held := range a.held {
 		longest = max(longest, held-max(0, a.until[q]-end))
 	}
@@ -172,7 +166,7 @@ func (k *pauses) Result() evidence.Result {
 		if !k.at(tap) {
 			continue
 		}
-		a := &k.asking[tap.Index]
+		a := &k.taps[tap.Index]
 		held := a.total(k.capture.End) / int64(k.capture.Dilation)
 		begun, frames, longest = begun+a.begun, frames+a.frames, max(longest, held)
 		r.Details = append(r.Details, plural.Text(
@@ -186,8 +180,8 @@ func (k *pauses) Result() evidence.Result {
 	f.Absent = append(f.Absent, k.judgeOrder()...)
 	need := evidence.Need{Ports: evidence.Union(k.ports(), k.capture.Ports(k.inOrder)),
 		Records: evidence.RecordsQueues, Clocks: true}
-	for i, n := range k.disobeyed {
-		if n > 0 { // the frame that ended the pause may be missing
+	for i := range k.taps {
+		if n := k.taps[i].disobeyed; n > 0 { // the frame that ended the pause may be missing
 			need.Ports = evidence.Union(need.Ports, []string{k.capture.Taps[i].Name})
 			f.Absent = append(f.Absent, plural.Text("%s sent %d packets of a priority that was paused",
 				k.capture.Taps[i].Name, n))
@@ -213,13 +207,13 @@ func (k *pauses) inOrder(tap *evidence.Tap) bool {
 
 // asked returns the taps that asked for a pause, ordered by their first pause.
 func (k *pauses) asked() (taps []*evidence.Tap) {
-	for i := range k.asking {
-		if k.asking[i].begun > 0 {
+	for i := range k.taps {
+		if k.taps[i].begun > 0 {
 			taps = append(taps, k.capture.Taps[i])
 		}
 	}
 	slices.SortStableFunc(taps, func(a, b *evidence.Tap) int {
-		return cmp.Compare(k.asking[a.Index].first, k.asking[b.Index].first)
+		return cmp.Compare(k.taps[a.Index].first, k.taps[b.Index].first)
 	})
 	return taps
 }
@@ -231,7 +225,7 @@ func (k *pauses) judgeOrder() (wrong []string) {
 		first := int64(0)
 		for _, tap := range k.asked() {
 			if (selection{At: pattern}).tap(tap) {
-				first = k.asking[tap.Index].first
+				first = k.taps[tap.Index].first
 				break
 			}
 		}

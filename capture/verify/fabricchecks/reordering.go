@@ -19,7 +19,7 @@ type reordering struct {
 	selector
 	share  *spec.Bound
 	travel *journeys
-	flows  []flowOrder // by flow index
+	flows  evidence.Slots[flowOrder] // by flow index
 	pairs  map[evidence.RDSpace]*flowOrder
 
 	arrived, late uint64
@@ -126,10 +126,7 @@ func (k *reordering) order(p *evidence.Packet) *flowOrder {
 			return f
 		}
 	}
-	for len(k.flows) <= p.Flow.Index {
-		k.flows = append(k.flows, flowOrder{})
-	}
-	return &k.flows[p.Flow.Index]
+	return k.flows.At(p.Flow.Index)
 }
 
 // Result implements Check.

@@ -59,8 +59,8 @@ func (s selection) tap(t *evidence.Tap) bool { return t.Selected(s.At) }
 type selector struct {
 	selection
 	capture *evidence.Capture
-	taps    []bool // by tap index
-	flows   []int8 // by flow index: 0 not looked up, 1 selected, -1 not
+	taps    evidence.Slots[bool] // by tap
+	flows   evidence.Slots[int8] // by flow: 0 not looked up, 1 selected, -1 not
 	nodes   map[netip.Addr]evidence.Owner
 	roles   *evidence.Roles // of the workload, if one is selected
 	times   *evidence.Times // nil for all times
@@ -80,10 +80,7 @@ func (s *selector) of(p *evidence.Packet) bool { return s.roles == nil || s.role
 
 // at reports whether a port is selected.
 func (s *selector) at(t *evidence.Tap) bool {
-	for len(s.taps) <= t.Index {
-		s.taps = append(s.taps, s.tap(s.capture.Taps[len(s.taps)]))
-	}
-	return s.taps[t.Index]
+	return s.taps.Made(t.Index, func(i int) bool { return s.tap(s.capture.Taps[i]) })
 }
 
 // flow reports whether a packet's flow is selected. With neither From nor To all packets are
@@ -95,16 +92,14 @@ func (s *selector) flow(f *evidence.Flow) bool {
 	if f == nil {
 		return false
 	}
-	for len(s.flows) <= f.Index {
-		s.flows = append(s.flows, 0)
-	}
-	if s.flows[f.Index] == 0 {
-		s.flows[f.Index] = -1
+	slot := s.flows.At(f.Index)
+	if *slot == 0 {
+		*slot = -1
 		if s.end(s.From, f.Src) && s.end(s.To, f.Dst) {
-			s.flows[f.Index] = 1
+			*slot = 1
 		}
 	}
-	return s.flows[f.Index] > 0
+	return *slot > 0
 }
 
 func (s *selector) end(pattern string, addr netip.AddrPort) bool {

@@ -20,7 +20,7 @@ type trims struct {
 
 	passed, trimmed    uint64
 	wrongDSCP, tooLong uint64
-	where              map[dropPlace]uint64
+	where              places
 }
 
 // trimRoom is the number of bytes that a trimmed packet may have beyond the size in the plan.
@@ -49,7 +49,7 @@ func NewTrims(k *spec.TrimsCheck, w *evidence.Workload) evidence.Check {
 	return &trims{
 		selector: selector{selection: selection{At: k.At, Workload: w}},
 		count:    evidence.Bound(cmp.Or(k.Count, ">= 1"), spec.CountBound),
-		where:    map[dropPlace]uint64{},
+		where:    places{},
 	}
 }
 
@@ -88,9 +88,7 @@ func (k *trims) cut(p *evidence.Packet) {
 		return
 	}
 	k.trimmed++
-	if len(k.where) < evidence.MaxDetails*10 {
-		k.where[dropPlace{p.Tap.Index, p.Reason}]++
-	}
+	k.where.add(p, p.Reason)
 	if k.capture.Plan == nil {
 		return
 	}
@@ -131,10 +129,7 @@ func (k *trims) Result() evidence.Result {
 	if k.passed+k.trimmed == 0 {
 		f = evidence.Finding{Unclear: []string{"no packet left a switch at the chosen ports"}}
 	}
-	for at, n := range k.where {
-		r.Details = append(r.Details, fmt.Sprintf("%s trimmed %d: %s", k.capture.Taps[at.tap].Name, n,
-			at.reason))
-	}
+	r.Details = k.where.lines(k.capture, "trimmed")
 	slices.Sort(r.Details)
 	r.Summary = plural.Text("%d packets were trimmed; the heads of %d arrived, %d were lost, %d were under "+
 		"way at the end", k.travel.left(), k.travel.arrived, k.travel.lost,

@@ -50,10 +50,10 @@ type bytesPerRank struct {
 	roles     *evidence.Roles
 	tolerance float64
 	capture   *evidence.Capture
-	flows     []*rankFlow // of TCP, by index
+	flows     evidence.Slots[*rankFlow] // of TCP, by index
 	datagrams map[rdKey]*rankStream
 	requests  *rocechecks.Requests
-	asked     []roceStream                      // by Request.Flow
+	asked     evidence.Slots[roceStream]        // by Request.Flow
 	placed    map[evidence.RDSpace]*placedBytes // nil if no rank states Missing
 	updates   []updates                         // to aggregating switches, by rank
 	unread    []uint64                          // unreadable datagrams, by rank
@@ -146,14 +146,11 @@ func (b *bytesPerRank) Packet(p *evidence.Packet) {
 		b.datagram(p, found)
 		return
 	}
-	for len(b.flows) <= p.Flow.Index {
-		b.flows = append(b.flows, nil)
+	slot := b.flows.At(p.Flow.Index)
+	if *slot == nil {
+		*slot = &rankFlow{Role: found}
 	}
-	f := b.flows[p.Flow.Index]
-	if f == nil {
-		f = &rankFlow{Role: found}
-		b.flows[p.Flow.Index] = f
-	}
+	f := *slot
 	before := f.next
 	f.add(p.Seq, p.Payload, p.SYN)
 	if f.next != before { // otherwise the packet lies before the end of the stream
@@ -230,10 +227,7 @@ func (b *bytesPerRank) request(p *evidence.Packet, of evidence.Role) {
 	if !known {
 		return
 	}
-	for len(b.asked) <= at.Flow {
-		b.asked = append(b.asked, roceStream{})
-	}
-	s := &b.asked[at.Flow]
+	s := b.asked.At(at.Flow)
 	s.late = s.late || at.Late
 	s.rank, s.to, s.largest = of.Rank, of.To, max(s.largest, c.Payload)
 	if at.Again {

@@ -15,8 +15,8 @@ import (
 type railLocal struct {
 	roles   *evidence.Roles
 	capture *evidence.Capture
-	sent    []uint64   // through the rank's NIC, by rank
-	passed  [][]uint64 // at switches' ports, by tap index and rank
+	sent    []uint64                 // through the rank's NIC, by rank
+	passed  evidence.Slots[[]uint64] // at switches' ports, by tap index and rank
 }
 
 var _ = evidence.Register(evidence.Kind{Key: "rail-local", Example: "ar", Timed: evidence.Never,
@@ -57,10 +57,7 @@ func (l *railLocal) Packet(p *evidence.Packet) {
 		}
 		return
 	}
-	for len(l.passed) <= p.Tap.Index {
-		l.passed = append(l.passed, make([]uint64, len(l.sent)))
-	}
-	l.passed[p.Tap.Index][role.Rank]++
+	l.passed.Made(p.Tap.Index, func(int) []uint64 { return make([]uint64, len(l.sent)) })[role.Rank]++
 }
 
 // between reports whether a tap is at a switch's port towards another switch. The plan tells, or

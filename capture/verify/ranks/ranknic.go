@@ -25,7 +25,7 @@ type rankNIC struct {
 	// a NIC.
 	elsewhere map[misplaced]uint64
 	strangers map[netip.AddrPort]uint64 // source addresses of no rank
-	ports     []*portInfo               // by tap index
+	ports     evidence.Slots[*portInfo] // by tap index
 }
 
 type misplaced struct {
@@ -118,10 +118,8 @@ func (k *rankNIC) enters(p *evidence.Packet, rank int) {
 // port looks up the other end of a switch port: in the plan, or from the NIC's tap that names the
 // same link.
 func (k *rankNIC) port(tap *evidence.Tap) *portInfo {
-	for len(k.ports) <= tap.Index {
-		k.ports = append(k.ports, nil)
-	}
-	if k.ports[tap.Index] == nil {
+	slot := k.ports.At(tap.Index)
+	if *slot == nil {
 		info := &portInfo{}
 		if port, _ := k.capture.Interface(tap.Node, tap.Port); port != nil {
 			if _, nic := k.capture.Interface(spec.SplitPort(port.Peer)); nic {
@@ -140,9 +138,9 @@ func (k *rankNIC) port(tap *evidence.Tap) *portInfo {
 				}
 			}
 		}
-		k.ports[tap.Index] = info
+		*slot = info
 	}
-	return k.ports[tap.Index]
+	return *slot
 }
 
 // Result implements Check.

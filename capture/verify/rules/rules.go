@@ -60,7 +60,7 @@ type rule struct {
 	analyses  bool            // a filter reads fields that follow from earlier packets
 	capture   *evidence.Capture
 	offenders *evidence.Offenders
-	taps      []bool // by tap index
+	taps      evidence.Slots[bool] // by tap index
 	// selected counts the packets of "where", and doubts those of which a filter cannot tell.
 	selected uint64
 	doubts   evidence.Doubts
@@ -288,10 +288,7 @@ func (k *rule) Begin(c *evidence.Capture) {
 
 // at reports whether the rule is about a tap.
 func (k *rule) at(t *evidence.Tap) bool {
-	for len(k.taps) <= t.Index {
-		k.taps = append(k.taps, k.selects(k.capture.Taps[len(k.taps)]))
-	}
-	return k.taps[t.Index]
+	return k.taps.Made(t.Index, func(i int) bool { return k.selects(k.capture.Taps[i]) })
 }
 
 // selects reports whether the rule is about a tap. Without "at" it is about every tap, also about taps
