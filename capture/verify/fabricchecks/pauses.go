@@ -31,7 +31,7 @@ type pauses struct {
 	passed uint64
 }
 
-// pausing is the state of a port: the pauses that it asked for, and those that it must obey.
+// pausing is the state of a port: the pauses that it asked for, and those that the far end asked for.
 type pausing struct {
 	frames, renewals, resumes uint64
 	begun                     uint64
