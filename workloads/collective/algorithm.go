@@ -1,9 +1,44 @@
+// Package collective implements the collective operations that Railbed's workers run, and the data
+// by which their results are checked element by element. It uses the network only through
+// transports.Endpoint.
 package collective
 
 import (
 	"railbed/internal/element"
 	"railbed/plan/schedule"
 )
+
+// Mode selects the memory from which an operation reads its input.
+type Mode int
+
+// Modes, in the terms of nccl-tests.
+const (
+	OutOfPlace Mode = iota // from Input to Output
+	InPlace                // from Output to Output; Input is scratch
+)
+
+// String returns the mode as nccl-tests prints it above its columns.
+func (m Mode) String() string {
+	if m == InPlace {
+		return "in-place"
+	}
+	return "out-of-place"
+}
+
+// Traffic counts payload bytes.
+type Traffic struct {
+	Sent     uint64 `json:"sent"`     // in messages that have arrived at other ranks
+	Received uint64 `json:"received"` // in messages from other ranks
+	// Missing is the number of bytes left out of those messages, as Ring.Droppable allows.
+	Missing uint64 `json:"missing,omitempty"`
+}
+
+// Add adds other traffic.
+func (t *Traffic) Add(other Traffic) {
+	t.Sent += other.Sent
+	t.Received += other.Received
+	t.Missing += other.Missing
+}
 
 // Algorithm lists the actions of the ranks in a collective, for buffers of given lengths. A Runner carries
 // them out at one rank. An Algorithm never changes, and is safe for concurrent use.

@@ -20,8 +20,9 @@ import (
 // postCounter counts what an endpoint takes to send, by peer.
 type postCounter struct {
 	transports.Endpoint
-	mu     sync.Mutex
-	posted map[transports.Peer]Amount
+	mu       sync.Mutex
+	posted   map[transports.Peer]Amount
+	signaled int // messages with a completion of their own
 }
 
 // Post implements transports.Endpoint.
@@ -33,6 +34,9 @@ func (c *postCounter) Post(ctx context.Context, requests []transports.Request) (
 		amount := c.posted[requests[i].Peer]
 		amount.Add(Amount{uint64(requests[i].Size()), 1})
 		c.posted[requests[i].Peer] = amount
+		if !requests[i].Unsignaled {
+			c.signaled++
+		}
 	}
 	return n, err
 }
@@ -225,6 +229,31 @@ func TestAmountsOfRings(t *testing.T) {
 						}
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestSignaled counts the messages of an operation that need a completion of their own. In a ring they are
+// the permission and the last message. In an exchange all messages need it: the next phase waits for them.
+func TestSignaled(t *testing.T) {
+	for name, a := range map[string]Algorithm{"ring": ring(t, Ring{Ranks: 3, Count: 300_007}),
+		"exchange": exchange(t, Even(3, 3*150_000), Pairwise)} {
+		c := &counters{open: openMemory(10)}
+		if _, err := runAll(t.Context(), newRunners(t, a, c.next), OutOfPlace); err != nil {
+			t.Fatal(err)
+		}
+		for rank, e := range c.all {
+			want, all := 2, 0
+			for _, amount := range e.posted {
+				all += int(amount.Messages)
+			}
+			if name == "exchange" {
+				want = all
+			}
+			if e.signaled != want || all < 8 {
+				t.Errorf("%s: %d of %d messages of rank %d need a completion, want %d", name, e.signaled, all,
+					rank, want)
 			}
 		}
 	}

@@ -1,6 +1,3 @@
-// Package collective implements the collective operations that Railbed's workers run, and the data
-// by which their results are checked element by element. It uses the network only through
-// transports.Endpoint.
 package collective
 
 import (
@@ -10,38 +7,6 @@ import (
 	"railbed/internal/units"
 	"railbed/plan/schedule"
 )
-
-// Mode selects the memory from which an operation reads its input.
-type Mode int
-
-// Modes, in the terms of nccl-tests.
-const (
-	OutOfPlace Mode = iota // from Input to Output
-	InPlace                // from Output to Output; Input is scratch
-)
-
-// String returns the mode as nccl-tests prints it above its columns.
-func (m Mode) String() string {
-	if m == InPlace {
-		return "in-place"
-	}
-	return "out-of-place"
-}
-
-// Traffic counts payload bytes.
-type Traffic struct {
-	Sent     uint64 `json:"sent"`     // in messages that have arrived at the next rank
-	Received uint64 `json:"received"` // in messages from the previous rank
-	// Missing is the number of bytes left out of those messages, as Droppable allows.
-	Missing uint64 `json:"missing,omitempty"`
-}
-
-// Add adds other traffic.
-func (t *Traffic) Add(other Traffic) {
-	t.Sent += other.Sent
-	t.Received += other.Received
-	t.Missing += other.Missing
-}
 
 // Ring is the Algorithm that sums float32 around a ring: n-1 steps of reduce-scatter, then n-1 of all-gather.
 // It is by Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
