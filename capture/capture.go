@@ -26,7 +26,9 @@ type Tap struct {
 	NIC  bool   // the port belongs to a node's NIC, not to a switch
 	// Ranks are the ranks that use the NIC. They become part of the interface's description.
 	Ranks []int
-	NS    *kernel.Namespace
+	// Bypass is set if programs reach the NIC past their node's kernel. It becomes part of the description.
+	Bypass bool
+	NS     *kernel.Namespace
 	// Soft is set if the port belongs to a soft switch. All its packets come through Options.Feed,
 	// and NS is not used.
 	Soft bool

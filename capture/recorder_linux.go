@@ -225,7 +225,7 @@ func (s *recorder) begin(options Options, w io.Writer) error {
 		}
 		_, err := s.out.AddInterface(pcapng.Interface{
 			Name:        tap.Name(),
-			Description: pcapng.TapDescription{Link: tap.Link, Ranks: tap.Ranks}.String(),
+			Description: pcapng.TapDescription{Link: tap.Link, Ranks: tap.Ranks, Bypass: tap.Bypass}.String(),
 			Hardware:    hardware,
 			OS:          kernelName(),
 			Filter:      options.Filter,

@@ -194,10 +194,11 @@ the differences, with exit code 1. TESTBED is needed only when several are up.`,
 func (a *app) printState(s *supervisor.State) {
 	fmt.Fprintf(a.stdout, "%s: up since %s, supervisor %d, rootless %t\n\n", printable.Line(s.Name),
 		s.Created.Format(time.DateTime), s.PID, s.Rootless)
-	nodes := a.newTable("NODE", "RUNTIME", "ADDRESSES", "NICS", "RANKS", "PROCESSES", "NETNS")
+	nodes := a.newTable("NODE", "RUNTIME", "ADDRESSES", "NICS", "NIC-PATH", "RANKS", "PROCESSES", "NETNS")
 	for _, n := range s.Nodes {
 		nodes.AppendRow([]any{n.Name, n.Runtime, strings.Join(n.Addresses, " "), strings.Join(n.NICs, " "),
-			strings.Trim(fmt.Sprint(n.Ranks), "[]"), n.Processes, orPath(n.Namespace, n.NamespacePath)})
+			n.NICPath, strings.Trim(fmt.Sprint(n.Ranks), "[]"), n.Processes,
+			orPath(n.Namespace, n.NamespacePath)})
 	}
 	nodes.Render()
 	fmt.Fprintln(a.stdout)

@@ -123,7 +123,7 @@ func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
 			"runtime": n.Runtime, "rdma": n.RDMA, "modules": n.Modules, "cpu": n.CPU, "slowed": n.Slowed,
 			"squeezed":  n.Squeezed,
 			"memory":    n.Memory,
-			"nic-queue": n.NICQueue, "nic-path": n.path(),
+			"nic-queue": n.NICQueue, "nic-path": n.NICPath(),
 			"sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
 			"management": n.Management,
 			"nics":       len(n.NICs), "ranks": ranks[n.Name],

@@ -180,8 +180,18 @@ type Node struct {
 	Bypass bool `json:"bypass,omitempty"`
 }
 
-// path returns how programs reach the NICs.
-func (n *Node) path() string {
+// Bypassing returns the number of nodes with Bypass.
+func (p *Plan) Bypassing() (count int) {
+	for i := range p.Nodes {
+		if p.Nodes[i].Bypass {
+			count++
+		}
+	}
+	return count
+}
+
+// NICPath returns how programs reach the NICs, as the key nic-path has it.
+func (n *Node) NICPath() string {
 	if n.Bypass {
 		return spec.Bypass
 	}

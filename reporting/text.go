@@ -335,7 +335,11 @@ func rank(m *report.Timing) string {
 
 // Sizes returns "8 nodes, 4 switches, 12 links, 8 ranks".
 func Sizes(t report.Testbed) string {
-	return plural.Text("%d nodes, %d switches, %d links, %d ranks", t.Nodes, t.Switches, t.Links, t.Ranks)
+	text := plural.Text("%d nodes, %d switches, %d links, %d ranks", t.Nodes, t.Switches, t.Links, t.Ranks)
+	if t.Bypass > 0 {
+		text += plural.Text("; %d nodes with nic-path bypass", t.Bypass)
+	}
+	return text
 }
 
 // holds describes the contents and losses of a recording.

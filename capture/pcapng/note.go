@@ -195,13 +195,16 @@ func ParseTapNote(comment []byte) (TapNote, bool) {
 
 // TapDescription is the description of an interface in a Railbed capture, in the fixed grammar
 //
-//	h0--leaf1 ranks=0,1
+//	h0--leaf1 ranks=0,1 nic-path=bypass
 //
-// The ranks are left out if no rank uses the interface.
+// The ranks are absent if no rank uses the interface, and the path if programs reach it by the kernel alone.
 type TapDescription struct {
-	Link  string // the link's name, a word
-	Ranks []int  // the ranks that use the NIC
+	Link   string // the link's name, a word
+	Ranks  []int  // the ranks that use the NIC
+	Bypass bool   // programs reach the NIC past their node's kernel, too
 }
+
+const bypassed = " nic-path=bypass"
 
 // String returns the description.
 func (d TapDescription) String() string {
@@ -214,13 +217,20 @@ func (d TapDescription) String() string {
 		}
 		text += strconv.Itoa(rank)
 	}
+	if d.Bypass {
+		text += bypassed
+	}
 	return text
 }
 
 // ParseTapDescription parses a description. In a description of another grammar everything is the link's
 // name.
 func ParseTapDescription(text string) TapDescription {
-	link, list, found := strings.Cut(text, " ranks=")
+	known, bypass := strings.CutSuffix(text, bypassed)
+	link, list, found := strings.Cut(known, " ranks=")
+	if !found && bypass && IsWord(link) {
+		return TapDescription{Link: link, Bypass: true}
+	}
 	if !found || !IsWord(link) {
 		return TapDescription{Link: text}
 	}
@@ -232,7 +242,7 @@ func ParseTapDescription(text string) TapDescription {
 		}
 		ranks = append(ranks, int(rank))
 	}
-	return TapDescription{Link: link, Ranks: ranks}
+	return TapDescription{Link: link, Ranks: ranks, Bypass: bypass}
 }
 
 // IsWord reports whether a text can be a value in this package's grammars: not empty, and printable

@@ -78,19 +78,24 @@ func TestTapNote(t *testing.T) {
 // TestTapDescription checks the written form, and that other descriptions stay as they are.
 func TestTapDescription(t *testing.T) {
 	for text, want := range map[string]pcapng.TapDescription{
-		"h0--leaf1":           {Link: "h0--leaf1"},
-		"h0--leaf1 ranks=0":   {Link: "h0--leaf1", Ranks: []int{0}},
-		"a:b--c:d ranks=8,15": {Link: "a:b--c:d", Ranks: []int{8, 15}},
-		"":                    {},
-		"two words ranks=1":   {Link: "two words ranks=1"},
-		"h0--leaf1 ranks=":    {Link: "h0--leaf1 ranks="},
-		"h0--leaf1 ranks=1,":  {Link: "h0--leaf1 ranks=1,"},
-		"h0--leaf1 ranks=-1":  {Link: "h0--leaf1 ranks=-1"},
-		"h0--leaf1 ranks=1 2": {Link: "h0--leaf1 ranks=1 2"},
-		" ranks=1":            {Link: " ranks=1"},
+		"h0--leaf1":                           {Link: "h0--leaf1"},
+		"h0--leaf1 ranks=0":                   {Link: "h0--leaf1", Ranks: []int{0}},
+		"a:b--c:d ranks=8,15":                 {Link: "a:b--c:d", Ranks: []int{8, 15}},
+		"":                                    {},
+		"h0--leaf1 nic-path=bypass":           {Link: "h0--leaf1", Bypass: true},
+		"h0--leaf1 ranks=0,2 nic-path=bypass": {Link: "h0--leaf1", Ranks: []int{0, 2}, Bypass: true},
+		"h0--leaf1 nic-path=bypass ranks=0":   {Link: "h0--leaf1 nic-path=bypass ranks=0"},
+		" nic-path=bypass":                    {Link: " nic-path=bypass"},
+		"h0--leaf1 ranks=1, nic-path=bypass":  {Link: "h0--leaf1 ranks=1, nic-path=bypass"},
+		"two words ranks=1":                   {Link: "two words ranks=1"},
+		"h0--leaf1 ranks=":                    {Link: "h0--leaf1 ranks="},
+		"h0--leaf1 ranks=1,":                  {Link: "h0--leaf1 ranks=1,"},
+		"h0--leaf1 ranks=-1":                  {Link: "h0--leaf1 ranks=-1"},
+		"h0--leaf1 ranks=1 2":                 {Link: "h0--leaf1 ranks=1 2"},
+		" ranks=1":                            {Link: " ranks=1"},
 	} {
 		got := pcapng.ParseTapDescription(text)
-		if got.Link != want.Link || !slices.Equal(got.Ranks, want.Ranks) {
+		if got.Link != want.Link || !slices.Equal(got.Ranks, want.Ranks) || got.Bypass != want.Bypass {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 		if got.String() != text {

@@ -114,6 +114,8 @@ type Testbed struct {
 	Switches int `json:"switches"` // number of switches
 	Links    int `json:"links"`    // number of links
 	Ranks    int `json:"ranks"`    // number of ranks
+	// Bypass is the number of nodes whose programs reach the NICs past the kernel (nic-path: bypass).
+	Bypass int `json:"bypass,omitempty"`
 	// Topology is the file's name for the fabric's topology.
 	Topology string  `json:"topology"`
 	BringUp  float64 `json:"bring_up"`  // time until it was up

@@ -40,6 +40,9 @@ checks:
   - packets: {conservation: "*"}
 `, transport, check))
 	report, _ := runAndHold(t, o)
+	if report.Testbed.Bypass != 4 {
+		t.Errorf("the report counts %d nodes with bypass, want 4", report.Testbed.Bypass)
+	}
 	for _, c := range report.Checks {
 		if c.Verdict != verdict.Pass {
 			t.Errorf("%s: %s: %s", c.Name, c.Verdict, c.Summary)

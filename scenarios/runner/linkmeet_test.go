@@ -85,7 +85,7 @@ func TestLinkDownAtTheOnlySender(t *testing.T) {
 			}
 			if got := r.Checks[0]; got.Verdict != verdict.Fail ||
 				!strings.HasPrefix(got.Summary, "5 packets were dropped") {
-				t.Errorf("drops: %s: %s, want FAIL by 5", got.Verdict, got.Summary)
+				t.Errorf("drops: %s: %s, want FAIL by 5: %q", got.Verdict, got.Summary, got.Details)
 			}
 			for _, check := range r.Checks[1:] {
 				if check.Verdict == verdict.Pass {

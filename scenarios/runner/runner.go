@@ -165,6 +165,7 @@ func (r *run) newReport() *report.Report {
 			Switches: len(r.Plan.Switches),
 			Links:    len(r.Plan.Links),
 			Ranks:    len(r.Plan.Ranks),
+			Bypass:   r.Plan.Bypassing(),
 			Topology: r.File.Fabric.Topology,
 		},
 		Steps:     append([]report.Step{}, records(r.File, r.prepared)...),

@@ -35,7 +35,7 @@ func (s *supervisor) writeAborted(reason string) error {
 			Arch:   runtime.GOARCH, CPUs: runtime.NumCPU(), Rootless: s.start.Rootless,
 		},
 		Testbed: report.Testbed{Nodes: len(p.Nodes), Switches: len(p.Switches), Links: len(p.Links),
-			Ranks: len(p.Ranks)},
+			Ranks: len(p.Ranks), Bypass: p.Bypassing()},
 		Steps:     []report.Step{},
 		Workloads: []report.Workload{},
 		Checks:    []report.Check{},

@@ -137,10 +137,10 @@ func (s *supervisor) openFeed(taps []capture.Tap, options *capture.Options) (clo
 func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	var all []capture.Tap
 	for _, n := range s.plan.Nodes {
-		all = s.appendTaps(all, n.Name, n.NICs, true)
+		all = s.appendTaps(all, n.Name, n.NICs, capture.Tap{NIC: true, Bypass: n.Bypass})
 	}
 	for _, sw := range s.plan.Switches {
-		all = s.appendTaps(all, sw.Name, sw.Ports, false)
+		all = s.appendTaps(all, sw.Name, sw.Ports, capture.Tap{})
 	}
 	chosen := make([]bool, len(all))
 	for _, pattern := range at {
@@ -164,18 +164,13 @@ func (s *supervisor) taps(at []string) ([]capture.Tap, error) {
 	return taps, nil
 }
 
+// appendTaps appends a copy of a tap for each port of a node or switch.
 func (s *supervisor) appendTaps(taps []capture.Tap, node string, ports []plan.Interface,
-	nic bool) []capture.Tap {
+	tap capture.Tap) []capture.Tap {
+	tap.Node, tap.NS, tap.Soft = node, s.namespaces[node], s.namespaces[node] == nil
 	for _, port := range ports {
-		taps = append(taps, capture.Tap{
-			Node:  node,
-			Port:  port.Name,
-			Link:  port.Link,
-			NIC:   nic,
-			Ranks: s.ranksOf(node, port.Name),
-			NS:    s.namespaces[node],
-			Soft:  s.namespaces[node] == nil,
-		})
+		tap.Port, tap.Link, tap.Ranks = port.Name, port.Link, s.ranksOf(node, port.Name)
+		taps = append(taps, tap)
 	}
 	return taps
 }

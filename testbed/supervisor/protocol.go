@@ -156,6 +156,7 @@ type NodeState struct {
 	Runtime   string   `json:"runtime"`
 	Addresses []string `json:"addresses"`
 	NICs      []string `json:"nics"`
+	NICPath   string   `json:"nic_path"` // kernel or bypass
 	Ranks     []int    `json:"ranks,omitempty"`
 	Processes int      `json:"processes"`
 	// Namespace is the name for ip-netns(8). It is empty if the namespace is not published.

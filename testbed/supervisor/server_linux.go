@@ -220,7 +220,7 @@ func (s *supervisor) state(ctx context.Context, stacks bool) (*State, error) {
 			return nil, err
 		}
 		entry := NodeState{Name: n.Name, Runtime: n.Runtime, Processes: processes,
-			Ranks: rankNumbers(p.Ranks, n.Name)}
+			NICPath: n.NICPath(), Ranks: rankNumbers(p.Ranks, n.Name)}
 		for _, address := range n.Loopbacks {
 			entry.Addresses = append(entry.Addresses, address.Addr().String())
 		}
