@@ -210,7 +210,7 @@ func (r *Run) Keys() (*privacy.KeyLog, error) {
 	if r.files == nil {
 		return nil, nil
 	}
-	names, err := fs.Glob(r.files, "*"+KeysSuffix)
+	names, err := fs.Glob(r.files, "*"+keysSuffix)
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}

@@ -20,8 +20,8 @@ import (
 const (
 	// Suffix ends the names of bundles.
 	Suffix = ".zip"
-	// KeysSuffix ends the names of key logs.
-	KeysSuffix = ".keys"
+	// keysSuffix ends the names of key logs.
+	keysSuffix = ".keys"
 )
 
 // Written lists the contents of a bundle.
@@ -53,7 +53,7 @@ func Write(ctx context.Context, out io.Writer, dir string, done func(bytes int64
 			return err
 		case strings.HasPrefix(entry.Name(), ".") && name != ".", !entry.Type().IsRegular():
 			return nil
-		case strings.HasSuffix(name, KeysSuffix):
+		case strings.HasSuffix(name, keysSuffix):
 			b.LeftOut = append(b.LeftOut, name)
 			return nil
 		}

@@ -45,8 +45,8 @@ const (
 	// reorderedWithin is the time after later data within which a segment is out of order and not sent
 	// again, if the round-trip time of the connection's start is not known.
 	reorderedWithin = 3 * time.Millisecond
-	// MaxConnections bounds the memory of an Analyzer: it stays below 100 MB.
-	MaxConnections = 1 << 18
+	// maxConnections bounds the memory of an Analyzer: it stays below 100 MB.
+	maxConnections = 1 << 18
 )
 
 // Segment is a segment of TCP.
@@ -101,7 +101,7 @@ type direction struct {
 	scaled     bool // the last window was in a segment without SYN, and so is shifted
 }
 
-// Full reports whether segments of connections beyond MaxConnections were left out. Their findings are
+// Full reports whether segments of connections beyond maxConnections were left out. Their findings are
 // not known.
 func (a *Analyzer) Full() bool { return a.full }
 
@@ -119,7 +119,7 @@ func (a *Analyzer) Add(s Segment) (f Finding) {
 	c := a.connections[k]
 	opens := h.Flags()&(wire.TCPSYN|wire.TCPACK) == wire.TCPSYN
 	switch {
-	case c == nil && len(a.connections) == MaxConnections:
+	case c == nil && len(a.connections) == maxConnections:
 		a.full = true
 		return f
 	case c != nil && opens && c.directions[lower].seen && c.directions[lower].initial != h.Seq():

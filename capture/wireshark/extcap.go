@@ -20,10 +20,10 @@ import (
 // prefix begins the names of the plugin's interfaces. The testbed's name follows.
 const prefix = "railbed:"
 
-// ProbeVariable is an environment variable with which the plugin lists one more interface, probeName. So the
+// probeVariable is an environment variable with which the plugin lists one more interface, probeName. So the
 // plugin can be found in Wireshark's list if no testbed runs.
 const (
-	ProbeVariable = "RAILBED_EXTCAP_PROBE"
+	probeVariable = "RAILBED_EXTCAP_PROBE"
 	probeName     = "railbed-probe"
 )
 
@@ -110,7 +110,7 @@ func (p *Plugin) interfaces() error {
 		lines = append(lines, fmt.Sprintf("interface {value=%s%s}{display=Railbed: %s, whole fabric}", prefix,
 			name, name))
 	}
-	if os.Getenv(ProbeVariable) != "" {
+	if os.Getenv(probeVariable) != "" {
 		lines = append(lines, "interface {value="+probeName+"}{display=Railbed: the plugin is found}")
 	}
 	if len(running) > 0 {

@@ -141,6 +141,6 @@ func parseFolders(text string) (Folders, error) {
 
 // Listed reports whether tshark -D lists the interface of the plugin.
 func (h Home) Listed(ctx context.Context) (bool, error) {
-	text, err := h.tshark(ctx, []string{ProbeVariable + "=1"}, "-D")
+	text, err := h.tshark(ctx, []string{probeVariable + "=1"}, "-D")
 	return strings.Contains(text, probeName), err
 }

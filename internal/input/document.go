@@ -11,8 +11,8 @@ import (
 // Bounds of a JSON document that may be somebody else's. The plan of 1,024 hosts has 8 MB and 100,000
 // objects and lists.
 const (
-	// MaxDocument is the largest size, in bytes.
-	MaxDocument = 64 << 20
+	// maxDocument is the largest size, in bytes.
+	maxDocument = 64 << 20
 	// maxMemory is the most memory that the decoded document may take by the estimate of memoryOf. Slices
 	// that grow take up to twice as much.
 	maxMemory = 512 << 20
@@ -26,12 +26,12 @@ func DecodeDocument(r io.Reader, into any) error { return decode(r, into, false)
 func DecodeKnownFields(r io.Reader, into any) error { return decode(r, into, true) }
 
 func decode(r io.Reader, into any, known bool) error {
-	text, err := io.ReadAll(io.LimitReader(r, MaxDocument+1))
+	text, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {
 		return err
 	}
-	if len(text) > MaxDocument {
-		return fmt.Errorf("the document has more than the limit of %d MiB", MaxDocument>>20)
+	if len(text) > maxDocument {
+		return fmt.Errorf("the document has more than the limit of %d MiB", maxDocument>>20)
 	}
 	element := largest(reflect.TypeOf(into), map[reflect.Type]bool{})
 	if need := memoryOf(text, element); need > maxMemory {

@@ -22,7 +22,7 @@ func TestDocumentsAreBounded(t *testing.T) {
 	for text, want := range map[string]string{
 		many("{}"):                         "of memory, want at most 512 MiB",
 		many("null"):                       "of memory, want at most 512 MiB",
-		strings.Repeat(" ", MaxDocument+1): "more than the limit of 64 MiB",
+		strings.Repeat(" ", maxDocument+1): "more than the limit of 64 MiB",
 		`{"elements": [{}`:                 "unexpected EOF",
 		`{"names": {"a": "` + strings.Repeat("{[null,", 1<<20) + `"}}`: "",
 	} {

@@ -22,8 +22,8 @@ func signed(text string) (rest string, sign int64) {
 	return strings.TrimPrefix(text, "+"), 1
 }
 
-// ParseOffset parses a duration with an optional sign: "10s", "+10s" or "-1.5s".
-func ParseOffset(text string) (Offset, error) {
+// parseOffset parses a duration with an optional sign: "10s", "+10s" or "-1.5s".
+func parseOffset(text string) (Offset, error) {
 	rest, sign := signed(text)
 	d, err := ParseDuration(rest)
 	if err != nil {
@@ -45,12 +45,12 @@ func (o Offset) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (o *Offset) UnmarshalText(text []byte) (err error) {
-	*o, err = ParseOffset(string(text))
+	*o, err = parseOffset(string(text))
 	return err
 }
 
-// ParseDrift parses "100ppm", "-0.5ppm" or "20ppb". It parses exactly: 0.5ppb is refused, not rounded to 0.
-func ParseDrift(text string) (Drift, error) {
+// parseDrift parses "100ppm", "-0.5ppm" or "20ppb". It parses exactly: 0.5ppb is refused, not rounded to 0.
+func parseDrift(text string) (Drift, error) {
 	bad := fmt.Errorf("drift %q: want parts per million or billion, as in 100ppm or -20ppb", text)
 	rest, sign := signed(text)
 	scale := int64(1)
@@ -85,6 +85,6 @@ func (d Drift) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Drift) UnmarshalText(text []byte) (err error) {
-	*d, err = ParseDrift(string(text))
+	*d, err = parseDrift(string(text))
 	return err
 }

@@ -169,7 +169,7 @@ func Generate(name string, params map[string]int) (*Graph, error) {
 		return nil, &ParamError{Topology: name, What: fmt.Sprintf("topology %q does not exist", name),
 			Want: want(name)}
 	}
-	values, err := g.Resolve(params)
+	values, err := g.resolve(params)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func Generate(name string, params map[string]int) (*Graph, error) {
 	return b.graph, nil
 }
 
-// Resolve checks the parameters and adds the defaults.
-func (g Generator) Resolve(params map[string]int) (map[string]int, error) {
+// resolve checks the parameters and adds the defaults.
+func (g Generator) resolve(params map[string]int) (map[string]int, error) {
 	var errs []error
 	fail := func(param, what, want string, missing bool) {
 		errs = append(errs, &ParamError{Topology: g.Name, Param: param, What: what, Want: want,

@@ -110,7 +110,7 @@ func TestCounts(t *testing.T) {
 				t.Error("a second graph differs")
 			}
 			generator, _ := Find(c.topology)
-			values, err := generator.Resolve(c.params)
+			values, err := generator.resolve(c.params)
 			if err != nil {
 				t.Fatal(err)
 			}

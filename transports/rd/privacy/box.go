@@ -24,7 +24,7 @@ func (s *Secret) Box(purpose string, d Direction) *Box {
 // body must not overlap the head's memory.
 func (b *Box) Seal(head, body []byte) ([]byte, error) {
 	if b.counter >= (Limits{}).withDefaults().Most {
-		return nil, ErrUsedUp
+		return nil, errUsedUp
 	}
 	head = binary.BigEndian.AppendUint64(head, b.counter)
 	nonce := b.crypt.at(b.counter)

@@ -293,7 +293,7 @@ func TestUsedUp(t *testing.T) {
 	for range 5 {
 		e.packet()
 	}
-	if _, err := e.seal.Seal(make([]byte, 100), probe(t), nil, false, 0, e.now); !errors.Is(err, ErrUsedUp) {
+	if _, err := e.seal.Seal(make([]byte, 100), probe(t), nil, false, 0, e.now); !errors.Is(err, errUsedUp) {
 		t.Errorf("%v", err)
 	}
 	e = newEnds(t, Limits{Packets: 3, Most: 5})
@@ -303,7 +303,7 @@ func TestUsedUp(t *testing.T) {
 	if b := e.packet(); b.Security().Epoch != 1<<16-1 || e.opens(b) != Opened || e.open.next != nil {
 		t.Errorf("%+v", b.Security())
 	}
-	if _, err := e.seal.Seal(make([]byte, 100), probe(t), nil, false, 0, e.now); !errors.Is(err, ErrUsedUp) {
+	if _, err := e.seal.Seal(make([]byte, 100), probe(t), nil, false, 0, e.now); !errors.Is(err, errUsedUp) {
 		t.Errorf("behind the last epoch: %v", err)
 	}
 }

@@ -41,9 +41,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// ErrUsedUp means that the keys for a peer may not seal more: the peer has confirmed no packet for
+// errUsedUp means that the keys for a peer may not seal more: the peer has confirmed no packet for
 // too long.
-var ErrUsedUp = errors.New("the keys for it are used up: it confirmed no packet for too long")
+var errUsedUp = errors.New("the keys for it are used up: it confirmed no packet for too long")
 
 // cryptor is AES-GCM with one key.
 type cryptor struct {
@@ -117,7 +117,7 @@ func (s *Sealer) Seal(memory []byte, header, payload []byte, readable bool, conf
 		s.counter, s.began, s.confirmed = 0, now, false
 	}
 	if s.counter >= s.limits.Most {
-		return nil, ErrUsedUp
+		return nil, errUsedUp
 	}
 	f := wire.RDSecurity{Heard: confirmed, Epoch: s.epoch, Counter: s.counter}
 	s.counter++

@@ -26,9 +26,9 @@ const (
 	cycleBuffer    = 4096
 	cacheLine      = 64
 	maxCycleBuffer = 1 << 20
-	// KeysLen is the length in bytes of encoded Keys with a GID, including the final zero byte. Keys
+	// keysLen is the length in bytes of encoded Keys with a GID, including the final zero byte. Keys
 	// of RoCE always have a GID.
-	KeysLen = 108
+	keysLen = 108
 	// patience is how long the peer may take for its next message while connections are made.
 	patience = 30 * time.Second
 )
@@ -47,7 +47,7 @@ type Keys struct {
 
 // Encode writes the keys as text.
 func (k *Keys) Encode() []byte {
-	b := fmt.Appendf(make([]byte, 0, KeysLen), "%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.Reads,
+	b := fmt.Appendf(make([]byte, 0, keysLen), "%04x:%04x:%06x:%06x:%08x:%016x:", k.LID, k.Reads,
 		uint32(k.QPN), uint32(k.PSN), k.RKey, k.VAddr)
 	for _, c := range k.GID.As16() {
 		b = fmt.Appendf(b, "%02x:", c)
@@ -55,17 +55,17 @@ func (k *Keys) Encode() []byte {
 	return append(fmt.Appendf(b, "%08x:", k.SRQN), 0)
 }
 
-// DecodeKeys reads keys. It accepts the same text as perftest's C code: numbers of any length
+// decodeKeys reads keys. It accepts the same text as perftest's C code: numbers of any length
 // between colons.
-func DecodeKeys(b []byte) (k Keys, err error) {
+func decodeKeys(b []byte) (k Keys, err error) {
 	text, _, _ := bytes.Cut(b, []byte{0})
-	if len(b) != KeysLen {
-		return k, fmt.Errorf("%w: keys of %d bytes, want %d", ErrPeer, len(b), KeysLen)
+	if len(b) != keysLen {
+		return k, fmt.Errorf("%w: keys of %d bytes, want %d", errPeer, len(b), keysLen)
 	}
 	fields := strings.Split(string(text), ":")
 	var gid [16]byte
 	if len(fields) != 6+len(gid)+2 || fields[len(fields)-1] != "" {
-		return k, fmt.Errorf("%w: keys %q, want hex numbers separated by colons", ErrPeer, text)
+		return k, fmt.Errorf("%w: keys %q, want hex numbers separated by colons", errPeer, text)
 	}
 	number := func(i, bits int) uint64 {
 		n, bad := strconv.ParseUint(fields[i], 16, 64)
@@ -73,7 +73,7 @@ func DecodeKeys(b []byte) (k Keys, err error) {
 			bad = strconv.ErrRange
 		}
 		if bad != nil && err == nil {
-			err = fmt.Errorf("%w: keys %q: field %d is not a hex number, or too large", ErrPeer, text, i)
+			err = fmt.Errorf("%w: keys %q: field %d is not a hex number, or too large", errPeer, text, i)
 		}
 		return n
 	}
@@ -170,7 +170,7 @@ func parseVersion(b []byte) (float64, error) {
 	text, _, _ := bytes.Cut(b, []byte{0})
 	v, err := strconv.ParseFloat(string(text), 64)
 	if err != nil || math.IsNaN(v) {
-		return 0, fmt.Errorf("%w: version %q, want a number", ErrPeer, text)
+		return 0, fmt.Errorf("%w: version %q, want a number", errPeer, text)
 	}
 	if v < oldest {
 		return 0, fmt.Errorf("the peer is perftest %s, want %.2f or later", text, oldest)
@@ -186,16 +186,16 @@ func (d *dialogue) number(what string, mine int) (int, error) {
 	}
 	n := int32(binary.BigEndian.Uint32(theirs))
 	if n > maxCycleBuffer {
-		return 0, fmt.Errorf("%w: %s of %d bytes, limit %d", ErrPeer, what, n, maxCycleBuffer)
+		return 0, fmt.Errorf("%w: %s of %d bytes, limit %d", errPeer, what, n, maxCycleBuffer)
 	}
 	return max(mine, int(n)), nil
 }
 
 // keys exchanges the keys of a queue pair. Both ends also use it to wait for each other.
 func (d *dialogue) keys(mine *Keys) (Keys, error) {
-	encode, decode := mine.Encode, DecodeKeys
+	encode, decode := mine.Encode, decodeKeys
 	if d.binary {
-		encode, decode = mine.EncodeStruct, DecodeStruct
+		encode, decode = mine.encodeStruct, decodeStruct
 	}
 	theirs, err := d.exchange("keys", encode())
 	if err != nil {

@@ -106,24 +106,24 @@ func speak(t *testing.T, words []word, client bool) {
 	}()
 	// What the programs leave as it was in memory: the padding of a structure, whose last
 	// number says at which place of theirs the GID is.
-	binary := len(mine[4]) == StructLen
+	binary := len(mine[4]) == structLen
 	untold := func(text string) string {
-		if binary && len(text) == StructLen {
-			return text[:structRKey+4] + text[structVAddr:StructLen-4]
+		if binary && len(text) == structLen {
+			return text[:structRKey+4] + text[structVAddr:structLen-4]
 		}
 		return text
 	}
 	d := dialogue{conn: here, client: client, binary: binary}
-	decode, addr := DecodeKeys, netip.MustParseAddr("10.9.0.1")
+	decode, addr := decodeKeys, netip.MustParseAddr("10.9.0.1")
 	if binary {
-		decode = DecodeStruct
+		decode = decodeStruct
 	}
 	mtu, err := d.open(4096)
 	if err != nil || mtu != 4096 || d.cycle != 4096 || d.line != 64 {
 		t.Fatalf("MTU %d, %+v, %v", mtu, d, err)
 	}
 	for rest := mine[4:]; len(rest) > 0; rest = rest[1:] {
-		if len(rest[0]) == KeysLen || len(rest[0]) == StructLen {
+		if len(rest[0]) == keysLen || len(rest[0]) == structLen {
 			k, err := decode([]byte(rest[0]))
 			none := k.QPN == 0 && binary // before there is a queue pair
 			if err != nil ||
@@ -177,7 +177,7 @@ func TestKeysOfIPv6(t *testing.T) {
 	if got := string(k.Encode()); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, err := DecodeKeys([]byte(want)); err != nil || got != k {
+	if got, err := decodeKeys([]byte(want)); err != nil || got != k {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -190,15 +190,15 @@ func TestKeysAsStructure(t *testing.T) {
 	const want = "\x00\x00\x00\x12\x00\x00\x00\x10\x00\x00\x03\x45\x00\xff\xff\xfe" +
 		"\xde\xad\xbe\xef\x00\x00\x00\x00\x00\x00\x7f\x01\x23\x45\x67\x89" +
 		"\xfd\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0a\x00\x0b\x00\x00\x00\x07\x00\x00\x00\x00"
-	if got := string(k.EncodeStruct()); got != want {
+	if got := string(k.encodeStruct()); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, err := DecodeStruct([]byte(want)); err != nil || got != k {
+	if got, err := decodeStruct([]byte(want)); err != nil || got != k {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, bad := range []string{"", want[:55], want + "\x00", "\x00\x01" + want[2:],
 		want[:8] + "\x01" + want[9:], want[:12] + "\xff" + want[13:]} {
-		if k, err := DecodeStruct([]byte(bad)); !errors.Is(err, ErrPeer) {
+		if k, err := decodeStruct([]byte(bad)); !errors.Is(err, errPeer) {
 			t.Errorf("%q: %+v, %v", bad, k, err)
 		}
 	}
@@ -210,14 +210,14 @@ func TestBadKeys(t *testing.T) {
 	for _, bad := range []string{
 		"", good[:107], good + "0", strings.Replace(good, ":", ";", 1),
 		strings.Replace(good, "0000:", "zzzz:", 1), strings.Replace(good, "ff:ff", "ff:-1", 1),
-		strings.Repeat("\x00", KeysLen), strings.Repeat(":", KeysLen),
-		strings.Replace(good, "000012:", "1000012:", 1)[:KeysLen-1] + "\x00",
+		strings.Repeat("\x00", keysLen), strings.Repeat(":", keysLen),
+		strings.Replace(good, "000012:", "1000012:", 1)[:keysLen-1] + "\x00",
 	} {
-		if k, err := DecodeKeys([]byte(bad)); !errors.Is(err, ErrPeer) {
+		if k, err := decodeKeys([]byte(bad)); !errors.Is(err, errPeer) {
 			t.Errorf("%q: %+v, %v", bad, k, err)
 		}
 	}
-	if _, err := DecodeKeys([]byte(good)); err != nil {
+	if _, err := decodeKeys([]byte(good)); err != nil {
 		t.Error(err)
 	}
 }
@@ -229,7 +229,7 @@ func FuzzDecodeKeys(f *testing.F) {
 		for _, form := range []struct {
 			decode func([]byte) (Keys, error)
 			encode func(*Keys) []byte
-		}{{DecodeKeys, (*Keys).Encode}, {DecodeStruct, (*Keys).EncodeStruct}} {
+		}{{decodeKeys, (*Keys).Encode}, {decodeStruct, (*Keys).encodeStruct}} {
 			k, err := form.decode(b)
 			if err != nil {
 				continue

@@ -74,14 +74,14 @@ func (t Test) title(c *Config) string {
 	return "RDMA_Write"
 }
 
-// Limits, which are perftest's except for MaxTxDepth: the most that a queue pair of package
+// Limits, which are perftest's except for maxTxDepth: the most that a queue pair of package
 // queuepair accepts.
 const (
-	MaxSize       = 8 << 20
-	MaxIterations = 100_000_000
-	MaxTxDepth    = 8192
-	MaxRxDepth    = 16384
-	MaxQueuePairs = 1024
+	maxSize       = 8 << 20
+	maxIterations = 100_000_000
+	maxTxDepth    = 8192
+	maxRxDepth    = 16384
+	maxQueuePairs = 1024
 	DefaultPort   = 18515
 )
 
@@ -182,9 +182,9 @@ func (c *Config) complete() error {
 		name          string
 		value, lo, hi int
 	}{
-		{"port", c.Port, 1, 65535}, {"size", c.Size, 1, MaxSize}, {"iters", c.Iterations, 5, MaxIterations},
-		{"tx-depth", c.TxDepth, 1, MaxTxDepth},
-		{"rx-depth", c.RxDepth, 1, MaxRxDepth}, {"qp", c.QueuePairs, 1, MaxQueuePairs},
+		{"port", c.Port, 1, 65535}, {"size", c.Size, 1, maxSize}, {"iters", c.Iterations, 5, maxIterations},
+		{"tx-depth", c.TxDepth, 1, maxTxDepth},
+		{"rx-depth", c.RxDepth, 1, maxRxDepth}, {"qp", c.QueuePairs, 1, maxQueuePairs},
 		{"cq-mod", c.CQModeration, 1, 1024}, {"outs", c.Reads, 1, 128},
 		{"post_list", c.PostList, 0, c.TxDepth}, {"qp-timeout", c.QPTimeout, 1, 31}, {"tos", c.TOS, -1, 255},
 	} {
@@ -215,7 +215,7 @@ func (c *Config) sizes() []int {
 		return []int{c.Size}
 	}
 	var all []int
-	for size := 2; size <= MaxSize; size *= 2 {
+	for size := 2; size <= maxSize; size *= 2 {
 		all = append(all, size)
 	}
 	return all
@@ -225,8 +225,8 @@ func (c *Config) sizes() []int {
 var (
 	// ErrConfig: the config is invalid.
 	ErrConfig = errors.New("invalid options")
-	// ErrPeer: the peer sent something that does not belong to the dialogue.
-	ErrPeer = errors.New("the peer does not speak perftest's dialogue")
-	// ErrData: received data differs from the data that was sent.
-	ErrData = errors.New("wrong data")
+	// errPeer: the peer sent something that does not belong to the dialogue.
+	errPeer = errors.New("the peer does not speak perftest's dialogue")
+	// errData: received data differs from the data that was sent.
+	errData = errors.New("wrong data")
 )

@@ -16,11 +16,11 @@ func TestTables(t *testing.T) {
 			if client {
 				role = "client"
 			}
-			said, decode := name, DecodeKeys
+			said, decode := name, decodeKeys
 			c := Config{Iterations: 20, Size: 64, GIDIndex: 1}
 			measured, cm := strings.CutSuffix(name, "-cm")
 			if c.CM = cm; cm {
-				said, decode = name+"-"+role, DecodeStruct
+				said, decode = name+"-"+role, decodeStruct
 			}
 			text, err := os.ReadFile("testdata/" + name + "-" + role + "-6.06.out")
 			if err != nil {
@@ -112,10 +112,10 @@ func TestReckoning(t *testing.T) {
 // TestConfig: what cannot be measured is refused.
 func TestConfig(t *testing.T) {
 	for _, c := range []Config{
-		{Test: WriteBW, Size: MaxSize + 1}, {Test: WriteBW, Size: -1}, {Test: WriteBW, MTU: 1500},
+		{Test: WriteBW, Size: maxSize + 1}, {Test: WriteBW, Size: -1}, {Test: WriteBW, MTU: 1500},
 		{Test: AtomicBW, Size: 16}, {Test: AtomicBW, All: true},
 		{Test: WriteLat, QueuePairs: 2}, {Test: SendLat, Bidirectional: true},
-		{Test: WriteBW, TxDepth: MaxTxDepth + 1}, {Test: WriteBW, Iterations: 4},
+		{Test: WriteBW, TxDepth: maxTxDepth + 1}, {Test: WriteBW, Iterations: 4},
 		{Test: WriteBW, Duration: 4, Margin: 2}, {Test: WriteBW, Duration: 8, All: true},
 		{Test: WriteBW, Port: 70000}, {Test: WriteBW, TOS: 256},
 	} {

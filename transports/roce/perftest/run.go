@@ -249,7 +249,7 @@ func (r *run) newPair(index int) (*pair, error) {
 	c := r.config
 	size := c.Size
 	if c.All {
-		size = MaxSize
+		size = maxSize
 	}
 	q, err := r.device.NewQueuePair(queuepair.Config{
 		MTU: r.mtu, Timeout: infiniband.AckTimeout(uint8(c.QPTimeout)), Reads: c.Reads, RemoteReads: c.Reads,
@@ -297,7 +297,7 @@ func (r *run) verify(p *pair, got []byte) error {
 	fill(want, !r.talk.client, p.index)
 	for i := range got {
 		if got[i] != want[i] {
-			return fmt.Errorf("queue pair %d: %w: byte %d of %d is %#02x, want %#02x", p.index, ErrData, i,
+			return fmt.Errorf("queue pair %d: %w: byte %d of %d is %#02x, want %#02x", p.index, errData, i,
 				len(got), got[i], want[i])
 		}
 	}

@@ -184,7 +184,7 @@ func TestWrongData(t *testing.T) {
 	}
 	server, client := Config{Test: SendBW, Iterations: 5, Size: 4000, Verify: true},
 		Config{Test: SendBW, Iterations: 5, Size: 3999}
-	if _, errs := together(t, server, client); !errors.Is(errs[0], ErrData) {
+	if _, errs := together(t, server, client); !errors.Is(errs[0], errData) {
 		t.Errorf("%v", errs[0])
 	}
 }
@@ -206,11 +206,11 @@ func TestPeers(t *testing.T) {
 		says string
 		want string
 	}{
-		"another protocol": {"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", ErrPeer.Error()},
+		"another protocol": {"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", errPeer.Error()},
 		"too old":          {"5.33" + strings.Repeat("\x00", 12), "want 5.70 or later"},
 		"nothing":          {"", "EOF"},
 		"leaves":           {hello, "exchange keys"},
-		"bad keys":         {hello[:len(hello)-30] + "zz" + hello[len(hello)-28:], ErrPeer.Error()},
+		"bad keys":         {hello[:len(hello)-30] + "zz" + hello[len(hello)-28:], errPeer.Error()},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -273,7 +273,7 @@ func TestPeersByCM(t *testing.T) {
 		says string
 		want error
 	}{
-		"another protocol": {"GET / HTTP/1.1", ErrPeer},
+		"another protocol": {"GET / HTTP/1.1", errPeer},
 		"too long":         {strings.Repeat("6", verbsLen+1), queuepair.ErrLength},
 		"leaves":           {"", cm.ErrDisconnected},
 	} {

@@ -69,7 +69,7 @@ func (v *verbs) Read(b []byte) (int, error) {
 	one := v.came[0]
 	v.came = v.came[1:]
 	if len(one) != len(b) {
-		return 0, fmt.Errorf("%w: %d bytes, want %d", ErrPeer, len(one), len(b))
+		return 0, fmt.Errorf("%w: %d bytes, want %d", errPeer, len(one), len(b))
 	}
 	return copy(b, one), nil
 }
@@ -111,14 +111,14 @@ const (
 	structVAddr = 24
 	structGID   = 32
 	structSRQN  = 48
-	// StructLen is the length in bytes of the structure of keys. The last four bytes are the index
+	// structLen is the length in bytes of the structure of keys. The last four bytes are the index
 	// of the GID.
-	StructLen = 56
+	structLen = 56
 )
 
-// EncodeStruct writes the keys as a structure.
-func (k *Keys) EncodeStruct() []byte {
-	b := make([]byte, StructLen)
+// encodeStruct writes the keys as a structure.
+func (k *Keys) encodeStruct() []byte {
+	b := make([]byte, structLen)
 	binary.BigEndian.PutUint32(b[structLID:], uint32(k.LID))
 	binary.BigEndian.PutUint32(b[structReads:], uint32(k.Reads))
 	binary.BigEndian.PutUint32(b[structQPN:], uint32(k.QPN))
@@ -131,15 +131,15 @@ func (k *Keys) EncodeStruct() []byte {
 	return b
 }
 
-// DecodeStruct reads keys from a structure.
-func DecodeStruct(b []byte) (k Keys, err error) {
-	if len(b) != StructLen {
-		return k, fmt.Errorf("%w: keys of %d bytes, want %d", ErrPeer, len(b), StructLen)
+// decodeStruct reads keys from a structure.
+func decodeStruct(b []byte) (k Keys, err error) {
+	if len(b) != structLen {
+		return k, fmt.Errorf("%w: keys of %d bytes, want %d", errPeer, len(b), structLen)
 	}
 	number := func(at int, most uint32) uint32 {
 		n := binary.BigEndian.Uint32(b[at:])
 		if n > most && err == nil {
-			err = fmt.Errorf("%w: keys: %#x at byte %d, want at most %#x", ErrPeer, n, at, most)
+			err = fmt.Errorf("%w: keys: %#x at byte %d, want at most %#x", errPeer, n, at, most)
 		}
 		return n
 	}
