@@ -24,9 +24,15 @@ import (
 // twoHosts builds two nodes on one soft switch.
 func twoHosts(b testing.TB, links string) (*fabric.Fabric, *plan.Plan, map[string]*kernel.Namespace) {
 	b.Helper()
-	hosttest.Need(b, hosttest.Netns)
-	p := plantest.Compile(b, fmt.Sprintf("name: bench\nfabric: {topology: single-switch, params: {hosts: "+
+	return build(b, fmt.Sprintf("name: bench\nfabric: {topology: single-switch, params: {hosts: "+
 		"2}, switch: {kind: soft}, links: {default: %s}}\nnodes: {default: {nic-path: bypass}}\n", links))
+}
+
+// build builds the fabric of a file, with a namespace for each node.
+func build(b testing.TB, file string) (*fabric.Fabric, *plan.Plan, map[string]*kernel.Namespace) {
+	b.Helper()
+	hosttest.Need(b, hosttest.Netns)
+	p := plantest.Compile(b, file)
 	spaces := map[string]*kernel.Namespace{}
 	for _, name := range fabric.Namespaces(p) {
 		ns, err := kernel.NewNamespace()
