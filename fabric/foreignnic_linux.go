@@ -17,6 +17,7 @@ import (
 	"railbed/fabric/link"
 	softports "railbed/fabric/port"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/descriptors"
 	"railbed/internal/kernel"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -155,16 +156,22 @@ func (n *ForeignNIC) Give(to *net.UnixConn) error {
 	if n.monitor != nil {
 		files = append(files, n.monitor)
 	}
-	if err = softports.GiveFiles(to, text, files); err != nil {
+	if err = descriptors.Send(to, text, files...); err != nil {
 		err = fmt.Errorf("send the port of %s: %w", n.inside.Name, err)
 	}
 	return errors.Join(err, far.Close(), n.Close())
 }
 
+// Bounds of the message that Give sends: bytes of JSON, and descriptors.
+const (
+	maxForeignText  = 4096
+	maxForeignFiles = 8
+)
+
 // TakeForeignNIC receives a ForeignNIC that Give sent.
 func TakeForeignNIC(from *net.UnixConn) (*ForeignNIC, error) {
 	var text foreignText
-	files, err := softports.TakeFiles(from, &text)
+	files, err := descriptors.Receive(from, &text, make([]byte, maxForeignText), maxForeignFiles)
 	if err != nil {
 		return nil, fmt.Errorf("receive port descriptors: %w", err)
 	}

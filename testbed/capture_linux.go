@@ -6,11 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"railbed/capture"
-	"railbed/fabric/port"
+	"railbed/internal/descriptors"
 	"railbed/internal/frame"
 	"railbed/testbed/supervisor"
 )
@@ -65,9 +64,9 @@ func (t *Testbed) Capture(ctx context.Context, request supervisor.CaptureRequest
 
 // giveOutput passes the output's file to the supervisor.
 func (f *frames) giveOutput(out *capture.Output) error {
-	socket, err := port.Socket(f.Conn)
+	socket, err := descriptors.Socket(f.Conn)
 	if err == nil {
-		err = port.GiveFiles(socket, "recording", []*os.File{out.File})
+		err = descriptors.Send(socket, "recording", out.File)
 	}
 	out.Passed()
 	if err != nil {

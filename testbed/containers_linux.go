@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"railbed/fabric"
-	"railbed/fabric/port"
+	"railbed/internal/descriptors"
 	"railbed/internal/frame"
 	"railbed/nodes/cni"
 )
@@ -30,7 +30,7 @@ func (t *Testbed) AttachContainer(ctx context.Context, r cni.Request,
 	if err != nil {
 		return nil, err
 	}
-	socket, err := port.Socket(conn.Conn)
+	socket, err := descriptors.Socket(conn.Conn)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("attach: %w", err), nic.Close())
 	}

@@ -1,14 +1,13 @@
 package port
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/descriptors"
 	"railbed/internal/verdict"
 )
 
@@ -21,12 +20,9 @@ type Handle struct {
 
 // Close closes the descriptors. A second Close, or one after Port, does nothing.
 func (h *Handle) Close() error {
-	var errs []error
-	for _, file := range h.Files {
-		errs = append(errs, file.Close())
-	}
+	err := descriptors.Close(h.Files)
 	h.Files = nil
-	return errors.Join(errs...)
+	return err
 }
 
 // Open opens the port of an interface in the calling thread's network namespace. The interface is
@@ -72,7 +68,7 @@ func (h *Handle) Port() (Port, error) {
 	if err := h.Description.check(); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}
-	if want := descriptors[h.Description.Driver]; len(files) != want || want == 0 {
+	if want := descriptorsOf[h.Description.Driver]; len(files) != want || want == 0 {
 		return nil, errors.Join(fmt.Errorf("make port %s: driver %q with %d descriptors, want %d",
 			h.Description.Name, h.Description.Driver, len(files), want), h.Close())
 	}
@@ -110,8 +106,8 @@ func (h *Handle) Port() (Port, error) {
 	return port, nil
 }
 
-// descriptors is the number of descriptors that belong to a driver's description.
-var descriptors = map[Driver]int{Packet: 1, Tap: 2, XDP: 3}
+// descriptorsOf is the number of descriptors that belong to a driver's description.
+var descriptorsOf = map[Driver]int{Packet: 1, Tap: 2, XDP: 3}
 
 func closeAll(fds []int) error {
 	var errs []error
@@ -119,66 +115,6 @@ func closeAll(fds []int) error {
 		errs = append(errs, unix.Close(fd))
 	}
 	return errors.Join(errs...)
-}
-
-// Socket returns a connection over which files can be passed.
-func Socket(conn net.Conn) (*net.UnixConn, error) {
-	socket, isUnix := conn.(*net.UnixConn)
-	if !isUnix {
-		return nil, errors.New("the connection is not a Unix socket, so it cannot pass descriptors")
-	}
-	return socket, nil
-}
-
-// GiveFiles sends a description, as JSON, with descriptors, which stay open here.
-func GiveFiles(to *net.UnixConn, description any, files []*os.File) error {
-	text, err := json.Marshal(description)
-	if err != nil {
-		return err
-	}
-	fds := make([]int, len(files))
-	for i, file := range files {
-		fds[i] = int(file.Fd())
-	}
-	n, _, err := to.WriteMsgUnix(text, unix.UnixRights(fds...), nil)
-	if err == nil && n != len(text) {
-		err = fmt.Errorf("sent %d of %d bytes", n, len(text))
-	}
-	return err
-}
-
-// Bounds of a message for TakeFiles.
-const (
-	maxDescription = 4096 // bytes of JSON
-	mostFiles      = 8
-)
-
-// TakeFiles receives a description and descriptors that GiveFiles sent.
-func TakeFiles(from *net.UnixConn, description any) (files []*os.File, err error) {
-	text, rights := make([]byte, maxDescription), make([]byte, unix.CmsgSpace(mostFiles*4))
-	n, m, flags, _, err := from.ReadMsgUnix(text, rights)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := unix.ParseSocketControlMessage(rights[:m])
-	for _, message := range messages {
-		fds, _ := unix.ParseUnixRights(&message)
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "given"))
-		}
-	}
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = errors.New("message was truncated")
-	}
-	if err == nil {
-		err = json.Unmarshal(text[:n], description)
-	}
-	if err != nil {
-		h := Handle{Files: files}
-		return nil, errors.Join(err, h.Close())
-	}
-	return files, nil
 }
 
 // interfaceOf returns the index and MTU of an interface in the socket's namespace.

@@ -2,13 +2,14 @@ package nicqueue
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/internal/descriptors"
 )
 
 // socketName is the name of the NICs' socket in each node. An abstract name belongs to a network namespace,
@@ -99,12 +100,9 @@ func open(r Request) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(r)
-	if err == nil {
-		_, err = conn.Write(text)
-	}
 	var a answer
 	var files *Files
+	err = descriptors.Send(conn, r)
 	if err == nil {
 		files, err = receiveAnswer(conn, &a)
 	}
@@ -129,34 +127,13 @@ func open(r Request) (*Program, error) {
 	return nil, errors.Join(err, conn.Close())
 }
 
-// receiveAnswer reads an answer and its descriptors.
+// receiveAnswer reads an answer and its descriptors, which are none or all.
 func receiveAnswer(conn *net.UnixConn, a *answer) (*Files, error) {
-	text, rights := make([]byte, messageLen), make([]byte, unix.CmsgSpace(filesCount*4))
-	n, got, _, _, err := conn.ReadMsgUnix(text, rights)
-	if err != nil {
-		return nil, err
+	all, err := descriptors.Receive(conn, a, make([]byte, messageLen), filesCount)
+	if err != nil || len(all) != filesCount {
+		return nil, errors.Join(err, descriptors.Close(all))
 	}
-	var fds []int
-	messages, err := unix.ParseSocketControlMessage(rights[:got])
-	for i := range messages {
-		more, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return nil, err
-		}
-		fds = append(fds, more...)
-	}
-	var all []*os.File
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
-		all = append(all, os.NewFile(uintptr(fd), "nic"))
-	}
-	if err = errors.Join(err, json.Unmarshal(text[:n], a)); err == nil && len(all) == filesCount {
-		return &Files{Memory: all[0], Device: all[1], Program: all[2]}, nil
-	}
-	for _, file := range all {
-		err = errors.Join(err, file.Close())
-	}
-	return nil, err
+	return &Files{Memory: all[0], Device: all[1], Program: all[2]}, nil
 }
 
 // Asking is the request of a program for queues, with the NICs' end of its connection.
@@ -168,28 +145,18 @@ type Asking struct {
 // Ask reads the request of a program that connected to the socket of Listen.
 func Ask(conn *net.UnixConn) (*Asking, error) {
 	a := &Asking{conn: conn}
-	text := make([]byte, messageLen)
-	n, err := conn.Read(text)
-	if err == nil {
-		err = json.Unmarshal(text[:n], &a.Request)
-	}
+	_, err := descriptors.Receive(conn, &a.Request, make([]byte, messageLen), 0)
 	return a, err
 }
 
 // Grant hands the files of its queues to the program.
 func (a *Asking) Grant(files *Files) error {
-	rights := unix.UnixRights(int(files.Memory.Fd()), int(files.Device.Fd()), int(files.Program.Fd()))
-	_, _, err := a.conn.WriteMsgUnix([]byte("{}"), rights, nil)
-	return err
+	return descriptors.Send(a.conn, answer{}, files.Memory, files.Device, files.Program)
 }
 
 // Refuse sends the program an error in place of queues.
 func (a *Asking) Refuse(err error) error {
-	text, err := json.Marshal(answer{Error: err.Error(), InUse: errors.Is(err, unix.EADDRINUSE)})
-	if err == nil {
-		_, err = a.conn.Write(text)
-	}
-	return err
+	return descriptors.Send(a.conn, answer{Error: err.Error(), InUse: errors.Is(err, unix.EADDRINUSE)})
 }
 
 // Wait returns when the program has closed its queues or has ended.

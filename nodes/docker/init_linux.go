@@ -175,7 +175,7 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 			return err
 		}
 	}
-	fds, screen, opened, err := descriptors(asked, files)
+	fds, screen, opened, err := descriptorsOf(asked, files)
 	defer closeAll(opened)
 	if err != nil {
 		return err
@@ -221,9 +221,9 @@ func (in *inside) start(id uint64, asked startRequest, files []*os.File) error {
 	return nil
 }
 
-// descriptors returns the descriptors for a command, from those that came with the request and
+// descriptorsOf returns the descriptors for a command, from those that came with the request and
 // those opened here.
-func descriptors(asked startRequest, files []*os.File) (fds []uintptr, screen *terminal, opened []*os.File,
+func descriptorsOf(asked startRequest, files []*os.File) (fds []uintptr, screen *terminal, opened []*os.File,
 	err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

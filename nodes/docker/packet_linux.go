@@ -2,14 +2,14 @@ package docker
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/internal/descriptors"
 )
 
 // mostDescriptors is the most descriptors that a message can carry.
@@ -47,55 +47,14 @@ func (p *packets) send(v any, files ...*os.File) error {
 	if len(text) > maxMessage/2 { // the kernel counts its own overhead, too
 		return fmt.Errorf("message of %d bytes, want at most %d", len(text), maxMessage/2)
 	}
-	var rights []byte
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, file := range files {
-			fds[i] = int(file.Fd())
-		}
-		rights = unix.UnixRights(fds...)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _, err = p.conn.WriteMsgUnix(text, rights, nil)
-	return err
+	return descriptors.Send(p.conn, json.RawMessage(text), files...)
 }
 
 // receive receives a message. When the other side has ended, the error is io.EOF.
 func (p *packets) receive(v any) (files []*os.File, err error) {
-	rights := make([]byte, unix.CmsgSpace(4*mostDescriptors))
-	n, rightsLength, flags, _, err := p.conn.ReadMsgUnix(p.buffer, rights)
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
-	if err != nil {
-		return nil, err
-	}
-	files, err = filesOf(rights[:rightsLength])
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = fmt.Errorf("message exceeds %d bytes or %d descriptors", len(p.buffer), mostDescriptors)
-	}
-	if err == nil {
-		err = json.Unmarshal(p.buffer[:n], v)
-	}
-	if err != nil {
-		closeAll(files)
-		return nil, err
-	}
-	return files, nil
-}
-
-func filesOf(rights []byte) (files []*os.File, err error) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	for i := range messages {
-		fds, parseErr := unix.ParseUnixRights(&messages[i])
-		err = errors.Join(err, parseErr)
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "received"))
-		}
-	}
-	return files, err
+	return descriptors.Receive(p.conn, v, p.buffer, mostDescriptors)
 }
 
 func (p *packets) close() error { return p.conn.Close() }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"railbed/capture"
-	"railbed/fabric/port"
 	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
+	"railbed/internal/descriptors"
 	"railbed/internal/frame"
 	"railbed/internal/verdict"
 	"railbed/plan"
@@ -80,10 +80,13 @@ func (s *supervisor) serveCapture(c *frameConn) {
 	_ = c.WriteJSON(frame.Exit, stats) // the client may be gone
 }
 
+// maxFileName bounds a file's name in the message that passes the file, in bytes of JSON.
+const maxFileName = 256
+
 // takeOutput asks the client for the file into which the recording goes, and receives it. The recording
 // process writes into the file itself, so that the packets pass neither the supervisor nor the connection.
 func (c *frameConn) takeOutput() (*os.File, error) {
-	socket, err := port.Socket(c.conn)
+	socket, err := descriptors.Socket(c.conn)
 	if err != nil {
 		return nil, fmt.Errorf("receive the recording's file: %w", err)
 	}
@@ -94,9 +97,9 @@ func (c *frameConn) takeOutput() (*os.File, error) {
 	c.setReadDeadline(time.Now().Add(requestTime))
 	defer c.setReadDeadline(time.Time{})
 	var name string
-	files, err := port.TakeFiles(socket, &name)
+	files, err := descriptors.Receive(socket, &name, make([]byte, maxFileName), 1)
 	if err == nil && len(files) != 1 {
-		err = errors.Join(fmt.Errorf("%d files, want 1", len(files)), (&port.Handle{Files: files}).Close())
+		err = errors.New("no file, want 1")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("receive the recording's file: %w", err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric"
-	"railbed/fabric/port"
+	"railbed/internal/descriptors"
 	"railbed/internal/frame"
 	"railbed/internal/kernel"
 	"railbed/nodes/cni"
@@ -59,7 +59,7 @@ func (s *supervisor) attach(c *frameConn, one *cni.Attached) error {
 	if err := c.WriteJSON(frame.Started, &made); err != nil {
 		return err
 	}
-	socket, err := port.Socket(c.conn)
+	socket, err := descriptors.Socket(c.conn)
 	if err != nil {
 		return fmt.Errorf("attach container: %w", err)
 	}

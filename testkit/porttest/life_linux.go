@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/fabric/port"
+	"railbed/internal/descriptors"
 	"railbed/testkit/hosttest"
 )
 
@@ -22,13 +23,13 @@ import (
 // calls return an error. The number of its descriptors is as stated, and all are closed.
 func closing(t *testing.T, driver port.Driver) {
 	r := NewRig(t, driver, Settings{})
-	before := descriptors(t)
+	before := openDescriptors(t)
 	p := r.Port(t, port.Options{})
-	if n := descriptors(t) - before; n < 1 || n > Descriptors(driver) {
+	if n := openDescriptors(t) - before; n < 1 || n > Descriptors(driver) {
 		t.Errorf("%d descriptors are open, stated are %d", n, Descriptors(driver))
 	}
 	e := newEpoll(t, p.Fd(), 0)
-	opened := descriptors(t)
+	opened := openDescriptors(t)
 	waited := make(chan uint32)
 	go func() { waited <- e.wait(t, 300*time.Millisecond) }()
 	time.Sleep(50 * time.Millisecond)
@@ -47,7 +48,7 @@ func closing(t *testing.T, driver port.Driver) {
 	if _, err := p.Stats(); err != nil {
 		t.Errorf("statistics after close: %v", err)
 	}
-	if n := opened - descriptors(t); n < 1 || n > Descriptors(driver) {
+	if n := opened - openDescriptors(t); n < 1 || n > Descriptors(driver) {
 		t.Errorf("%d descriptors were closed, want as many as were opened", n)
 	}
 }
@@ -60,7 +61,7 @@ func Descriptors(driver port.Driver) int {
 	return 2 // a tap, and the namespace's counters; or a packet socket and an AF_XDP socket
 }
 
-func descriptors(t *testing.T) int {
+func openDescriptors(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -168,7 +169,8 @@ func echo() error {
 	}
 	socket := file.(*net.UnixConn)
 	handle := &port.Handle{}
-	if handle.Files, err = port.TakeFiles(socket, &handle.Description); err != nil {
+	handle.Files, err = descriptors.Receive(socket, &handle.Description, make([]byte, 4096), 8)
+	if err != nil {
 		return err
 	}
 	p, err := handle.Port()
@@ -235,8 +237,8 @@ func handedOver(t *testing.T, driver port.Driver) {
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(theirs.Close(), port.GiveFiles(conn.(*net.UnixConn),
-		handle.Description, handle.Files), handle.Close()); err != nil {
+	if err := errors.Join(theirs.Close(), descriptors.Send(conn.(*net.UnixConn),
+		handle.Description, handle.Files...), handle.Close()); err != nil {
 		t.Error(err)
 	}
 	nic := r.NIC(t)
