@@ -14,8 +14,9 @@ import (
 	quicgo "github.com/quic-go/quic-go"
 
 	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
-	"railbed/transports/memory"
+	"railbed/transports/streams"
 )
 
 // player is an end of connections that the test plays by hand.
@@ -31,7 +32,7 @@ func play(t *testing.T) *player {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: loopback.AsSlice()})
+	socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: transportstest.Loopback.AsSlice()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func play(t *testing.T) *player {
 // address is the player's, where it need not listen.
 func (p *player) address() []byte {
 	at := p.Conn.LocalAddr().(*net.UDPAddr).AddrPort()
-	return address{at: netip.AddrPortFrom(loopback, at.Port()), id: p.id}.encode()
+	at = netip.AddrPortFrom(transportstest.Loopback, at.Port())
+	return streams.Address{At: at, ID: string(p.id[:])}.Encode()
 }
 
 func (p *player) addedTo(t *testing.T, e *Endpoint) transports.Peer {
@@ -57,11 +59,11 @@ func (p *player) addedTo(t *testing.T, e *Endpoint) transports.Peer {
 
 func (p *player) dial(t *testing.T, e *Endpoint, change func(*tls.Config)) (*quicgo.Conn, error) {
 	t.Helper()
-	config := clientTLS(p.certificate, e.self.id)
+	config := clientTLS(p.certificate, e.Self.ID)
 	if change != nil {
 		change(config)
 	}
-	return p.Dial(t.Context(), net.UDPAddrFromAddrPort(e.self.at), config, e.settings())
+	return p.Dial(t.Context(), net.UDPAddrFromAddrPort(e.Self.At), config, e.settings())
 }
 
 // stream opens a stream with these bytes. The stream of replies must be the first.
@@ -77,7 +79,12 @@ func stream(t *testing.T, conn *quicgo.Conn, content []byte) *quicgo.SendStream 
 	return s
 }
 
-var welcome = reply{code: replyWelcome}.append(nil)
+func head(h streams.Header) []byte {
+	raw := streams.FormatQUIC.Encode(h)
+	return raw[:]
+}
+
+var welcome = streams.Reply{Code: replyWelcome}.Append(nil)
 
 // ends checks that the endpoint ends a connection soon.
 func ends(t *testing.T, conn *quicgo.Conn, what string) {
@@ -87,19 +94,6 @@ func ends(t *testing.T, conn *quicgo.Conn, what string) {
 	case <-time.After(hosttest.Bound):
 		t.Errorf("%s: the connection stays", what)
 	}
-}
-
-// next waits for one completion.
-func next(t *testing.T, e *Endpoint) transports.Completion {
-	t.Helper()
-	var c [1]transports.Completion
-	for timer := time.AfterFunc(hosttest.Bound, func() { e.Close() }); e.Poll(c[:]) == 0; {
-		if err := e.Wait(t.Context()); err != nil {
-			t.Fatalf("wait for a completion: %v", err)
-		}
-		defer timer.Stop()
-	}
-	return c[0]
 }
 
 // TestStrangersReachNothing: a handle alone opens nothing. Messages count only from endpoints that
@@ -112,7 +106,7 @@ func TestStrangersReachNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := binary.BigEndian.Uint64(handle.Remote())
-	message := append(header{op: transports.OpWriteImm, key: key, length: 4}.append(nil), 1, 2, 3, 4)
+	message := append(head(streams.Header{Op: transports.OpWriteImm, Key: key, Length: 4}), 1, 2, 3, 4)
 
 	// The endpoint has not added this one.
 	stranger := play(t)
@@ -122,12 +116,7 @@ func TestStrangersReachNothing(t *testing.T) {
 	}
 	stream(t, waiting, welcome)
 	stream(t, waiting, message).Close()
-	held := func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return len(e.strangers) == 1
-	}
-	for !held() { // the handshakes of two connections may end in the other order
+	for e.Strangers() == 0 { // the handshakes of two connections may end in the other order
 		if waiting.Context().Err() != nil {
 			t.Fatal("the connection of an endpoint that was not added is not held")
 		}
@@ -161,7 +150,7 @@ func TestStrangersReachNothing(t *testing.T) {
 		t.Errorf("a stranger wrote % x: %+v", memory[:4], c[:n])
 	}
 	peer := stranger.addedTo(t, e)
-	if c := next(t, e); c.Op != transports.OpReceive || c.Peer != peer || memory[3] != 4 {
+	if c := transportstest.Next(t, e); c.Op != transports.OpReceive || c.Peer != peer || memory[3] != 4 {
 		t.Errorf("after it was added: %+v, % x", c, memory[:4])
 	}
 }
@@ -169,17 +158,22 @@ func TestStrangersReachNothing(t *testing.T) {
 // TestImpostor: another endpoint at the address of a dead endpoint is refused.
 func TestImpostor(t *testing.T) {
 	e, other := open(t, Config{}), open(t, Config{})
-	peer, err := e.AddPeer(address{at: other.self.at, id: identity{1}}.encode())
+	id := string(make([]byte, len(identity{})))
+	peer, err := e.AddPeer(streams.Address{At: other.Self.At, ID: id}.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := e.Post(t.Context(),
-		[]transports.Request{{ID: 7, Op: transports.OpWriteImm, Peer: peer}}); n != 1 || err != nil {
-		t.Fatal(n, err)
-	}
-	if c := next(t, e); c.ID != 7 || !errors.Is(c.Err, transports.ErrPeerFailed) ||
+	transportstest.Notify(t, e, peer, 7)
+	if c := transportstest.Next(t, e); c.ID != 7 || !errors.Is(c.Err, transports.ErrPeerFailed) ||
 		!strings.Contains(c.Err.Error(), "another endpoint listens at its address") {
 		t.Errorf("the request ended with %+v", c)
+	}
+}
+
+// The codes are on the wire.
+func TestReplyCodes(t *testing.T) {
+	if replyPlaced != 0 || replyWelcome != 1 || replyDiscarded != 2 || replyBounds != 5 {
+		t.Error("the codes of replies have changed")
 	}
 }
 
@@ -194,8 +188,8 @@ func TestSecondConnectionIsRefused(t *testing.T) {
 	stream(t, first, welcome)
 	delivers := func(imm uint32) {
 		t.Helper()
-		stream(t, first, header{op: transports.OpWriteImm, imm: imm}.append(nil)).Close()
-		if c := next(t, e); c.Op != transports.OpReceive || c.Imm != imm {
+		stream(t, first, head(streams.Header{Op: transports.OpWriteImm, Imm: imm})).Close()
+		if c := transportstest.Next(t, e); c.Op != transports.OpReceive || c.Imm != imm {
 			t.Errorf("the first connection delivered %+v, want immediate %d", c, imm)
 		}
 	}
@@ -219,17 +213,17 @@ func TestBrokenSenders(t *testing.T) {
 			return append([]byte{77}, make([]byte, headerLen-1)...)
 		}, "operation 77"},
 		"length": {welcome, func(key uint64) []byte {
-			return header{op: transports.OpWrite, key: key, length: transports.MaxMessage + 1}.append(nil)
+			return head(streams.Header{Op: transports.OpWrite, Key: key, Length: transports.MaxMessage + 1})
 		}, "limit"},
 		"half a header": {welcome, func(uint64) []byte { return make([]byte, 5) }, "ends early"},
 		"half a message": {welcome, func(key uint64) []byte {
-			h := header{op: transports.OpWriteImm, key: key, offset: 1, length: 100}
-			return append(h.append(nil), make([]byte, 50)...)
+			h := streams.Header{Op: transports.OpWriteImm, Key: key, Offset: 1, Length: 100}
+			return append(head(h), make([]byte, 50)...)
 		}, "ends early"},
 		"more than a message": {welcome, func(uint64) []byte {
-			return append(header{op: transports.OpWrite}.append(nil), 1)
+			return append(head(streams.Header{Op: transports.OpWrite}), 1)
 		}, "longer than its header says"},
-		"a reply to no message": {reply{code: replyPlaced, stream: 2}.append(nil), nil,
+		"a reply to no message": {streams.Reply{Code: replyPlaced, Number: 2}.Append(nil), nil,
 			"code 0 to message 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -248,11 +242,7 @@ func TestBrokenSenders(t *testing.T) {
 			if test.send != nil {
 				stream(t, conn, test.send(binary.BigEndian.Uint64(handle.Remote()))).Close()
 			}
-			c := next(t, e)
-			if c.Op != transports.OpPeerDown || c.Peer != peer ||
-				!strings.Contains(c.Err.Error(), test.want) {
-				t.Errorf("got %+v, want PEER_DOWN with %q", c, test.want)
-			}
+			transportstest.PeerDown(t, e, peer, test.want)
 			ends(t, conn, name)
 		})
 	}
@@ -260,11 +250,11 @@ func TestBrokenSenders(t *testing.T) {
 
 // TestBrokenReceiver plays a peer whose replies are nonsense.
 func TestBrokenReceiver(t *testing.T) {
-	for name, r := range map[string]reply{
-		"another message":                 {code: replyPlaced, stream: 1 << 40},
-		"unknown code":                    {code: 200},
-		"discarded, and nobody canceled":  {code: replyDiscarded},
-		"the message of the other's side": {code: replyPlaced, stream: 3},
+	for name, r := range map[string]streams.Reply{
+		"another message":                 {Code: replyPlaced, Number: 1 << 40},
+		"unknown code":                    {Code: 200},
+		"discarded, and nobody canceled":  {Code: replyDiscarded},
+		"the message of the other's side": {Code: replyPlaced, Number: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := open(t, Config{})
@@ -274,10 +264,7 @@ func TestBrokenReceiver(t *testing.T) {
 				t.Fatal(err)
 			}
 			peer := p.addedTo(t, e)
-			if _, err := e.Post(t.Context(),
-				[]transports.Request{{ID: 4, Op: transports.OpWriteImm, Peer: peer}}); err != nil {
-				t.Fatal(err)
-			}
+			transportstest.Notify(t, e, peer, 4)
 			conn, err := listener.Accept(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -288,21 +275,21 @@ func TestBrokenReceiver(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if r.stream == 0 {
-					r.stream = s.StreamID() + 4
+				if r.Number == 0 {
+					r.Number = uint64(s.StreamID()) + 4
 				}
 				if _, err := io.ReadFull(s, make([]byte, replyLen)); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if _, err := replies.Write(r.append(nil)); err != nil {
+			if _, err := replies.Write(r.Append(nil)); err != nil {
 				t.Fatal(err)
 			}
-			if c := next(t, e); c.ID != 4 || !errors.Is(c.Err, transports.ErrPeerFailed) ||
+			if c := transportstest.Next(t, e); c.ID != 4 || !errors.Is(c.Err, transports.ErrPeerFailed) ||
 				!strings.Contains(c.Err.Error(), "it replied with code") {
 				t.Errorf("the request ended with %+v", c)
 			}
-			if c := next(t, e); c.Op != transports.OpPeerDown {
+			if c := transportstest.Next(t, e); c.Op != transports.OpPeerDown {
 				t.Errorf("then came %+v", c)
 			}
 		})
@@ -314,7 +301,7 @@ func TestBrokenReceiver(t *testing.T) {
 func TestStalledSender(t *testing.T) {
 	e := open(t, Config{})
 	p := play(t)
-	p.addedTo(t, e)
+	peer := p.addedTo(t, e)
 	handle, err := e.Register(make([]byte, 1000), transports.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -325,38 +312,9 @@ func TestStalledSender(t *testing.T) {
 	}
 	stream(t, conn, welcome)
 	key := binary.BigEndian.Uint64(handle.Remote())
-	stream(t, conn, append(header{op: transports.OpWrite, key: key, length: 1000}.append(nil), 1, 2, 3))
-	r := handle.(*memory.Region)
+	stream(t, conn, append(head(streams.Header{Op: transports.OpWrite, Key: key, Length: 1000}), 1, 2, 3))
+	r := handle.(*streams.Region)
 	hosttest.Until(t, "a message that is read", r.Busy)
-	closed := make(chan error, 1)
-	go func() { closed <- handle.Close() }()
-	select {
-	case err := <-closed:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(hosttest.Bound):
-		t.Fatal("closing a region waits for a sender that stalls")
-	}
-	if c := next(t, e); c.Op != transports.OpPeerDown ||
-		!strings.Contains(c.Err.Error(), "region that was being closed") {
-		t.Errorf("the sender: %+v", c)
-	}
+	transportstest.CloseBeside(t, e, peer, handle)
 	ends(t, conn, "the stalled sender")
-}
-
-func TestOpenRefuses(t *testing.T) {
-	taken := open(t, Config{})
-	for name, config := range map[string]Config{
-		"no address":          {},
-		"every address":       {Addr: netip.IPv4Unspecified()},
-		"address of no NIC":   {Addr: netip.MustParseAddr("192.0.2.1")},
-		"port that is taken":  {Addr: loopback, Port: taken.self.at.Port()},
-		"device that is none": {Addr: loopback, Device: "no-such-nic"},
-	} {
-		if e, err := Open(config); err == nil {
-			e.Close()
-			t.Errorf("%s: opened", name)
-		}
-	}
 }

@@ -3,14 +3,13 @@ package quic
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"sync"
 
 	quicgo "github.com/quic-go/quic-go"
 
 	"railbed/transports"
+	"railbed/transports/streams"
 )
 
 // origin is the endpoint that dialed a connection.
@@ -39,7 +38,7 @@ func (l *link) accept() (err error) {
 	if l.replies, err = l.conn.OpenUniStreamSync(never); err != nil {
 		return err
 	}
-	if err := l.reply(reply{code: replyWelcome}); err != nil {
+	if err := l.reply(streams.Reply{Code: replyWelcome}); err != nil {
 		return err
 	}
 	for read := l.readReplies; ; read = l.receive {
@@ -47,14 +46,14 @@ func (l *link) accept() (err error) {
 		if err != nil {
 			return err
 		}
-		l.peer.endpoint.goroutines.Go(func() { l.broken(read(stream)) })
+		l.peer.Go(func() { l.broken(read(stream)) })
 	}
 }
 
 // broken fails the peer for an error of the connection or of its content.
 func (l *link) broken(err error) {
 	if err != nil {
-		l.peer.fail(fmt.Errorf("%w: %w", transports.ErrPeerFailed, reason(err)), codeBroken)
+		l.peer.Broken(reason(err))
 	}
 }
 
@@ -73,11 +72,11 @@ func reason(err error) error {
 	return errors.New("it closed the connection because of an error")
 }
 
-func (l *link) reply(r reply) error {
+func (l *link) reply(r streams.Reply) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	transports.BeforeWrite()
-	_, err := l.replies.Write(r.append(make([]byte, 0, replyLen)))
+	_, err := l.replies.Write(r.Append(make([]byte, 0, replyLen)))
 	return err
 }
 
@@ -85,16 +84,16 @@ func (l *link) reply(r reply) error {
 func (l *link) receive(stream *quicgo.ReceiveStream) error {
 	r, err := l.message(stream)
 	if reset := (*quicgo.StreamError)(nil); errors.As(err, &reset) {
-		r, err = reply{code: replyDiscarded}, nil
+		r, err = streams.Reply{Code: replyDiscarded}, nil
 	}
 	if err != nil {
 		return err
 	}
-	if r.code != replyPlaced {
+	if r.Code != replyPlaced {
 		stream.CancelRead(codeReset)
 	}
-	r.stream = stream.StreamID()
-	if err := l.reply(r); err != nil || r.code != replyPlaced {
+	r.Number = uint64(stream.StreamID())
+	if err := l.reply(r); err != nil || r.Code != replyPlaced {
 		return err
 	}
 	// The stream's memory is free once its end was read. A reset comes too late.
@@ -110,26 +109,22 @@ func (l *link) receive(stream *quicgo.ReceiveStream) error {
 }
 
 // message reads a message and returns the reply. Its error may be that of a reset.
-func (l *link) message(stream *quicgo.ReceiveStream) (reply, error) {
+func (l *link) message(stream *quicgo.ReceiveStream) (r streams.Reply, err error) {
 	var raw [headerLen]byte
 	if err := readFull(stream, raw[:]); err != nil {
-		return reply{}, err
+		return r, err
 	}
 	transports.AfterRead()
-	h, err := decodeHeader(&raw)
+	h, err := streams.FormatQUIC.Decode(&raw)
 	if err != nil {
-		return reply{}, err
+		return r, err
 	}
-	if refused, err := l.place(h, stream); err != nil || refused.code != replyPlaced {
-		return refused, err
+	refused, size, err := l.peer.Receive(h, func(place []byte) error { return readFull(stream, place) },
+		func() error { return nil })
+	if refused != 0 {
+		r = streams.Reply{Code: replyDiscarded + byte(refused), Detail: size}
 	}
-	if h.op == transports.OpWriteImm {
-		if err := l.deliver(h); err != nil {
-			return reply{}, err
-		}
-	}
-	l.peer.endpoint.received.Add(uint64(h.length))
-	return reply{code: replyPlaced}, nil
+	return r, err
 }
 
 func readFull(stream *quicgo.ReceiveStream, buf []byte) error {
@@ -138,46 +133,4 @@ func readFull(stream *quicgo.ReceiveStream, buf []byte) error {
 		return errors.New("a message ends early")
 	}
 	return err
-}
-
-// place reads the payload into the region, or refuses it.
-func (l *link) place(h header, stream *quicgo.ReceiveStream) (refused reply, err error) {
-	if h.length == 0 {
-		return reply{}, nil
-	}
-	r, place, refusal, size := l.peer.endpoint.regions.Enter(l.peer, h.key, h.offset, int(h.length))
-	if refusal != 0 {
-		return reply{code: replyDiscarded + byte(refusal), detail: size}, nil
-	}
-	defer r.Leave(l.peer)
-	return reply{}, readFull(stream, place)
-}
-
-// Break implements memory.User.
-func (p *peer) Break(err error) { p.fail(err, codeBroken) }
-
-// deliver delivers the immediate, once there is room for it.
-func (l *link) deliver(h header) error {
-	c := transports.Completion{Peer: l.peer.number, Op: transports.OpReceive, Imm: h.imm,
-		Bytes: int(h.length)}
-	for {
-		delivered, err := l.peer.receive(c)
-		if err != nil || delivered {
-			return err
-		}
-		if !l.peer.endpoint.completions.AwaitRoom() {
-			return net.ErrClosed
-		}
-	}
-}
-
-// receive delivers an immediate unless the peer has failed: after a peer was reported down, no
-// message of it is delivered.
-func (p *peer) receive(c transports.Completion) (bool /* there was room */, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return false, net.ErrClosed
-	}
-	return p.endpoint.completions.TryReceive(c), nil
 }

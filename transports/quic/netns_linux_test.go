@@ -1,91 +1,24 @@
 package quic
 
 import (
-	"errors"
 	"net/netip"
-	"os/exec"
 	"testing"
 	"time"
 
 	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
 )
 
-func ip(t *testing.T, args ...string) {
-	t.Helper()
-	if output, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %v: %v\n%s", args, err, output)
-	}
+func openAtNIC(c transportstest.NICConfig) (transportstest.NICEndpoint, error) {
+	return Open(Config{Addr: c.Addr, Port: c.Port, Device: c.Device, PeerTimeout: c.PeerTimeout})
 }
 
-// TestVanishedPeer cuts the link between two endpoints silently. One has requests outstanding and the
-// other only receives. Both must notice within the peer timeout, after at most the time between two
-// packets that keep the connection alive.
-func TestVanishedPeer(t *testing.T) {
-	if !hosttest.InNetns(t) {
-		return
-	}
-	const timeout = 2 * time.Second
-	a, b := open(t, Config{PeerTimeout: timeout}), open(t, Config{PeerTimeout: timeout})
-	ab, _ := pair(t, a, b)
-	exchange(t, a, ab, b)
-	ip(t, "link", "set", "lo", "down")
-	start := time.Now()
-	for id := range uint64(3) {
-		if n, err := a.Post(t.Context(),
-			[]transports.Request{{ID: id, Op: transports.OpWriteImm, Peer: ab}}); n != 1 || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	ended := map[uint64]bool{}
-	for range 3 {
-		c := next(t, a)
-		if ended[c.ID] = true; !errors.Is(c.Err, transports.ErrPeerFailed) {
-			t.Errorf("request %d ended with %+v", c.ID, c)
-		}
-	}
-	if len(ended) != 3 {
-		t.Errorf("%d of 3 requests ended", len(ended))
-	}
-	if c := next(t, a); c.Op != transports.OpPeerDown {
-		t.Errorf("the sender reports %+v", c)
-	}
-	if c := next(t, b); c.Op != transports.OpPeerDown {
-		t.Errorf("the receiver reports %+v", c)
-	}
-	if took := time.Since(start); took < timeout/2 || took > 15*time.Second { // the default is 20 s
-		t.Errorf("a peer timeout of %v took %v", timeout, took)
-	}
-}
+func TestVanishedPeer(t *testing.T) { transportstest.VanishedPeer(t, openAtNIC) }
 
-// TestDeviceBound binds to the NIC and still reaches the peer.
-func TestDeviceBound(t *testing.T) {
-	if !hosttest.InNetns(t) {
-		return
-	}
-	ip(t, "link", "add", "other", "type", "veth", "peer", "name", "far")
-	defer ip(t, "link", "delete", "other")
-	ip(t, "link", "set", "other", "up")
-	a, b := open(t, Config{Device: "lo"}), open(t, Config{Device: "lo"})
-	if !a.DeviceBound() {
-		t.Errorf("not bound to lo")
-	}
-	ab, _ := pair(t, a, b)
-	exchange(t, a, ab, b)
+func TestDeviceBound(t *testing.T) { transportstest.DeviceBound(t, openAtNIC) }
 
-	// Bound to another NIC the same address is out of reach.
-	c := open(t, Config{Device: "other", PeerTimeout: time.Second})
-	cb, err := c.AddPeer(b.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Post(t.Context(), []transports.Request{{Op: transports.OpWrite, Peer: cb}}); err != nil {
-		t.Fatal(err)
-	}
-	if done := next(t, c); !errors.Is(done.Err, transports.ErrPeerFailed) {
-		t.Errorf("a request by way of the wrong NIC: %+v", done)
-	}
-}
+func TestOpenRefuses(t *testing.T) { transportstest.OpenRefuses(t, openAtNIC) }
 
 // TestNoRouteForAWhile takes an address away from an endpoint with requests outstanding. The kernel
 // then refuses its packets, and the connection goes on when the address is back.
@@ -94,15 +27,13 @@ func TestNoRouteForAWhile(t *testing.T) {
 		return
 	}
 	const addr = "10.9.9.1/32"
-	ip(t, "link", "add", "other", "type", "veth", "peer", "name", "far")
-	defer ip(t, "link", "delete", "other")
-	ip(t, "link", "set", "other", "up")
-	ip(t, "address", "add", addr, "dev", "other")
+	transportstest.OtherNIC(t)
+	transportstest.IP(t, "address", "add", addr, "dev", "other")
 	config := Config{Addr: netip.MustParsePrefix(addr).Addr(), PeerTimeout: 5 * time.Second}
 	a, b := open(t, config), open(t, config)
-	ab, _ := pair(t, a, b)
-	exchange(t, a, ab, b)
-	ip(t, "address", "delete", addr, "dev", "other")
+	ab, _ := transportstest.Pair(t, a, b)
+	transportstest.Exchange(t, a, ab, b)
+	transportstest.IP(t, "address", "delete", addr, "dev", "other")
 	if _, err := a.socket.WriteTo([]byte{0}, a.socket.LocalAddr()); err == nil {
 		t.Error("the kernel sends packets without a route")
 	}
@@ -111,8 +42,8 @@ func TestNoRouteForAWhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(200 * time.Millisecond)
-	ip(t, "address", "add", addr, "dev", "other")
-	if c := next(t, a); c.Err != nil {
+	transportstest.IP(t, "address", "add", addr, "dev", "other")
+	if c := transportstest.Next(t, a); c.Err != nil {
 		t.Errorf("after 200 ms without a route: %v", c.Err)
 	}
 }

@@ -15,12 +15,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
-var loopback = netip.MustParseAddr("127.0.0.1")
-
 func open(t testing.TB, config Config) *Endpoint {
 	t.Helper()
 	if !config.Addr.IsValid() {
-		config.Addr = loopback
+		config.Addr = transportstest.Loopback
 	}
 	e, err := Open(config)
 	if err != nil {
@@ -53,47 +51,19 @@ func TestConformanceAbrupt(t *testing.T) {
 	}.Run(t)
 }
 
-// pair adds each of two endpoints to the other.
-func pair(t *testing.T, a, b *Endpoint) (ab, ba transports.Peer) {
-	t.Helper()
-	ab, err := a.AddPeer(b.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ba, err = b.AddPeer(a.Address()); err != nil {
-		t.Fatal(err)
-	}
-	return ab, ba
-}
-
-// exchange sends one message and waits for both of its completions.
-func exchange(t *testing.T, from *Endpoint, peer transports.Peer, to *Endpoint) {
-	t.Helper()
-	if n, err := from.Post(t.Context(),
-		[]transports.Request{{Op: transports.OpWriteImm, Peer: peer}}); n != 1 || err != nil {
-		t.Fatal(n, err)
-	}
-	if c := next(t, from); c.Op != transports.OpWriteImm || c.Err != nil {
-		t.Fatalf("sender: %+v", c)
-	}
-	if c := next(t, to); c.Op != transports.OpReceive {
-		t.Fatalf("receiver: %+v", c)
-	}
-}
-
 // TestOneConnection: messages in both directions share the connection that the first sender made.
 func TestOneConnection(t *testing.T) {
 	a, b := open(t, Config{}), open(t, Config{})
-	ab, ba := pair(t, a, b)
-	exchange(t, a, ab, b)
-	exchange(t, b, ba, a)
+	ab, ba := transportstest.Pair(t, a, b)
+	transportstest.Exchange(t, a, ab, b)
+	transportstest.Exchange(t, b, ba, a)
 	time.Sleep(50 * time.Millisecond) // a second dial would take a few
-	for name, p := range map[string]*peer{"first": a.peers[ab], "second": b.peers[ba]} {
-		p.mu.Lock()
+	for name, p := range map[string]*peer{"first": a.Peers()[ab], "second": b.Peers()[ba]} {
+		p.Lock()
 		if len(p.links) != 1 {
 			t.Errorf("the %s endpoint has %d connections with the other", name, len(p.links))
 		}
-		p.mu.Unlock()
+		p.Unlock()
 	}
 	if a.Close() != nil || b.Close() != nil {
 		t.Error("an endpoint does not close")
@@ -104,7 +74,7 @@ func TestOneConnection(t *testing.T) {
 // messages that are right.
 func TestRefusedMessageLeavesOthers(t *testing.T) {
 	a, b := open(t, Config{}), open(t, Config{})
-	ab, _ := pair(t, a, b)
+	ab, _ := transportstest.Pair(t, a, b)
 	handle, err := b.Register(make([]byte, 8000), transports.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +90,7 @@ func TestRefusedMessageLeavesOthers(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	for range requests {
-		switch c := next(t, a); {
+		switch c := transportstest.Next(t, a); {
 		case c.ID != wrong && c.Err != nil:
 			t.Errorf("request %d: %v", c.ID, c.Err)
 		case c.ID == wrong && (!errors.Is(c.Err, transports.ErrAccess) ||

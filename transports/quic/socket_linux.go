@@ -1,51 +1,28 @@
 package quic
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/transports/streams"
 )
 
-// openSocket binds a socket to the device too, and without it where that is not permitted.
-func openSocket(ctx context.Context, c *Config) (socket *net.UDPConn, deviceBound bool, err error) {
+// openSocket binds the socket, to a device too, if there is one.
+func (e *Endpoint) openSocket(device string) (*net.UDPConn, error) {
 	network := "udp4"
-	if !c.Addr.Is4() {
+	if !e.config.Addr.Is4() {
 		network = "udp6"
 	}
-	for _, device := range []string{c.Device, ""} {
-		config := net.ListenConfig{Control: bindTo(device)}
-		at := netip.AddrPortFrom(c.Addr, c.Port)
-		var packets net.PacketConn
-		packets, err = config.ListenPacket(ctx, network, at.String())
-		if err == nil {
-			return packets.(*net.UDPConn), device != "", nil
-		}
-		if device == "" || !errors.Is(err, unix.EPERM) {
-			break
-		}
+	config := net.ListenConfig{Control: streams.SocketOptions{Device: device}.Control}
+	at := netip.AddrPortFrom(e.config.Addr, e.config.Port)
+	packets, err := config.ListenPacket(e.Ctx, network, at.String())
+	if err != nil {
+		return nil, err
 	}
-	return nil, false, err
-}
-
-// bindTo returns a function that binds a socket to a device, if there is one.
-func bindTo(device string) func(network, address string, c syscall.RawConn) error {
-	return func(_, _ string, c syscall.RawConn) error {
-		if device == "" {
-			return nil
-		}
-		var err error
-		outer := c.Control(func(fd uintptr) {
-			if err = unix.BindToDevice(int(fd), device); err != nil {
-				err = fmt.Errorf("bind to device %s: %w", device, err)
-			}
-		})
-		return errors.Join(outer, err)
-	}
+	return packets.(*net.UDPConn), nil
 }
 
 // socket loses the packets that the kernel has no route for, as a link that is down does. quic-go ends

@@ -103,7 +103,7 @@ func (e *Endpoint) poll(ctx context.Context) {
 	}
 	runtime.Gosched() // posted messages go first
 	var now unix.Timespec
-	for began := time.Now(); e.completions.Empty(); {
+	for began := time.Now(); e.Idle(); {
 		// Neither call blocks, so the scheduler need not know of them.
 		ready, _, _ := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&watched[0])),
 			uintptr(len(watched)), uintptr(unsafe.Pointer(&now)), 0, 0, 0)

@@ -28,14 +28,8 @@ func TestConformanceBusyPoll(t *testing.T) {
 // it may look.
 func TestBusyPollLooksAtConnections(t *testing.T) {
 	a, b := open(t, Config{}), open(t, Config{})
-	ab, err := a.AddPeer(b.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.AddPeer(a.Address()); err != nil {
-		t.Fatal(err)
-	}
-	exchange(t, a, ab, b)
+	ab, _ := transportstest.Pair(t, a, b)
+	transportstest.Exchange(t, a, ab, b)
 	var memory [maxWatched]unix.PollFd
 	for name, e := range map[string]*Endpoint{"sender": a, "receiver": b} {
 		if watched, _ := e.busy.begin(memory[:0]); len(watched) != 0 {
@@ -52,7 +46,7 @@ func TestBusyPollLooksAtConnections(t *testing.T) {
 		t.Errorf("Wait ended with %v", err)
 	}
 	a.Close()
-	if c := next(t, b); c.Op != transports.OpPeerDown {
+	if c := transportstest.Next(t, b); c.Op != transports.OpPeerDown {
 		t.Errorf("the end of a peer is %+v", c)
 	}
 	for name, e := range map[string]*Endpoint{"sender": a, "receiver": b} {

@@ -8,18 +8,19 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
 	"railbed/testkit/hosttest"
+	"railbed/testkit/transportstest"
 	"railbed/transports"
+	"railbed/transports/streams"
 )
 
 // dial connects to an endpoint by hand and says hello as id.
 func dial(t *testing.T, e *Endpoint, hello []byte) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", e.self.at.String())
+	conn, err := net.Dial("tcp", e.Self.At.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,57 +45,56 @@ func isTimeout(err error) bool {
 	return errors.As(err, &netErr) && netErr.Timeout()
 }
 
+func idOf(number byte) string { return string(append(make([]byte, idLen-1), number)) }
+
+func head(h streams.Header) []byte {
+	raw := streams.FormatTCP.Encode(h)
+	return raw[:]
+}
+
 // fake adds a peer that this test plays, which listens nowhere.
-func fake(t *testing.T, e *Endpoint) (endpointID, transports.Peer) {
+func fake(t *testing.T, e *Endpoint) (string, transports.Peer) {
 	t.Helper()
-	id := endpointID{1, 2, 3}
-	peer, err := e.AddPeer(address{at: netip.MustParseAddrPort("127.0.0.1:1"), id: id}.encode())
+	id := idOf(1)
+	peer, err := e.AddPeer(streams.Address{At: netip.MustParseAddrPort("127.0.0.1:1"), ID: id}.Encode())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return id, peer
 }
 
-// next waits for one completion.
-func next(t *testing.T, e *Endpoint) transports.Completion {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	var c [1]transports.Completion
-	for e.Poll(c[:]) == 0 {
-		if err := e.Wait(ctx); err != nil {
-			t.Fatalf("wait for a completion: %v", err)
-		}
-	}
-	return c[0]
-}
-
 func TestHelloForOthersIsRefused(t *testing.T) {
 	e := open(t, Config{})
 	ends(t, dial(t, e, []byte("GET / HTTP/1.1\r\nHost: somebody-else.example\r\n\r\n")), "a web browser")
-	ends(t, dial(t, e, encodeHello(endpointID{1}, endpointID{2})), "a hello for another endpoint")
+	ends(t, dial(t, e, encodeHello(idOf(1), idOf(2))), "a hello for another endpoint")
+}
+
+// The codes are on the wire.
+func TestReplyCodes(t *testing.T) {
+	if replyPlaced != 0 || replyBounds != 3 || replyStranger != 4 {
+		t.Error("the codes of replies have changed")
+	}
 }
 
 func TestSecondConnectionIsRefused(t *testing.T) {
 	e := open(t, Config{})
 	id, peer := fake(t, e)
-	first := dial(t, e, encodeHello(id, e.self.id))
+	first := dial(t, e, encodeHello(id, e.Self.ID))
 	ends(t, dialLater(t, e, id), "a second connection of one peer")
-	var raw [headerLen]byte
-	header{op: transports.OpWriteImm, imm: 9}.encode(&raw)
-	if _, err := first.Write(raw[:]); err != nil {
+	raw := head(streams.Header{Op: transports.OpWriteImm, Imm: 9})
+	if _, err := first.Write(raw); err != nil {
 		t.Fatal(err)
 	}
-	if c := next(t, e); c.Op != transports.OpReceive || c.Imm != 9 || c.Peer != peer {
+	if c := transportstest.Next(t, e); c.Op != transports.OpReceive || c.Imm != 9 || c.Peer != peer {
 		t.Errorf("the first connection delivered %+v", c)
 	}
 }
 
 // dialLater waits until the endpoint has the first connection of id.
-func dialLater(t *testing.T, e *Endpoint, id endpointID) net.Conn {
+func dialLater(t *testing.T, e *Endpoint, id string) net.Conn {
 	t.Helper()
 	hosttest.Until(t, "the first connection", func() bool { return len(e.Flows()) > 0 })
-	return dial(t, e, encodeHello(id, e.self.id))
+	return dial(t, e, encodeHello(id, e.Self.ID))
 }
 
 // TestBrokenSenders plays peers that break the protocol: each is failed, and
@@ -108,15 +108,13 @@ func TestBrokenSenders(t *testing.T) {
 			return append([]byte{77}, make([]byte, headerLen-1)...)
 		}, "operation 77"},
 		"length": {func(key uint64) []byte {
-			var raw [headerLen]byte
-			header{op: transports.OpWrite, key: key, length: transports.MaxMessage + 1}.encode(&raw)
-			return raw[:]
+			raw := head(streams.Header{Op: transports.OpWrite, Key: key, Length: transports.MaxMessage + 1})
+			return raw
 		}, "limit"},
 		"half a header": {func(uint64) []byte { return make([]byte, 5) }, "unexpected EOF"},
 		"half a message": {func(key uint64) []byte {
-			var raw [headerLen]byte
-			header{op: transports.OpWriteImm, key: key, offset: 1, length: 100}.encode(&raw)
-			return append(raw[:], make([]byte, 50)...)
+			raw := head(streams.Header{Op: transports.OpWriteImm, Key: key, Offset: 1, Length: 100})
+			return append(raw, make([]byte, 50)...)
 		}, "closed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -127,26 +125,22 @@ func TestBrokenSenders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn := dial(t, e, encodeHello(id, e.self.id))
+			conn := dial(t, e, encodeHello(id, e.Self.ID))
 			if _, err := conn.Write(test.send(binary.BigEndian.Uint64(handle.Remote()))); err != nil {
 				t.Fatal(err)
 			}
 			conn.(*net.TCPConn).CloseWrite()
-			c := next(t, e)
-			if c.Op != transports.OpPeerDown || c.Peer != peer ||
-				!strings.Contains(c.Err.Error(), test.want) {
-				t.Errorf("got %+v, want PEER_DOWN with %q", c, test.want)
-			}
+			transportstest.PeerDown(t, e, peer, test.want)
 		})
 	}
 }
 
 // TestBrokenReceiver plays a peer whose replies are nonsense.
 func TestBrokenReceiver(t *testing.T) {
-	for name, r := range map[string]reply{
-		"number from the future": {code: replyPlaced, number: 1000},
-		"unknown code":           {code: 200, number: 1},
-		"stranger":               {code: replyStranger},
+	for name, r := range map[string]streams.Reply{
+		"number from the future": {Code: replyPlaced, Number: 1000},
+		"unknown code":           {Code: 200, Number: 1},
+		"stranger":               {Code: replyStranger},
 	} {
 		t.Run(name, func(t *testing.T) {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -155,15 +149,12 @@ func TestBrokenReceiver(t *testing.T) {
 			}
 			defer listener.Close()
 			e := open(t, Config{})
-			peer, err := e.AddPeer(address{at: listener.Addr().(*net.TCPAddr).AddrPort(),
-				id: endpointID{9}}.encode())
+			peer, err := e.AddPeer(streams.Address{At: listener.Addr().(*net.TCPAddr).AddrPort(),
+				ID: idOf(9)}.Encode())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := e.Post(t.Context(),
-				[]transports.Request{{ID: 4, Op: transports.OpWriteImm, Peer: peer}}); err != nil {
-				t.Fatal(err)
-			}
+			transportstest.Notify(t, e, peer, 4)
 			conn, err := listener.Accept()
 			if err != nil {
 				t.Fatal(err)
@@ -172,13 +163,13 @@ func TestBrokenReceiver(t *testing.T) {
 			if _, err := io.ReadFull(conn, make([]byte, helloLen+headerLen)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := conn.Write(r.append(nil)); err != nil {
+			if _, err := conn.Write(r.Append(nil)); err != nil {
 				t.Fatal(err)
 			}
-			if c := next(t, e); c.ID != 4 || !errors.Is(c.Err, transports.ErrPeerFailed) {
+			if c := transportstest.Next(t, e); c.ID != 4 || !errors.Is(c.Err, transports.ErrPeerFailed) {
 				t.Errorf("the request ended with %+v", c)
 			}
-			if c := next(t, e); c.Op != transports.OpPeerDown {
+			if c := transportstest.Next(t, e); c.Op != transports.OpPeerDown {
 				t.Errorf("then came %+v", c)
 			}
 		})
@@ -189,33 +180,20 @@ func TestBrokenReceiver(t *testing.T) {
 // for the rest, and ends the sender.
 func TestStalledSender(t *testing.T) {
 	e := open(t, Config{})
-	id, _ := fake(t, e)
+	id, peer := fake(t, e)
 	handle, err := e.Register(make([]byte, 1000), transports.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := dial(t, e, encodeHello(id, e.self.id))
-	var raw [headerLen]byte
-	header{op: transports.OpWrite, key: binary.BigEndian.Uint64(handle.Remote()), length: 1000}.encode(&raw)
-	if _, err := conn.Write(append(raw[:], make([]byte, 10)...)); err != nil {
+	conn := dial(t, e, encodeHello(id, e.Self.ID))
+	raw := head(streams.Header{Op: transports.OpWrite, Key: binary.BigEndian.Uint64(handle.Remote()),
+		Length: 1000})
+	if _, err := conn.Write(append(raw, make([]byte, 10)...)); err != nil {
 		t.Fatal(err)
 	}
 	hosttest.Until(t, "the first bytes of a message",
 		func() bool { return e.Counters().StreamReceived >= helloLen+headerLen+10 })
-	closed := make(chan error, 1)
-	go func() { closed <- handle.Close() }()
-	select {
-	case err := <-closed:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(hosttest.Bound):
-		t.Fatal("closing a region waits for a sender that stalls")
-	}
-	if c := next(t, e); c.Op != transports.OpPeerDown ||
-		!strings.Contains(c.Err.Error(), "a region that was being closed") {
-		t.Errorf("the sender: %+v", c)
-	}
+	transportstest.CloseBeside(t, e, peer, handle)
 	ends(t, conn, "the stalled sender")
 }
 
@@ -226,16 +204,9 @@ func TestPlannedPorts(t *testing.T) {
 	for round := range 5 {
 		a := open(t, Config{Port: base, SourcePorts: []uint16{base + 2}})
 		b := open(t, Config{Port: base + 1, SourcePorts: []uint16{base + 3}})
-		ab, err := a.AddPeer(b.Address())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ba, err := b.AddPeer(a.Address())
-		if err != nil {
-			t.Fatal(err)
-		}
-		exchange(t, a, ab, b)
-		exchange(t, b, ba, a)
+		ab, ba := transportstest.Pair(t, a, b)
+		transportstest.Exchange(t, a, ab, b)
+		transportstest.Exchange(t, b, ba, a)
 		want := fmt.Sprint([]Flow{
 			{Peer: ab, Connecting: true, Local: at(base + 2), Remote: at(base + 1)},
 			{Peer: ab, Local: at(base), Remote: at(base + 3)},
@@ -256,22 +227,7 @@ func TestPlannedPorts(t *testing.T) {
 	}
 }
 
-func at(port uint16) netip.AddrPort { return netip.AddrPortFrom(loopback, port) }
-
-// exchange sends one message and waits for both of its completions.
-func exchange(t *testing.T, from *Endpoint, peer transports.Peer, to *Endpoint) {
-	t.Helper()
-	if n, err := from.Post(t.Context(),
-		[]transports.Request{{Op: transports.OpWriteImm, Peer: peer}}); n != 1 || err != nil {
-		t.Fatal(n, err)
-	}
-	if c := next(t, from); c.Op != transports.OpWriteImm || c.Err != nil {
-		t.Fatalf("sender: %+v", c)
-	}
-	if c := next(t, to); c.Op != transports.OpReceive {
-		t.Fatalf("receiver: %+v", c)
-	}
-}
+func at(port uint16) netip.AddrPort { return netip.AddrPortFrom(transportstest.Loopback, port) }
 
 // TestSourcePortTaken lets somebody else have the first planned port towards
 // the peer.
@@ -279,38 +235,16 @@ func TestSourcePortTaken(t *testing.T) {
 	const base = 17650
 	b := open(t, Config{})
 	first := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(at(base)),
-		Control: control(socketOptions{reuse: true})}
-	taken, err := first.Dial("tcp", b.self.at.String())
+		Control: streams.SocketOptions{Reuse: true}.Control}
+	taken, err := first.Dial("tcp", b.Self.At.String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { taken.(*net.TCPConn).SetLinger(0); taken.Close() }()
 	a := open(t, Config{SourcePorts: []uint16{base, base + 1}})
-	ab, err := a.AddPeer(b.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.AddPeer(a.Address()); err != nil {
-		t.Fatal(err)
-	}
-	exchange(t, a, ab, b)
+	ab, _ := transportstest.Pair(t, a, b)
+	transportstest.Exchange(t, a, ab, b)
 	if flow := a.Flows()[0]; flow.Local != at(base+1) {
 		t.Errorf("connected from %v, want %v", flow.Local, at(base+1))
-	}
-}
-
-func TestOpenRefuses(t *testing.T) {
-	taken := open(t, Config{})
-	for name, config := range map[string]Config{
-		"no address":          {},
-		"every address":       {Addr: netip.IPv4Unspecified()},
-		"address of no NIC":   {Addr: netip.MustParseAddr("192.0.2.1")},
-		"port that is taken":  {Addr: loopback, Port: taken.self.at.Port()},
-		"device that is none": {Addr: loopback, Device: "no-such-nic"},
-	} {
-		if e, err := Open(config); err == nil {
-			e.Close()
-			t.Errorf("%s: opened", name)
-		}
 	}
 }

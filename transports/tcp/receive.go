@@ -1,21 +1,19 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"time"
 
-	"railbed/transports"
+	"railbed/transports/streams"
 )
 
 const (
-	// maxHandshakes and maxStrangers bound the connections of endpoints that were not added: those
-	// without a hello, and those with one.
+	// maxHandshakes bounds the connections without a hello.
 	maxHandshakes = 64
-	maxStrangers  = 4096
 	// handshakeTimeout is generous, because a hello is sent with the connect.
 	handshakeTimeout = 5 * time.Second
 	// A reply is sent when the socket is empty, or after so many messages or bytes. On a loaded
@@ -35,18 +33,18 @@ func (e *Endpoint) acceptLoop() {
 			// Out of descriptors or memory: the peer waits in the backlog.
 			select {
 			case <-time.After(10 * time.Millisecond):
-			case <-e.ctx.Done():
+			case <-e.Ctx.Done():
 				return
 			}
 			continue
 		}
 		select {
 		case e.handshakes <- struct{}{}:
-		case <-e.ctx.Done():
+		case <-e.Ctx.Done():
 			conn.Close()
 			return
 		}
-		e.goroutines.Go(func() {
+		e.Go(func() {
 			defer func() { <-e.handshakes }()
 			e.handshake(conn)
 		})
@@ -57,35 +55,28 @@ func (e *Endpoint) acceptLoop() {
 // added.
 func (e *Endpoint) handshake(conn *net.TCPConn) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	stop := context.AfterFunc(e.ctx, func() { conn.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(e.Ctx, func() { conn.SetDeadline(time.Now()) })
 	defer stop()
 	var raw [helloLen]byte
 	if _, err := io.ReadFull(conn, raw[:]); err != nil {
 		conn.Close()
 		return
 	}
-	e.counters.streamReceived.Add(helloLen)
+	e.streamReceived.Add(helloLen)
 	from, to, err := decodeHello(&raw)
-	if err == nil && to != e.self.id {
-		conn.Write(reply{code: replyStranger}.append(nil))
+	if err == nil && to != e.Self.ID {
+		conn.Write(streams.Reply{Code: replyStranger}.Append(nil))
 		err = errors.New("the message is for another endpoint")
 	}
 	if err == nil {
 		err = setTimeouts(conn, e.config.PeerTimeout)
 	}
-	conn.SetDeadline(time.Time{})
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	p, known := e.byID[from]
-	_, waiting := e.strangers[from]
-	switch {
-	case err != nil, e.closed, !known && (waiting || len(e.strangers) >= maxStrangers):
+	if err != nil {
 		conn.Close()
-	case known:
-		p.accept(conn)
-	default:
-		e.strangers[from] = conn
+		return
 	}
+	conn.SetDeadline(time.Time{})
+	e.Admit(from, conn)
 }
 
 // incoming is the connection that carries a peer's messages.
@@ -94,6 +85,7 @@ type incoming struct {
 	conn *net.TCPConn
 	in   *stream
 	out  *sink
+	read func([]byte) error // of in
 	// number counts the messages. Those up to replied were reported, and unreported is the payload
 	// of the others.
 	number, replied uint64
@@ -103,27 +95,26 @@ type incoming struct {
 	replies []byte
 }
 
-// accept starts reading a peer's messages. It closes a second connection from the same life of an
-// endpoint.
-func (p *peer) accept(conn *net.TCPConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil || p.in != nil {
-		conn.Close()
-		return
+// Accept implements streams.Links: it starts to read the peer's messages.
+func (p *peer) Accept(conn *net.TCPConn) bool {
+	p.Lock()
+	defer p.Unlock()
+	if p.Err != nil || p.in != nil {
+		return false
 	}
 	in := &incoming{peer: p, conn: conn}
 	var err error
-	if in.in, err = newStream(conn, &p.endpoint.counters.streamReceived, in.answer); err == nil {
-		in.out, err = newSink(conn, &p.endpoint.counters.streamSent)
+	if in.in, err = newStream(conn, &p.endpoint.streamReceived, in.answer); err == nil {
+		in.out, err = newSink(conn, &p.endpoint.streamSent)
 	}
 	if err != nil {
-		conn.Close() // its peer sees that it ended
-		return
+		return false // its peer sees that it ended
 	}
+	in.read = in.in.readFull
 	p.in = in
 	p.recordLocked(conn, false)
 	p.goLocked(in.run)
+	return true
 }
 
 var errGoodbye = errors.New("it closed its endpoint")
@@ -134,14 +125,10 @@ func (in *incoming) run() {
 	err := in.readLoop()
 	in.peer.unwatch() // the descriptor may belong to another connection right after
 	in.conn.Close()
-	how := abrupt
-	if errors.Is(err, errGoodbye) {
-		how = polite
-	}
 	if errors.Is(err, io.EOF) {
 		err = errors.New("it closed the connection")
 	}
-	in.peer.fail(fmt.Errorf("%w: %w", transports.ErrPeerFailed, err), how)
+	in.peer.Broken(err)
 }
 
 func (in *incoming) readLoop() error {
@@ -150,15 +137,15 @@ func (in *incoming) readLoop() error {
 		if err != nil {
 			return err
 		}
-		h, err := decodeHeader(raw)
+		if bytes.Equal(raw, goodbye[:]) {
+			return errGoodbye
+		}
+		h, err := streams.FormatTCP.Decode((*[headerLen]byte)(raw))
 		if err != nil {
 			return err
 		}
-		if h.op == opGoodbye {
-			return errGoodbye
-		}
 		in.in.skip(headerLen)
-		if in.peer.failed() {
+		if in.peer.Failed() {
 			return net.ErrClosed
 		}
 		if err := in.message(h); err != nil {
@@ -173,85 +160,35 @@ func (in *incoming) readLoop() error {
 }
 
 // message places one message, delivers its immediate and counts it.
-func (in *incoming) message(h header) error {
-	refused, err := in.place(h)
+func (in *incoming) message(h streams.Header) error {
+	// While there is no room for the immediate, the messages before it are reported: they are placed.
+	refused, size, err := in.peer.Receive(h, in.read, in.flush)
 	if err != nil {
 		return err
 	}
-	if refused.code != replyPlaced {
-		if in.peer.failed() { // the endpoint closes; that is no refusal
-			return net.ErrClosed
-		}
-		if err := in.flush(); err != nil {
-			return err
-		}
-		in.number++
-		refused.number = in.number
-		in.replied = in.number
-		return in.write(refused)
-	}
-	if h.op == transports.OpWriteImm {
-		if err := in.deliver(h); err != nil {
-			return err
-		}
+	if refused != 0 {
+		return in.refuse(int(h.Length), streams.Reply{Code: byte(refused), Detail: size})
 	}
 	in.number++
-	in.awaited = in.awaited || !h.unsignaled
-	in.unreported += int(h.length)
-	in.peer.endpoint.counters.payloadReceived.Add(uint64(h.length))
+	in.awaited = in.awaited || !h.Unsignaled
+	in.unreported += int(h.Length)
 	return nil
 }
 
-// place reads the payload into the region, or discards it.
-func (in *incoming) place(h header) (refused reply, err error) {
-	if h.length == 0 {
-		return reply{}, nil
+// refuse discards a message and reports it, after those before it.
+func (in *incoming) refuse(length int, r streams.Reply) error {
+	if err := in.in.discard(length); err != nil {
+		return err
 	}
-	r, place, refusal, size := in.peer.endpoint.regions.Enter(in, h.key, h.offset, int(h.length))
-	if refusal != 0 {
-		return reply{code: byte(refusal), detail: size}, in.in.discard(int(h.length))
+	if in.peer.Failed() { // the endpoint closes; that is no refusal
+		return net.ErrClosed
 	}
-	defer r.Leave(in)
-	return reply{}, in.in.readFull(place)
-}
-
-// Break implements memory.User.
-func (in *incoming) Break(err error) { in.peer.fail(err, abrupt) }
-
-// deliver delivers the immediate, once there is room for it.
-func (in *incoming) deliver(h header) error {
-	c := transports.Completion{Peer: in.peer.number, Op: transports.OpReceive, Imm: h.imm,
-		Bytes: int(h.length)}
-	for {
-		sent, err := in.peer.receive(c)
-		if err != nil || sent {
-			return err
-		}
-		// The messages before this one are placed; report that to their sender.
-		if err := in.flush(); err != nil {
-			return err
-		}
-		if !in.peer.endpoint.completions.AwaitRoom() {
-			return net.ErrClosed
-		}
+	if err := in.flush(); err != nil {
+		return err
 	}
-}
-
-// receive delivers an immediate unless the peer has failed: after a peer was reported down, no
-// message of it is delivered.
-func (p *peer) receive(c transports.Completion) (bool /* there was room */, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err != nil {
-		return false, net.ErrClosed
-	}
-	return p.endpoint.completions.TryReceive(c), nil
-}
-
-func (p *peer) failed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err != nil
+	in.number++
+	in.replied, r.Number = in.number, in.number
+	return in.write(r)
 }
 
 // answer sends a reply if a signaled message was not reported yet.
@@ -268,10 +205,10 @@ func (in *incoming) flush() error {
 		return nil
 	}
 	in.replied, in.unreported, in.awaited = in.number, 0, false
-	return in.write(reply{code: replyPlaced, number: in.number})
+	return in.write(streams.Reply{Code: replyPlaced, Number: in.number})
 }
 
-func (in *incoming) write(r reply) error {
-	in.replies = r.append(in.replies[:0])
+func (in *incoming) write(r streams.Reply) error {
+	in.replies = r.Append(in.replies[:0])
 	return in.out.write(in.replies)
 }

@@ -5,52 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"railbed/transports/streams"
 )
-
-// errNotPermitted is the error of binding to a device without permission.
-var errNotPermitted = unix.EPERM
-
-// socketOptions are set on a socket before it is bound.
-type socketOptions struct {
-	device string
-	reuse  bool // several connections share the source port
-	dscp   uint8
-	v6     bool
-}
-
-func control(o socketOptions) func(network, address string, c syscall.RawConn) error {
-	return func(_, _ string, c syscall.RawConn) error {
-		var err error
-		outer := c.Control(func(fd uintptr) {
-			if o.device != "" {
-				err = wrapped("bind to device "+o.device, unix.BindToDevice(int(fd), o.device))
-			}
-			if o.reuse && err == nil {
-				err = wrapped("set SO_REUSEADDR",
-					unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
-			}
-			if o.dscp > 0 && err == nil { // accepted connections inherit it
-				level, option := unix.IPPROTO_IP, unix.IP_TOS
-				if o.v6 {
-					level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
-				}
-				err = wrapped("set the DSCP", unix.SetsockoptInt(int(fd), level, option, int(o.dscp)<<2))
-			}
-		})
-		return errors.Join(outer, err)
-	}
-}
-
-func wrapped(what string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", what, err)
-}
 
 // setTimeouts makes the kernel give up a peer that does not answer for the timeout.
 // TCP_USER_TIMEOUT covers data in flight and a closed window. Since Linux 4.19 it also covers
@@ -71,15 +31,18 @@ func setTimeouts(conn *net.TCPConn, timeout time.Duration) error {
 		inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
 			int(timeout.Milliseconds()))
 	})
-	return errors.Join(outer, wrapped("set TCP_USER_TIMEOUT", inner))
+	if inner != nil {
+		inner = fmt.Errorf("set TCP_USER_TIMEOUT: %w", inner)
+	}
+	return errors.Join(outer, inner)
 }
 
 // connect opens the connection that carries messages to the peer.
 func (p *peer) connect() (*net.TCPConn, error) {
 	config := p.endpoint.config
-	options := socketOptions{reuse: true, dscp: config.DSCP, v6: config.Addr.Is6()}
-	if p.endpoint.deviceBound {
-		options.device = config.Device
+	options := streams.SocketOptions{Reuse: true, DSCP: config.DSCP, V6: config.Addr.Is6()}
+	if p.endpoint.DeviceBound() {
+		options.Device = config.Device
 	}
 	ports := config.SourcePorts
 	if len(ports) == 0 {
@@ -91,9 +54,9 @@ func (p *peer) connect() (*net.TCPConn, error) {
 			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(config.Addr, port)),
 			Timeout:   config.PeerTimeout,
 			KeepAlive: -1,
-			Control:   control(options),
+			Control:   options.Control,
 		}
-		conn, err := dialer.DialContext(p.endpoint.ctx, "tcp", p.to.at.String())
+		conn, err := dialer.DialContext(p.Ctx, "tcp", p.To.At.String())
 		if err == nil {
 			tcp := conn.(*net.TCPConn)
 			if err = setTimeouts(tcp, config.PeerTimeout); err == nil {

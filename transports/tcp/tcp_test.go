@@ -13,12 +13,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosttest.Main(m)) }
 
-var loopback = netip.MustParseAddr("127.0.0.1")
-
 func open(t testing.TB, config Config) *Endpoint {
 	t.Helper()
 	if !config.Addr.IsValid() {
-		config.Addr = loopback
+		config.Addr = transportstest.Loopback
 	}
 	e, err := Open(config)
 	if err != nil {
@@ -31,7 +29,7 @@ func open(t testing.TB, config Config) *Endpoint {
 func TestConformance(t *testing.T) {
 	transportstest.Suite{
 		Open: func(t testing.TB) transports.Endpoint {
-			e, err := Open(Config{Addr: loopback, PeerTimeout: 3 * time.Second})
+			e, err := Open(Config{Addr: transportstest.Loopback, PeerTimeout: 3 * time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,11 +52,9 @@ func TestConformanceAbrupt(t *testing.T) {
 		Kill: func(_ testing.TB, e transports.Endpoint) {
 			victim := e.(*Endpoint)
 			victim.listener.Close()
-			victim.mu.RLock()
-			for _, p := range victim.peers {
+			for _, p := range victim.Peers() {
 				p.cut()
 			}
-			victim.mu.RUnlock()
 			victim.Close() // complains of the listener; the next Close does not
 		},
 	}.Run(t)

@@ -1,6 +1,4 @@
-// Package memory has the regions of an endpoint whose peers send messages over connections. A connection
-// enters a region, reads the payload into its bytes and leaves it.
-package memory
+package streams
 
 import (
 	"encoding/binary"
@@ -13,30 +11,24 @@ import (
 	"railbed/transports"
 )
 
-// Regions are the regions of an endpoint, by key. The zero value is ready. Its methods are safe for
-// concurrent use.
-type Regions struct {
+// regions are the regions of an endpoint, by key. The zero value is ready. Its methods are safe for
+// concurrent use. A peer enters a region, reads the payload into its bytes and leaves it.
+type regions struct {
 	mu    sync.RWMutex
 	byKey map[uint64]*Region
 }
 
-// Region is registered memory, and has the connections that are placing bytes into it.
+// Region is registered memory, and has the peers that are placing bytes into it.
 type Region struct {
-	of     *Regions
+	of     *regions
 	buf    []byte
 	access transports.Access
 	key    uint64
 
 	mu     sync.Mutex
 	idle   sync.Cond
-	users  map[User]int // messages of each
+	users  map[*Peer]int // messages of each
 	closed bool
-}
-
-// User is a connection that places bytes. It must be comparable.
-type User interface {
-	// Break ends the connection, which may wait for the rest of a message.
-	Break(err error)
 }
 
 // Refusal is a reason for which a message is not placed.
@@ -49,8 +41,8 @@ const (
 	Bounds                         // the message exceeds the region
 )
 
-// String returns the reason as text for the sender. size is the size of the region.
-func (r Refusal) String(size uint64) string {
+// text returns the reason as text for the sender. size is the size of the region.
+func (r Refusal) text(size uint64) string {
 	switch r {
 	case NoRegion:
 		return "the peer has no such region"
@@ -62,12 +54,12 @@ func (r Refusal) String(size uint64) string {
 	return fmt.Sprintf("reason %d", byte(r))
 }
 
-// Register adds a region.
-func (rs *Regions) Register(buf []byte, access transports.Access) (*Region, error) {
+// register adds a region.
+func (rs *regions) register(buf []byte, access transports.Access) (*Region, error) {
 	if len(buf) == 0 {
 		return nil, errors.New("register region: it has no bytes, want at least 1")
 	}
-	r := &Region{of: rs, buf: buf, access: access, users: map[User]int{}}
+	r := &Region{of: rs, buf: buf, access: access, users: map[*Peer]int{}}
 	r.idle.L = &r.mu
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -79,9 +71,9 @@ func (rs *Regions) Register(buf []byte, access transports.Access) (*Region, erro
 	return r, nil
 }
 
-// Enter checks a message and keeps its region open until Leave. It returns the memory for the message, or the
+// enter checks a message and keeps its region open until leave. It returns the memory for the message, or the
 // refusal and the size of the region.
-func (rs *Regions) Enter(by User, key, offset uint64, length int) (r *Region, place []byte, refused Refusal,
+func (rs *regions) enter(by *Peer, key, offset uint64, length int) (r *Region, place []byte, refused Refusal,
 	size uint64) {
 	rs.mu.RLock()
 	r = rs.byKey[key]
@@ -106,8 +98,8 @@ func (rs *Regions) Enter(by User, key, offset uint64, length int) (r *Region, pl
 	return r, r.buf[offset:end:end], 0, size
 }
 
-// Leave ends a message that has entered the region.
-func (r *Region) Leave(by User) {
+// leave ends a message that has entered the region.
+func (r *Region) leave(by *Peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.users[by]--; r.users[by] == 0 {
@@ -118,7 +110,7 @@ func (r *Region) Leave(by User) {
 	}
 }
 
-// Busy reports whether a connection is placing bytes.
+// Busy reports whether a peer is placing bytes.
 func (r *Region) Busy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +120,7 @@ func (r *Region) Busy() bool {
 // Remote implements transports.Region.
 func (r *Region) Remote() []byte { return binary.BigEndian.AppendUint64(nil, r.key) }
 
-// Close implements transports.Region. It breaks the connections that are placing bytes, because a sender may
+// Close implements transports.Region. It fails the peers that are placing bytes, because a sender may
 // stall in the middle of a message.
 func (r *Region) Close() error {
 	r.of.mu.Lock()
@@ -139,8 +131,7 @@ func (r *Region) Close() error {
 	caught := slices.Collect(maps.Keys(r.users))
 	r.mu.Unlock()
 	for _, user := range caught {
-		user.Break(fmt.Errorf("%w: it was writing into a region that was being closed",
-			transports.ErrPeerFailed))
+		user.Broken(errors.New("it was writing into a region that was being closed"))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +142,7 @@ func (r *Region) Close() error {
 }
 
 // Close closes all regions.
-func (rs *Regions) Close() error {
+func (rs *regions) Close() error {
 	rs.mu.RLock()
 	all := slices.Collect(maps.Values(rs.byKey))
 	rs.mu.RUnlock()
