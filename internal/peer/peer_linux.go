@@ -10,6 +10,7 @@ package peer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -39,4 +40,23 @@ func Of(conn syscall.Conn) (Credentials, error) {
 		return Credentials{}, fmt.Errorf("read credentials of peer: %w", err)
 	}
 	return Credentials{PID: int(ucred.Pid), UID: int(ucred.Uid)}, nil
+}
+
+// OfUsers returns the reason why a client may not start commands in nodes, or nil. The client must be a
+// process of one of the users, in this process's PID namespace or in one below. A process that has dropped
+// its privileges must not regain them in another node. Nor may processes outside start commands, because a
+// container that has joined the node's network is root as well.
+func OfUsers(conn syscall.Conn, users ...int) error {
+	who, err := Of(conn)
+	want := users[len(users)-1]
+	switch {
+	case err != nil:
+		return err
+	case who.PID == Outside:
+		return fmt.Errorf("a process outside this node may not start commands in nodes; want a process of "+
+			"user %d in this node", want)
+	case !slices.Contains(users, who.UID):
+		return fmt.Errorf("user %d may not start commands in nodes; want user %d", who.UID, want)
+	}
+	return nil
 }

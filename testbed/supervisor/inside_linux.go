@@ -65,10 +65,8 @@ func (in *insides) close() error {
 	return in.http.Close()
 }
 
-// ownUser closes connections from users other than the supervisor's own. A program of a node that
-// dropped its privileges therefore does not get them back in another node. It also closes
-// connections from processes outside the testbed's PID namespace. A container of another engine may
-// have joined the node's network, and its root is the supervisor's user.
+// ownUser closes connections from users other than the supervisor's own, and from processes outside the
+// testbed's PID namespace: see peer.OfUsers.
 type ownUser struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -78,8 +76,7 @@ func (l ownUser) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		who, err := peer.Of(conn.(*net.UnixConn))
-		if err == nil && who.UID == os.Geteuid() && who.PID != peer.Outside {
+		if peer.OfUsers(conn.(*net.UnixConn), os.Geteuid()) == nil {
 			return conn, nil
 		}
 		conn.Close()

@@ -76,7 +76,7 @@ func relayAll(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := ofUser(conn.(*net.UnixConn), user); err != nil {
+		if err := peer.OfUsers(conn.(*net.UnixConn), os.Geteuid(), user); err != nil {
 			_ = frame.NewWriter(conn).Write(frame.Failure, []byte(err.Error())) // the program may have ended
 			conn.Close()
 			continue
@@ -102,24 +102,6 @@ func writeAgent() error {
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
-}
-
-// ofUser refuses processes of users other than root and the user of the node's commands. A process
-// that has dropped privileges must not regain them in another node. It also refuses processes
-// outside the node's PID namespace, because a container that has joined the node's network is root
-// as well.
-func ofUser(conn *net.UnixConn, user int) error {
-	who, err := peer.Of(conn)
-	switch {
-	case err != nil:
-		return err
-	case who.PID == peer.Outside:
-		return fmt.Errorf("a process outside this node may not start commands in nodes; want a process of "+
-			"user %d in this node", user)
-	case who.UID != os.Geteuid() && who.UID != user:
-		return fmt.Errorf("user %d may not start commands in nodes; want user %d", who.UID, user)
 	}
 	return nil
 }
@@ -199,9 +181,6 @@ func ask(r request, relay peer.Credentials) (code int, err error) {
 			var exit nodes.Exit
 			if err := json.Unmarshal(payload, &exit); err != nil {
 				return exitFailed, err
-			}
-			if exit.Signal != 0 {
-				return 128 + int(exit.Signal), nil
 			}
 			return exit.Code, nil
 		case frame.Failure:

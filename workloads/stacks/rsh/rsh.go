@@ -18,6 +18,7 @@
 package rsh
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -152,7 +153,7 @@ func userOf(ctx context.Context, node *testbed.Node) (int, error) {
 
 // start starts the relay and returns when it accepts agents.
 func (r *relayed) start(ctx context.Context) error {
-	said := &tail{}
+	said := &bytes.Buffer{} // of the relay that cannot start
 	r.cmd.Stderr = said
 	channel := r.cmd.Channel()
 	if err := r.cmd.Start(); err != nil {
@@ -228,26 +229,6 @@ type framed struct {
 func (f framed) Write(p []byte) (int, error) {
 	_ = f.to.Write(f.kind, p)
 	return len(p), nil
-}
-
-// tail keeps the error output of a relay that cannot start.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
 }
 
 // sessionConfig disables timeouts: both ends are on this host, and a node may stand still for long
