@@ -20,27 +20,32 @@ import (
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/perf"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective/msccl"
 	"railbed/workloads/worker"
 )
 
-// collectives maps the programs of nccl-tests to kinds of workloads, and to the algorithm if the program
-// is for one.
-var collectives = []struct{ program, kind, algorithm string }{
-	{"all_reduce", worker.AllReduce, ""}, {"all_gather", worker.AllGather, ""},
-	{"reduce_scatter", worker.ReduceScatter, ""},
-	{"broadcast", worker.Broadcast, ""}, {"reduce", worker.Reduce, ""}, {"gather", worker.Gather, ""},
-	{"scatter", worker.Scatter, ""}, {"alltoall", worker.AllToAll, ""},
-	{"sendrecv", worker.SendReceive, ""},
-	{"hypercube", worker.AllGather, spec.HyperCube},
-	{"barrier", worker.Barrier, ""},
+// program is a program of nccl-tests, or one like them: its kind of workload, and its algorithm if it is for
+// one.
+type program struct{ name, kind, algorithm string }
+
+// programs returns the programs of nccl-tests, then those for kinds that nccl-tests lacks.
+func programs() (all []program) {
+	var more []program
+	for _, kind := range schedule.Kinds() {
+		if name := kind.Properties().Program; name != "" {
+			all = append(all, program{name: name, kind: string(kind)})
+		} else {
+			more = append(more, program{name: string(kind), kind: string(kind)})
+		}
+	}
+	return slices.Concat(all, []program{{schedule.HyperCube, spec.AllGather, schedule.HyperCube}}, more)
 }
 
-func collectiveNames() []string {
-	var names []string
-	for _, c := range collectives {
-		names = append(names, c.program)
+func collectiveNames() (names []string) {
+	for _, p := range programs() {
+		names = append(names, p.name)
 	}
 	return names
 }
@@ -103,12 +108,14 @@ func otherOptions() []otherOption {
 
 func newCollectiveCommand(a *app) *cobra.Command {
 	o := &collectiveOptions{others: otherOptions()}
+	nccl := collectiveNames()
+	nccl = nccl[:slices.Index(nccl, schedule.HyperCube)]
 	cmd := &cobra.Command{
 		Use:   "collective KIND",
 		Short: "Measure a collective between nodes as nccl-tests does",
 		Long: `Measure a collective on the nodes of a running testbed, with the options and the table
-of nccl-tests. KIND is all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather,
-scatter, alltoall, sendrecv or hypercube, as in the names of its programs (all_reduce_perf
+of nccl-tests. KIND is ` + strings.Join(nccl[:6], ", ") + `,
+` + strings.Join(nccl[6:], ", ") + ` or hypercube, as in the names of its programs (all_reduce_perf
 and so on). KIND may also be barrier, which nccl-tests lacks: its size is 0, and #wrong
 counts the ranks that ended before all had begun. hypercube is an all-gather and needs a
 power of two ranks. Its algbw is the size by the time, as of all_gather.
@@ -227,8 +234,8 @@ func wordsOf[T ~string](names []T) []string {
 // algorithms returns all algorithms of all collectives.
 func algorithms() []string {
 	var all []string
-	for _, c := range collectives {
-		all = append(all, spec.Algorithms(c.kind)...)
+	for _, p := range programs() {
+		all = append(all, spec.Algorithms(p.kind)...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -236,21 +243,22 @@ func algorithms() []string {
 
 // setKind sets a job's kind by its name, and the default algorithm if none is set.
 func setKind(job *worker.Job, name string) error {
-	i := slices.IndexFunc(collectives, func(c struct{ program, kind, algorithm string }) bool {
-		return name == c.program || name == c.program+"_perf" || name == c.kind
+	all := programs()
+	i := slices.IndexFunc(all, func(p program) bool {
+		return name == p.name || name == p.name+"_perf" || name == p.kind
 	})
 	if i < 0 {
 		return fmt.Errorf("collective %q: want %s", name, strings.Join(collectiveNames(), ", "))
 	}
-	c := collectives[i]
-	job.Name, job.Kind = c.program, c.kind
-	if job.Algorithm = cmp.Or(job.Algorithm, c.algorithm); c.algorithm != "" && job.Algorithm != c.algorithm {
-		return fmt.Errorf("--algorithm %s of %s: want none, or all_gather with it", job.Algorithm, c.program)
+	p := all[i]
+	job.Name, job.Kind = p.name, p.kind
+	if job.Algorithm = cmp.Or(job.Algorithm, p.algorithm); p.algorithm != "" && job.Algorithm != p.algorithm {
+		return fmt.Errorf("--algorithm %s of %s: want none, or all_gather with it", job.Algorithm, p.name)
 	}
 	if all := spec.Algorithms(job.Kind); job.Algorithm == "" {
 		job.Algorithm = all[0]
-		if slices.Contains(all, spec.Auto) {
-			job.Algorithm = spec.Auto
+		if slices.Contains(all, schedule.Auto) {
+			job.Algorithm = schedule.Auto
 		}
 	}
 	return nil
@@ -261,9 +269,9 @@ const mostFile = 64 << 20
 
 // readAlgorithm reads the job's algorithm from a file, if the algorithm comes from one.
 func (o *collectiveOptions) readAlgorithm(job *worker.Job) error {
-	if (o.algorithm == spec.MSCCL) != (o.file != "") {
+	if (o.algorithm == schedule.MSCCL) != (o.file != "") {
 		return fmt.Errorf("--algorithm %q with --file %q: want --algorithm %s and a file, or neither",
-			o.algorithm, o.file, spec.MSCCL)
+			o.algorithm, o.file, schedule.MSCCL)
 	}
 	if o.file == "" {
 		return nil

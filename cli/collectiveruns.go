@@ -86,7 +86,7 @@ func (o *collectiveOptions) jobsOver(transport, name string, p *plan.Plan) ([]wo
 	}
 	problems := []error{err}
 	everyType, everyOp := element.Types(), element.Ops()
-	if job.Algorithm == spec.InNetwork {
+	if job.Algorithm == schedule.InNetwork {
 		everyType = slices.DeleteFunc(everyType, func(t element.Type) bool {
 			return !slices.Contains(spec.InNetworkTypes, string(t))
 		})
@@ -106,7 +106,7 @@ func (o *collectiveOptions) jobsOver(transport, name string, p *plan.Plan) ([]wo
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	if job.Kind == worker.Barrier {
+	if job.Kind == spec.Barrier {
 		types = []element.Type{element.Float32} // it has no elements
 	}
 	if !schedule.Kind(job.Kind).Combines() {
@@ -184,13 +184,13 @@ func (o *collectiveOptions) job(transport, name string, p *plan.Plan) (worker.Jo
 		return job, err
 	}
 	job.Sweep = &worker.Sweep{Checks: o.checks, Average: averages[o.average], BusyPoll: !p.Soft()}
-	job.InPlace = job.Kind != worker.AllToAll && job.Kind != worker.Barrier
-	if o.algorithm == spec.InNetwork {
+	job.InPlace = schedule.Kind(job.Kind).HasInPlace()
+	if o.algorithm == schedule.InNetwork {
 		if job.Aggregator, err = worker.FindAggregator(p, job.Ranks, o.at); err == nil && job.Family == 6 {
 			err = p.FitsIPv6(&job.Aggregator.Job)
 		}
 		if slices.Equal(o.transports, []string{worker.TCP}) { // the flag's default
-			job.Transport = worker.InSwitch
+			job.Transport = spec.InSwitch
 		}
 	}
 	return job, err
@@ -220,9 +220,9 @@ func (o *collectiveOptions) problems() (problems []error) {
 	if o.channels < 0 {
 		problems = append(problems, fmt.Errorf("--channels %d: want at least 1", o.channels))
 	}
-	if o.at != "" && o.algorithm != spec.InNetwork {
+	if o.at != "" && o.algorithm != schedule.InNetwork {
 		problems = append(problems, fmt.Errorf("--switch %s: want --algorithm %s with it", o.at,
-			spec.InNetwork))
+			schedule.InNetwork))
 	}
 	return problems
 }

@@ -15,6 +15,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/plan/topology"
 	"railbed/testkit/plantest"
@@ -96,7 +97,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 	// A worker reports all errors of a job, here more than the expected one.
 	job := func(change func(j *worker.Job, value string)) func(string) error {
 		return func(value string) error {
-			j := worker.Job{Kind: worker.AllReduce}
+			j := worker.Job{Kind: spec.AllReduce}
 			change(&j, value)
 			if _, err := worker.Run(t.Context(), j, nil, nil); err == nil ||
 				strings.Contains(err.Error(), "no such algorithm") ||
@@ -193,8 +194,7 @@ func implementations(t *testing.T) map[string]func(value string) error {
 		"Workload.transport": job(func(j *worker.Job, value string) { j.Transport = value }),
 		"Workload.algorithm": func(value string) error {
 			var err error
-			for _, kind := range []string{worker.AllReduce, worker.AllToAll, spec.Broadcast, spec.Barrier,
-				spec.AllGather} {
+			for _, kind := range spec.WorkloadKinds() {
 				if err = job(func(j *worker.Job, value string) {
 					j.Kind, j.Algorithm = kind, value
 				})(value); err == nil {
@@ -234,18 +234,27 @@ func implementations(t *testing.T) map[string]func(value string) error {
 				verify.Sources{})
 			return err
 		},
-		"PathSpread.flows": only("one-path", "every-path"),
-		"BytesPerRank.formula": only("ring-all-reduce", "tree-all-reduce", "halving-doubling-all-reduce",
-			"recursive-doubling-all-reduce", "hierarchical-all-reduce", "in-network-all-reduce",
-			"ring-all-gather", "hierarchical-all-gather", "ring-reduce-scatter",
-			"hierarchical-reduce-scatter", "ring-broadcast", "binomial-broadcast", "ring-reduce",
-			"binomial-reduce", "auto-all-reduce", "auto-all-gather", "auto-reduce-scatter", "auto-broadcast",
-			"auto-reduce", "hypercube-all-gather", "direct-gather", "binomial-gather", "auto-gather",
-			"direct-scatter", "binomial-scatter", "auto-scatter", "ring-sendrecv", "all-to-all",
-			"dissemination-barrier", "moe", "msccl", spec.FormulaTraining,
-			spec.FormulaMessages),
-		"Node.rdma": only(spec.NoRDMA, spec.RXE),
+		"PathSpread.flows":     only("one-path", "every-path"),
+		"BytesPerRank.formula": only(append(formulas(), spec.FormulaTraining, spec.FormulaMessages)...),
+		"Node.rdma":            only(spec.NoRDMA, spec.RXE),
 	}
+}
+
+// formulas returns the formulas of the algorithms of all kinds.
+func formulas() (all []string) {
+	for _, kind := range spec.WorkloadKinds() {
+		for _, algorithm := range spec.Algorithms(kind) {
+			switch {
+			case algorithm == schedule.MSCCL:
+				all = append(all, algorithm)
+			case kind == spec.AllToAll || kind == spec.KindMoE:
+				all = append(all, kind)
+			default:
+				all = append(all, algorithm+"-"+kind)
+			}
+		}
+	}
+	return all
 }
 
 // stackKind asks for an adapter, whose programs the host need not have.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"railbed/internal/units"
-	"railbed/plan/spec"
+	"railbed/plan/schedule"
 )
 
 // forest holds the switches and ranks of a plan by indices.
@@ -250,7 +250,7 @@ func (p *Plan) above(ranks []Rank) (exactly, more []string) {
 func (c *compiler) checkInNetwork() {
 	for i, step := range c.t.Steps {
 		w := step.Workload
-		if w == nil || w.Algorithm != spec.InNetwork {
+		if w == nil || w.Algorithm != schedule.InNetwork {
 			continue
 		}
 		job, err := c.plan.AggregationFor(c.plan.RanksOf(w.Ranks), w.Switch)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"railbed/internal/plural"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 )
 
@@ -243,7 +244,7 @@ func (c *compiler) hops(w *spec.Workload, places []rankPlace) (hops [][2]int) {
 	}
 	algorithm, largest := Algorithms(w, ranks)
 	if algorithm != largest {
-		algorithm = spec.Ring
+		algorithm = schedule.Ring
 	}
 	for _, hop := range Hops(algorithm, ranks) {
 		hops = append(hops, [2]int{hop[0].Rank, hop[1].Rank})

@@ -29,14 +29,14 @@ func HaveRails(ranks []Rank) bool {
 	if len(rails) < 2 || len(rails[0]) < 2 {
 		return false
 	}
-	_, err := schedule.Hierarchical(schedule.AllReduce, rails)
+	_, err := schedule.MakeHierarchical(schedule.AllReduce, rails)
 	return err == nil
 }
 
 // AlgorithmFor resolves algorithm auto for a kind, ranks, channel count and buffer size. It returns
 // any other algorithm unchanged.
 func AlgorithmFor(kind, algorithm string, ranks []Rank, channels int, size units.Bytes) string {
-	if algorithm != spec.Auto {
+	if algorithm != schedule.Auto {
 		return algorithm
 	}
 	return schedule.Choose(schedule.Kind(kind), len(ranks), uint64(size), channels == 0 && HaveRails(ranks))
@@ -57,7 +57,7 @@ func Algorithms(w *spec.Workload, ranks []Rank) (smallest, largest string) {
 // each rail. Any other algorithm counts as a ring of all ranks.
 func Hops(algorithm string, ranks []Rank) (hops [][2]Rank) {
 	rings := [][]Rank{ranks}
-	if algorithm == spec.Hierarchical && HaveRails(ranks) {
+	if algorithm == schedule.Hierarchical && HaveRails(ranks) {
 		nodes := Rails(ranks)
 		rings = make([][]Rank, len(nodes[0]))
 		for _, node := range nodes {

@@ -61,27 +61,13 @@ func (r Row) Virtual(by clock.Dilation) Row {
 }
 
 // MeasureOf returns the result of operations of size bytes over ranks that took perOperation each.
-// The bus bandwidth is the rate on a link when every rank sends the least that the operation allows
-// (nccl-tests, doc/PERFORMANCE.md). It is algbw * 2(n-1)/n for an all-reduce, algbw * (n-1)/n if a
-// rank's own part crosses no link, and algbw for a broadcast, a reduce and a sendrecv. The program
-// hypercube of nccl-tests is an all-gather here. Its busbw is the same, and nccl-tests prints it as algbw
-// too.
+// The program hypercube of nccl-tests is an all-gather here. Its busbw is the same, and nccl-tests prints it
+// as algbw too.
 func MeasureOf(kind schedule.Kind, size uint64, ranks int, perOperation time.Duration, wrong uint64) Measure {
-	n := float64(ranks)
-	switch kind {
-	case schedule.AllReduce:
-		return measure(size, 2*(n-1)/n, perOperation, wrong)
-	case schedule.Broadcast, schedule.Reduce, schedule.SendReceive:
-		return measure(size, 1, perOperation, wrong)
-	}
-	return measure(size, (n-1)/n, perOperation, wrong)
-}
-
-func measure(size uint64, factor float64, perOperation time.Duration, wrong uint64) Measure {
 	m := Measure{Time: float64(perOperation) / float64(time.Microsecond), Wrong: wrong}
 	if perOperation > 0 {
 		m.AlgBW = float64(size) / float64(perOperation) // bytes per nanosecond equal GB/s
-		m.BusBW = m.AlgBW * factor
+		m.BusBW = m.AlgBW * kind.BusFactor(ranks)
 	}
 	return m
 }

@@ -41,10 +41,10 @@ func (f folded) end() *Schedule {
 // halvingDoubling is Rabenseifner's all-reduce as in MPICH (Thakur, Rabenseifner and Gropp 2005,
 // section 4.5). It is a reduce-scatter that halves the buffer and doubles the distance in each
 // round, then an all-gather in reverse.
-func halvingDoubling(n int) *Schedule {
+func halvingDoubling(_ Kind, n, _ int) *Schedule {
 	f := fold(n)
 	p := f.p
-	f.builder = build(Schedule{Kind: AllReduce, Algorithm: "halving-doubling", Chunks: p}, n, 1)
+	f.builder = build(Schedule{Kind: AllReduce, Algorithm: HalvingDoubling, Chunks: p}, n, 1)
 	if n == 1 {
 		f.keep(0, 0)
 		return f.Schedule
@@ -86,9 +86,9 @@ func halvingDoubling(n int) *Schedule {
 // section 4.5). In each round two ranks exchange their whole sums, at twice the distance of the
 // round before. Sums go to the output and to scratch memory in turn, so a step need not wait until
 // the sum before it is sent.
-func recursiveDoubling(n int) *Schedule {
+func recursiveDoubling(_ Kind, n, _ int) *Schedule {
 	f := fold(n)
-	f.builder = build(Schedule{Kind: AllReduce, Algorithm: "recursive-doubling", Chunks: 1}, n, 1)
+	f.builder = build(Schedule{Kind: AllReduce, Algorithm: RecursiveDoubling, Chunks: 1}, n, 1)
 	if n == 1 {
 		f.keep(0, 0)
 		return f.Schedule
@@ -114,8 +114,8 @@ func recursiveDoubling(n int) *Schedule {
 // bandwidth broadcast, reduction and scan", 2009), as NCCL does. Each tree reduces one half of the
 // buffer to its root and sends the result back. A rank with two children in one tree is a leaf of
 // the other.
-func doubleTree(n int) *Schedule {
-	b := build(Schedule{Kind: AllReduce, Algorithm: "tree", Chunks: 2}, n, 2)
+func doubleTree(_ Kind, n, _ int) *Schedule {
+	b := build(Schedule{Kind: AllReduce, Algorithm: Tree, Chunks: 2}, n, 2)
 	if n == 1 {
 		b.keep(0, 0)
 		b.keep(0, 1)

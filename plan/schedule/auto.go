@@ -1,7 +1,6 @@
 package schedule
 
-// Auto is the algorithm name for which Choose selects an algorithm.
-const Auto = "auto"
+import "slices"
 
 // Sizes in bytes up to which Choose selects an algorithm.
 const (
@@ -31,15 +30,13 @@ const (
 func Choose(k Kind, ranks int, bytes uint64, rails bool) string {
 	switch {
 	case k == AllReduce && (bytes*uint64(ranks) <= autoRounds || ranks == 2 && bytes <= autoPair):
-		return "recursive-doubling"
+		return RecursiveDoubling
 	case k.Rooted() && bytes <= autoShort:
-		return "binomial"
-	case k == Gather || k == Scatter:
-		return "direct"
-	case rails && (k == AllReduce || k == AllGather || k == ReduceScatter):
-		return "hierarchical"
+		return Binomial
+	case rails && slices.Contains(Choices(k), Hierarchical):
+		return Hierarchical
 	case k == AllReduce && ranks >= autoTreeFrom && bytes <= uint64(ranks)*autoTree:
-		return "tree"
+		return Tree
 	}
-	return "ring"
+	return append(Choices(k), Ring)[0]
 }

@@ -28,34 +28,32 @@ func (s Share) Of(bytes uint64) uint64 {
 //   - hypercube: (n-1)/n S. A rank sends S/n, then 2S/n and so on up to S/2;
 //   - a sendrecv by ring: S.
 func Sent(k Kind, algorithm string, ranks, rank, root int) Share {
-	n := ranks
-	if n == 1 || k == Barrier {
+	sent := find(k, algorithm).sent
+	if sent == nil && len(algorithms[k]) > 0 {
+		sent = algorithms[k][0].sent
+	}
+	if ranks == 1 || sent == nil {
 		return Share{0, 1}
 	}
-	place := (rank - root + n) % n
-	switch {
-	case k == SendReceive:
-		return Share{1, 1}
-	case k == Gather || k == Scatter:
-		return Share{sharesPassed(k, algorithm, place, n), n}
-	case k.Shares():
-		return Share{n - 1, n}
-	case algorithm == "binomial" && k == Broadcast:
-		return Share{binomialChildren(place, n), 1}
-	case k == Broadcast && place == n-1, k == Reduce && place == 0:
-		return Share{0, 1}
-	case k == Broadcast || k == Reduce:
-		return Share{1, 1}
-	case algorithm == "tree":
-		return Share{neighbours(0, rank, n) + neighbours(1, rank, n), 2}
-	case algorithm == "halving-doubling":
-		p := 1 << (bits.Len(uint(n)) - 1)
-		return foldedShare(Share{2 * (p - 1), p}, rank, n-p)
-	case algorithm == "recursive-doubling":
-		rounds := bits.Len(uint(n)) - 1
-		return foldedShare(Share{rounds, 1}, rank, n-1<<rounds)
-	}
-	return Share{2 * (n - 1), n}
+	return sent(ranks, rank, (rank-root+ranks)%ranks)
+}
+
+func others(n, _, _ int) Share { return Share{n - 1, n} }
+
+func twice(n, _, _ int) Share { return Share{2 * (n - 1), n} }
+
+func sentByTree(n, rank, _ int) Share {
+	return Share{neighbours(0, rank, n) + neighbours(1, rank, n), 2}
+}
+
+func sentByHalving(n, rank, _ int) Share {
+	p := 1 << (bits.Len(uint(n)) - 1)
+	return foldedShare(Share{2 * (p - 1), p}, rank, n-p)
+}
+
+func sentByDoubling(n, rank, _ int) Share {
+	rounds := bits.Len(uint(n)) - 1
+	return foldedShare(Share{rounds, 1}, rank, n-1<<rounds)
 }
 
 // foldedShare returns the share of a rank if extra ranks take part through other ranks.
@@ -84,7 +82,7 @@ func binomialChildren(place, n int) (children int) {
 func sharesPassed(k Kind, algorithm string, place, n int) int {
 	below := n - 1 // places below it in the tree
 	switch {
-	case place > 0 && algorithm == "binomial":
+	case place > 0 && algorithm == Binomial:
 		below = min(place&-place, n-place) - 1
 	case place > 0:
 		below = 0

@@ -2,8 +2,8 @@ package schedule
 
 // direct is an all-to-all in which each rank sends each other rank its share at once, starting with
 // the next rank.
-func direct(n int) *Schedule {
-	s := &Schedule{Kind: AllToAll, Algorithm: "direct", Chunks: n, Equal: true, OutOfPlace: true}
+func direct(_ Kind, n, _ int) *Schedule {
+	s := &Schedule{Kind: AllToAll, Algorithm: Direct, Chunks: n, Equal: true, OutOfPlace: true}
 	for rank := range n {
 		sends := Thread{Steps: []Step{{Op: Copy, Chunk: rank, Count: 1, Source: Input, Target: Output}}}
 		receives := Thread{}

@@ -37,18 +37,18 @@ func (r Rails) rail(i int) (ranks []int) {
 	return ranks
 }
 
-// Hierarchical is the all-reduce of Cho et al., "BlueConnect: Decomposing all-reduce for deep
+// MakeHierarchical returns the all-reduce of Cho et al., "BlueConnect: Decomposing all-reduce for deep
 // learning on heterogeneous network hierarchy" (2019), with two levels. It is a reduce-scatter
 // within each node, an all-reduce of each rank's part along its rail, and an all-gather within each
 // node, each by ring. An all-gather is the second half of this algorithm, and a reduce-scatter the
 // first half.
-func Hierarchical(k Kind, rails Rails) (*Schedule, error) {
+func MakeHierarchical(k Kind, rails Rails) (*Schedule, error) {
 	if err := rails.check(); err != nil {
 		return nil, fmt.Errorf("make schedule: %s by rails: %w", k, err)
 	}
 	nodes, each := len(rails), len(rails[0])
 	n := nodes * each
-	b := build(Schedule{Kind: k, Algorithm: "hierarchical", Chunks: n}, n, 1)
+	b := build(Schedule{Kind: k, Algorithm: Hierarchical, Chunks: n}, n, 1)
 	// In an all-reduce each rail has consecutive chunks, so they are one message within the node.
 	// In the others a rank has the chunk of its own number.
 	chunk := func(node, rail int) int {

@@ -3,7 +3,7 @@ package schedule
 // hyperCube is an all-gather among a power of two ranks, as nccl-tests' hypercube performs it. In round k
 // each rank exchanges the 2^k shares that it has with the rank whose number differs in bit k. Each share
 // is a separate message, so that channels and slices are possible.
-func hyperCube(n int) *Schedule {
+func hyperCube(_ Kind, n, _ int) *Schedule {
 	b := build(Schedule{Kind: AllGather, Algorithm: HyperCube, Chunks: n}, n, 1)
 	for rank := range n {
 		b.keep(rank, rank)
@@ -25,8 +25,8 @@ func hyperCube(n int) *Schedule {
 }
 
 // shift is a sendrecv: each rank sends its buffer to the next rank.
-func shift(n int) *Schedule {
-	b := build(Schedule{Kind: SendReceive, Algorithm: "ring", Chunks: 1}, n, 1)
+func shift(_ Kind, n, _ int) *Schedule {
+	b := build(Schedule{Kind: SendReceive, Algorithm: Ring, Chunks: 1}, n, 1)
 	if n == 1 {
 		b.keep(0, 0)
 		return b.Schedule
@@ -35,10 +35,10 @@ func shift(n int) *Schedule {
 		b.send(0, rank, (rank+1)%n, 0, 1)
 	}
 	for rank := range n {
-		b.receive(0, Before(rank, n), rank, 0, 1)
+		b.receive(0, before(rank, n), rank, 0, 1)
 	}
 	return b.Schedule
 }
 
-// Before returns the rank of n before a rank in a ring: the rank from which it receives in a SendReceive.
-func Before(rank, n int) int { return (rank + n - 1) % n }
+// before returns the rank of n before a rank in a ring: the rank from which it receives in a SendReceive.
+func before(rank, n int) int { return (rank + n - 1) % n }

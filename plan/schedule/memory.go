@@ -243,12 +243,9 @@ func (v content) plus(w content) content {
 
 // wanted returns the required content of a chunk of a rank's output.
 func (s *Schedule) wanted(rank, chunk int) (v content) {
-	if s.Kind == AllToAll {
-		each := s.Chunks / len(s.Ranks)
-		return content{{chunk / each, rank*each + chunk%each, 1}}
-	}
-	if s.Kind == SendReceive {
-		return content{{Before(rank, len(s.Ranks)), chunk, 1}}
+	if source := s.Kind.Properties().source; source != nil {
+		from, fromChunk := source(s, rank, chunk)
+		return content{{from, fromChunk, 1}}
 	}
 	for r := range s.Ranks {
 		if s.Has(r, Input, chunk) {
@@ -256,6 +253,13 @@ func (s *Schedule) wanted(rank, chunk int) (v content) {
 		}
 	}
 	return v
+}
+
+// Source returns the rank and the chunk of its input that a chunk of a rank's output equals, in a kind that
+// combines nothing.
+func (s *Schedule) Source(rank, chunk int) (from, fromChunk int) {
+	v := s.wanted(rank, chunk)
+	return v[0].rank, v[0].chunk
 }
 
 // barrier checks that each rank ends after a step of every other rank.

@@ -4,8 +4,8 @@ package schedule
 // clusters of workstations", 2009). In n-1 steps a partial sum of each chunk goes to the next rank.
 // In n-1 more steps the results do. A reduce-scatter has the first half only, an all-gather the
 // second.
-func ring(kind Kind, n int) *Schedule {
-	b := build(Schedule{Kind: kind, Algorithm: "ring", Chunks: n}, n, 1)
+func ring(kind Kind, n, _ int) *Schedule {
+	b := build(Schedule{Kind: kind, Algorithm: Ring, Chunks: n}, n, 1)
 	if kind == AllGather {
 		for rank := range n {
 			b.keep(rank, rank)
@@ -59,7 +59,7 @@ func (b *builder) around(ranks []int, parts []part, ahead int,
 // chain sends the whole buffer from rank to rank, from the root or to it. It is the ring of NCCL's
 // broadcast and reduce, whose slices form a pipeline.
 func chain(kind Kind, n, root int) *Schedule {
-	b := build(Schedule{Kind: kind, Algorithm: "ring", Root: root, Chunks: 1}, n, 1)
+	b := build(Schedule{Kind: kind, Algorithm: Ring, Root: root, Chunks: 1}, n, 1)
 	if kind == Broadcast || n == 1 {
 		b.keep(root, 0)
 	}
@@ -82,7 +82,7 @@ func chain(kind Kind, n, root int) *Schedule {
 // that have the buffer send it to as many others (Thakur, Rabenseifner and Gropp, "Optimization of
 // Collective Communication Operations in MPICH", 2005).
 func binomial(kind Kind, n, root int) *Schedule {
-	b := build(Schedule{Kind: kind, Algorithm: "binomial", Root: root, Chunks: 1}, n, 1)
+	b := build(Schedule{Kind: kind, Algorithm: Binomial, Root: root, Chunks: 1}, n, 1)
 	if kind == Broadcast || n == 1 {
 		b.keep(root, 0)
 	}
@@ -116,8 +116,8 @@ func ceilPower(n int) int {
 
 // dissemination is the barrier of Hensgen, Finkel and Manber ("Two algorithms for barrier
 // synchronization", 1988). In round k each rank sends a message to the rank 2^k behind it.
-func dissemination(n int) *Schedule {
-	b := build(Schedule{Kind: Barrier, Algorithm: "dissemination"}, n, 1)
+func dissemination(_ Kind, n, _ int) *Schedule {
+	b := build(Schedule{Kind: Barrier, Algorithm: Dissemination}, n, 1)
 	for distance := 1; distance < n; distance *= 2 {
 		for rank := range n {
 			b.add(rank, 0, Step{Op: Send, Peer: (rank + distance) % n})

@@ -23,54 +23,6 @@ package schedule
 
 import "fmt"
 
-// Kind is a kind of collective operation.
-type Kind string
-
-// Kinds. The whole buffer has Chunks chunks. If ranks have shares of it, the share of rank r of n
-// starts at chunk r*Chunks/n.
-const (
-	AllReduce     Kind = "all-reduce"     // Input: whole buffers. Output: their sum, at all ranks.
-	AllGather     Kind = "all-gather"     // Input: each rank's share. Output: the whole buffer.
-	ReduceScatter Kind = "reduce-scatter" // Input: whole buffers. Output: each rank's share of their sum.
-	Broadcast     Kind = "broadcast"      // Input: the root's whole buffer. Output: the same at all ranks.
-	Reduce        Kind = "reduce"         // Input: whole buffers. Output: their sum at the root.
-	AllToAll      Kind = "all-to-all"     // Input: whole buffers. Output: this rank's share of each of them.
-	Gather        Kind = "gather"         // Input: each rank's share. Output: the whole buffer at the root.
-	Scatter       Kind = "scatter"        // Input: the root's whole buffer. Output: each rank's share.
-	Barrier       Kind = "barrier"        // No data. No rank ends before all have begun.
-	// SendReceive is nccl-tests' sendrecv. Input: whole buffers. Output: the buffer of the rank before,
-	// and of the last rank at rank 0.
-	SendReceive Kind = "sendrecv"
-)
-
-// extent is the part of the whole buffer that a rank's input or output has.
-type extent uint8
-
-// Extents. With ofRoot the root has the whole buffer, and other ranks have nothing.
-const (
-	ofNone extent = iota
-	ofWhole
-	ofShare
-	ofRoot
-)
-
-// kinds gives for each kind the extents of inputs and outputs, and whether the kind combines
-// inputs.
-var kinds = map[Kind]struct {
-	in, out  extent
-	combines bool
-}{
-	AllReduce: {ofWhole, ofWhole, true}, AllGather: {ofShare, ofWhole, false},
-	ReduceScatter: {ofWhole, ofShare, true},
-	Broadcast:     {ofRoot, ofWhole, false},
-	Reduce:        {ofWhole, ofRoot, true},
-	AllToAll:      {ofWhole, ofWhole, false},
-	Gather:        {ofShare, ofRoot, false},
-	Scatter:       {ofRoot, ofShare, false},
-	Barrier:       {},
-	SendReceive:   {ofWhole, ofWhole, false},
-}
-
 // Buffer is one of a rank's buffers.
 type Buffer uint8
 
@@ -166,40 +118,10 @@ func (s *Schedule) Has(rank int, b Buffer, chunk int) bool {
 	return false
 }
 
-// extent returns the extent of an input or an output.
-func (k Kind) extent(b Buffer) extent {
-	if b == Input {
-		return kinds[k].in
-	}
-	return kinds[k].out
-}
-
-// SharesOf reports whether each rank's input or output is its share of the whole buffer.
-func (k Kind) SharesOf(b Buffer) bool { return k.extent(b) == ofShare }
-
-// Shares reports whether ranks have shares of the whole buffer, as input or output, or as parts
-// that they exchange.
-func (k Kind) Shares() bool { return k.SharesOf(Input) || k.SharesOf(Output) || k == AllToAll }
-
-// Rooted reports whether one rank, the root, has data that the others do not have.
-func (k Kind) Rooted() bool { return kinds[k].in == ofRoot || kinds[k].out == ofRoot }
-
-// InPlace returns the buffer that holds both buffers in place. The other buffer is a part of it, or
-// all of it.
-func (k Kind) InPlace() Buffer {
-	if kinds[k].out == ofWhole || kinds[k].in == ofShare {
-		return Output
-	}
-	return Input
-}
-
 // String returns the name of a rank's buffer.
 func (b Buffer) String() string {
 	return [...]string{"its input", "its output", "its scratch memory"}[b]
 }
-
-// Combines reports whether outputs are made of several ranks' inputs.
-func (k Kind) Combines() bool { return kinds[k].combines }
 
 // String returns the name of the operation.
 func (o Op) String() string {

@@ -61,7 +61,7 @@ func TestHierarchical(t *testing.T) {
 					rails[rank%nodes] = append(rails[rank%nodes], rank) // ranks of a node are not neighbours
 				}
 				t.Run(fmt.Sprintf("%s/nodes=%d/ranks=%d", kind, nodes, each), func(t *testing.T) {
-					s, err := Hierarchical(kind, rails)
+					s, err := MakeHierarchical(kind, rails)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -88,11 +88,11 @@ func TestHierarchical(t *testing.T) {
 		}
 	}
 	for _, rails := range []Rails{nil, {{}}, {{0, 1}, {2}}, {{0, 1}, {1, 2}}, {{0, 1}, {2, 4}}} {
-		if s, err := Hierarchical(AllReduce, rails); err == nil {
+		if s, err := MakeHierarchical(AllReduce, rails); err == nil {
 			t.Errorf("%v: %+v", rails, s)
 		}
 	}
-	if s, err := Hierarchical(Broadcast, Rails{{0}}); err == nil {
+	if s, err := MakeHierarchical(Broadcast, Rails{{0}}); err == nil {
 		t.Errorf("%+v", s)
 	}
 }
@@ -120,7 +120,7 @@ func TestEveryStepCounts(t *testing.T) {
 }
 
 // ring3 returns a schedule for tests that break it.
-func ring3() *Schedule { return ring(AllReduce, 3) }
+func ring3() *Schedule { return ring(AllReduce, 3, 0) }
 
 func TestBroken(t *testing.T) {
 	step := func(s *Schedule, rank, i int) *Step { return &s.Ranks[rank][0].Steps[i] }
@@ -234,7 +234,7 @@ func TestMoves(t *testing.T) {
 		"in place": {exchange(), true, func(_ *Schedule, steps []Step) {
 			steps[2], steps[3] = steps[3], steps[2]
 		}, "rank 2 ends with 1 x rank 2 chunk 0 in chunk 0"},
-		"barrier": {dissemination(3), false, func(s *Schedule, _ []Step) { s.Equal = true },
+		"barrier": {dissemination(Barrier, 3, 0), false, func(s *Schedule, _ []Step) { s.Equal = true },
 			"a barrier has Equal set"},
 		"says so": {exchange(), true, func(s *Schedule, _ []Step) {
 			s.OutOfPlace = true
@@ -287,7 +287,7 @@ func TestMoves(t *testing.T) {
 }
 
 func TestTooLargeToProve(t *testing.T) {
-	s := dissemination(1000)
+	s := dissemination(Barrier, 1000, 0)
 	for rank := range s.Ranks {
 		s.Ranks[rank] = append(s.Ranks[rank], make([]Thread, 3)...)
 	}
@@ -311,7 +311,7 @@ func TestTooLargeToProve(t *testing.T) {
 
 // TestBarrierThatIsNone removes the last round.
 func TestBarrierThatIsNone(t *testing.T) {
-	s := dissemination(5)
+	s := dissemination(Barrier, 5, 0)
 	for rank := range s.Ranks {
 		s.Ranks[rank][0].Steps = s.Ranks[rank][0].Steps[:4]
 	}
@@ -346,7 +346,7 @@ func TestTrees(t *testing.T) {
 // results also in place. No step waits for sends.
 func TestPlacement(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
-		p, err := Check(ring(AllReduce, 4), inPlace)
+		p, err := Check(ring(AllReduce, 4, 0), inPlace)
 		if err != nil {
 			t.Fatal(err)
 		}

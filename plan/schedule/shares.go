@@ -22,7 +22,7 @@ func shares(kind Kind, algorithm string, n, root int) *Schedule {
 		}
 	}
 	switch {
-	case algorithm == "direct":
+	case algorithm == Direct:
 		for place := 1; place < n; place++ {
 			move(0, place, 1)
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"railbed/plan/schedule"
 )
 
 // Carriage is which ranks a collective, a training job or messages use, and how their data is carried.
@@ -38,7 +40,7 @@ const defaultTransport = "tcp"
 
 // transport returns the workload's transport, or the default of its algorithm.
 func (w *Workload) transport() string {
-	if w.Algorithm == InNetwork {
+	if w.Algorithm == schedule.InNetwork {
 		return cmp.Or(w.Transport, InSwitch)
 	}
 	return cmp.Or(w.Transport, defaultTransport)

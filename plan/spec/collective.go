@@ -10,40 +10,19 @@ import (
 	"railbed/plan/schedule"
 )
 
-// Kinds of collectives.
+// Kinds of collectives that are also checked or used apart from others. Package schedule has all kinds.
 const (
-	AllReduce     = string(schedule.AllReduce)
-	AllGather     = string(schedule.AllGather)
-	ReduceScatter = string(schedule.ReduceScatter)
-	Broadcast     = string(schedule.Broadcast)
-	Reduce        = string(schedule.Reduce)
-	Gather        = string(schedule.Gather)
-	Scatter       = string(schedule.Scatter)
-	Barrier       = string(schedule.Barrier)
-	SendReceive   = string(schedule.SendReceive)
-	AllToAll      = "all-to-all"
-)
-
-// Algorithms with computed rates. An all-to-all has them as well. With Ring each rank sends to the
-// next rank only.
-const (
-	Ring            = "ring"
-	Tree            = "tree"
-	HalvingDoubling = "halving-doubling"
+	AllReduce = string(schedule.AllReduce)
+	AllGather = string(schedule.AllGather)
+	AllToAll  = string(schedule.AllToAll)
+	Barrier   = string(schedule.Barrier)
 )
 
 // HasRates reports whether rates can be computed for a collective, for control: offline.
 func HasRates(kind, algorithm string) bool {
-	return (kind == AllToAll || kind == KindMoE) && algorithm != MSCCL ||
-		slices.Contains([]string{Ring, Tree, HalvingDoubling}, algorithm)
+	return (kind == AllToAll || kind == KindMoE) && algorithm != schedule.MSCCL ||
+		slices.Contains([]string{schedule.Ring, schedule.Tree, schedule.HalvingDoubling}, algorithm)
 }
-
-// Algorithms of an all-to-all. With Direct each rank sends to all others at once, with Pairwise to
-// one after the other.
-const (
-	Direct   = "direct"
-	Pairwise = "pairwise"
-)
 
 // WithChannels returns the algorithms of a kind that can use several channels. It excludes a
 // barrier, which has no data, and algorithms that define the path of the data themselves.
@@ -51,8 +30,8 @@ func WithChannels(kind string) []string {
 	if kind == Barrier {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(collectives[kind]), func(algorithm string) bool {
-		return slices.Contains([]string{InNetwork, Hierarchical, MSCCL}, algorithm)
+	return slices.DeleteFunc(Algorithms(kind), func(algorithm string) bool {
+		return slices.Contains([]string{schedule.InNetwork, schedule.Hierarchical, schedule.MSCCL}, algorithm)
 	})
 }
 
@@ -63,15 +42,6 @@ func HasChannels(kind, algorithm string) bool { return slices.Contains(WithChann
 // adds up.
 const InSwitch = "in-switch"
 
-// Algorithms without computed rates. HyperCube needs a power of two ranks. Hierarchical keeps traffic
-// between nodes on rails, a switch performs InNetwork, and a file defines MSCCL.
-const (
-	HyperCube    = schedule.HyperCube
-	InNetwork    = "in-network"
-	Hierarchical = "hierarchical"
-	MSCCL        = "msccl"
-)
-
 // InNetworkTypes and InNetworkOps are the types and operations that switches compute with.
 var (
 	InNetworkTypes = []string{string(element.Float32), string(element.BFloat16), string(element.Float16),
@@ -80,29 +50,13 @@ var (
 		string(element.Average)}
 )
 
-// Auto selects, by size and number of ranks, one of the algorithms that consist of messages between
-// ranks alone.
-const Auto = schedule.Auto
-
-// collectives maps each kind to its algorithms, the default first.
-var collectives = func() map[string][]string {
-	all := map[string][]string{AllToAll: {Direct, Pairwise}}
-	for _, kind := range []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter} {
-		all[kind] = append(schedule.Algorithms(schedule.Kind(kind)), Auto)
+// WorkloadKinds returns the kinds of workloads that exchange a buffer.
+func WorkloadKinds() (all []string) {
+	for _, kind := range schedule.Kinds() {
+		all = append(all, string(kind))
 	}
-	all[AllReduce] = append(all[AllReduce], InNetwork)
-	for _, kind := range []string{AllReduce, AllGather, ReduceScatter} {
-		all[kind] = append(all[kind], Hierarchical)
-	}
-	for kind := range all {
-		all[kind] = append(all[kind], MSCCL)
-	}
-	all[KindMoE] = []string{Direct, Pairwise}
-	for _, kind := range []schedule.Kind{schedule.Barrier, schedule.SendReceive} {
-		all[string(kind)] = schedule.Algorithms(kind)
-	}
-	return all
-}()
+	return append(all, KindSGD, KindMoE)
+}
 
 // withChannels returns the advice to use an algorithm with channels, or "" if the kind has none.
 func withChannels(kind string) string {
@@ -115,25 +69,40 @@ func withChannels(kind string) string {
 // formula returns the formula for the bytes that a rank sends with an algorithm.
 func formula(kind, algorithm string) string {
 	switch {
-	case algorithm == MSCCL:
-		return MSCCL
+	case algorithm == schedule.MSCCL:
+		return schedule.MSCCL
 	case kind == AllToAll || kind == KindMoE:
 		return kind
 	}
 	return algorithm + "-" + kind
 }
 
-// Algorithms returns the algorithms of a kind, the default first. It returns nil for an unknown
+// rooted returns the kinds with a root.
+func rooted() []string {
+	return slices.DeleteFunc(WorkloadKinds(), func(kind string) bool { return !schedule.Kind(kind).Rooted() })
+}
+
+// formulas returns all formulas of collectives.
+func formulas() (all []string) {
+	for _, kind := range WorkloadKinds() {
+		for _, algorithm := range Algorithms(kind) {
+			all = append(all, formula(kind, algorithm))
+		}
+	}
+	return all
+}
+
+// Algorithms returns the algorithms of a kind, the default first. It returns none for an unknown
 // kind.
-func Algorithms(kind string) []string { return collectives[kind] }
+func Algorithms(kind string) []string {
+	if kind == KindMoE {
+		return []string{schedule.Direct, schedule.Pairwise}
+	}
+	return schedule.Choices(schedule.Kind(kind))
+}
 
 // defaultAlgorithm returns the default algorithm of a kind, or "" for an unknown kind.
-func defaultAlgorithm(kind string) string {
-	if all, known := collectives[kind]; known {
-		return all[0]
-	}
-	return ""
-}
+func defaultAlgorithm(kind string) string { return append(Algorithms(kind), "")[0] }
 
 // defaultOp returns the default operation of a kind, or "" if the kind combines nothing.
 func defaultOp(kind string) string {
@@ -141,17 +110,6 @@ func defaultOp(kind string) string {
 		return string(element.Sum)
 	}
 	return ""
-}
-
-// anyCollective reports whether so holds for any kind. The enum of a field refuses values that no
-// kind has.
-func anyCollective(so func(kind string, algorithms []string) bool) bool {
-	for kind, algorithms := range collectives {
-		if so(kind, algorithms) {
-			return true
-		}
-	}
-	return false
 }
 
 // Collective returns the kind of collective that the workload is or, for sgd, uses.
@@ -165,29 +123,28 @@ func (w *Workload) Collective() string {
 // collective checks the settings of a workload against its kind.
 func (c *checker) collective(at string, w *Workload) {
 	kind := w.Collective()
-	algorithms, known := collectives[kind]
-	if !known {
+	algorithms := Algorithms(kind)
+	if algorithms == nil {
 		return // constraints has reported it
 	}
-	algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
-	has := func(_ string, of []string) bool { return slices.Contains(of, algorithm) }
-	if !has(kind, algorithms) && anyCollective(has) {
+	algorithm := cmp.Or(w.Algorithm, algorithms[0])
+	if !slices.Contains(algorithms, algorithm) && slices.Contains(enumOf[Workload]("algorithm"), algorithm) {
 		c.report(at+".algorithm", fmt.Sprintf("%s has no algorithm %q", kind, clipped(algorithm)),
 			"want "+strings.Join(algorithms, " or "))
 	}
 	switch {
-	case algorithm == MSCCL && w.File == "":
-		c.report(at+".algorithm", "algorithm: "+MSCCL+" without a file",
+	case algorithm == schedule.MSCCL && w.File == "":
+		c.report(at+".algorithm", "algorithm: "+schedule.MSCCL+" without a file",
 			"want file: NAME.xml, relative to this file")
-	case algorithm != MSCCL && w.File != "":
+	case algorithm != schedule.MSCCL && w.File != "":
 		c.reportKey(at+".file", "file with algorithm: "+clipped(algorithm),
-			"want algorithm: "+MSCCL+", or remove it")
+			"want algorithm: "+schedule.MSCCL+", or remove it")
 	}
-	if w.MayDrop() && (kind != AllReduce || algorithm != Ring) {
+	if w.MayDrop() && (kind != AllReduce || algorithm != schedule.Ring) {
 		c.reportKey(at+".rd.droppable",
 			fmt.Sprintf("droppable partial sums of %s by %s, which can drop none", kind,
 				clipped(algorithm)),
-			"remove it, or take kind: "+AllReduce+" and algorithm: "+Ring)
+			"remove it, or take kind: "+AllReduce+" and algorithm: "+schedule.Ring)
 	}
 	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) ||
 		cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
@@ -199,7 +156,7 @@ func (c *checker) collective(at string, w *Workload) {
 	}
 	if w.Root != 0 && !schedule.Kind(kind).Rooted() {
 		c.reportKey(at+".root", "a root of "+kind+", which has no root",
-			"remove it, or take kind: "+strings.Join([]string{Broadcast, Reduce, Gather, Scatter}, " or "))
+			"remove it, or take kind: "+strings.Join(rooted(), " or "))
 	}
 	c.inNetwork(at, w, algorithm)
 	switch {
@@ -213,37 +170,37 @@ func (c *checker) collective(at string, w *Workload) {
 	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
 		c.report(at+".rd.control", fmt.Sprintf("control: %s with algorithm: %s, which has no computed rates",
-			ControlOffline, clipped(algorithm)), "want algorithm: "+Ring+", or another control")
+			ControlOffline, clipped(algorithm)), "want algorithm: "+schedule.Ring+", or another control")
 	}
-	if (kind != AllToAll || algorithm == MSCCL) && w.Skew != 0 {
+	if (kind != AllToAll || algorithm == schedule.MSCCL) && w.Skew != 0 {
 		c.reportKey(at+".skew", kind+" by "+clipped(algorithm)+" has no skew",
-			"remove it, or take kind: "+AllToAll+" and algorithm: "+Direct+" or "+Pairwise)
+			"remove it, or take kind: "+AllToAll+" and algorithm: "+schedule.Direct+" or "+schedule.Pairwise)
 	}
 }
 
 // inNetwork checks the workload of algorithm: in-network.
 func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
-	if algorithm != InNetwork {
+	if algorithm != schedule.InNetwork {
 		if w.Transport == InSwitch {
 			c.report(at+".transport", "transport: "+InSwitch+" with algorithm: "+clipped(algorithm),
-				"want algorithm: "+InNetwork+", or another transport")
+				"want algorithm: "+schedule.InNetwork+", or another transport")
 		}
 		if w.Switch != "" {
 			c.reportKey(at+".switch", "switch with algorithm: "+clipped(algorithm),
-				"want algorithm: "+InNetwork+", or remove it")
+				"want algorithm: "+schedule.InNetwork+", or remove it")
 		}
 		return
 	}
 	computes := func(key, value string, all []string) {
 		if value != "" && !slices.Contains(all, value) {
 			c.report(at+"."+key, fmt.Sprintf("%s: %s with algorithm: %s, with which no switch computes", key,
-				clipped(value), InNetwork), "want one of "+strings.Join(all, ", "))
+				clipped(value), schedule.InNetwork), "want one of "+strings.Join(all, ", "))
 		}
 	}
 	computes("type", w.Type, InNetworkTypes)
 	computes("op", w.Op, InNetworkOps)
 	if w.Transport != "" && w.Transport != InSwitch {
-		c.report(at+".transport", "transport: "+clipped(w.Transport)+" with algorithm: "+InNetwork+
+		c.report(at+".transport", "transport: "+clipped(w.Transport)+" with algorithm: "+schedule.InNetwork+
 			", which uses the switch's own protocol", "remove it")
 	}
 }
@@ -277,18 +234,10 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 		}
 		kind := w.Collective()
 		algorithm := cmp.Or(w.Algorithm, defaultAlgorithm(kind))
-		if !slices.Contains(collectives[kind], algorithm) ||
-			!anyCollective(func(kind string, algorithms []string) bool {
-				return slices.ContainsFunc(algorithms, func(a string) bool {
-					return formula(kind, a) == b.Formula
-				})
-			}) {
+		if !slices.Contains(Algorithms(kind), algorithm) || !slices.Contains(formulas(), b.Formula) {
 			continue // enums and the workload's check have reported it
 		}
-		switch want := formula(kind, algorithm); {
-		case !slices.Contains(enumOf[BytesPerRank]("formula"), want):
-			c.reportKey(at+".formula", "no formula exists for a workload that is "+kind, "remove it")
-		case want != b.Formula:
+		if want := formula(kind, algorithm); want != b.Formula {
 			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
 				clipped(b.Formula), kind, algorithm), "want "+want)
 		}

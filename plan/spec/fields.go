@@ -74,13 +74,26 @@ func (f *field) constrain(tag string) {
 		name, value, _ := strings.Cut(option, "=")
 		switch name {
 		case "enum":
-			f.enum = append(f.enum, value)
+			f.enum = append(f.enum, valuesOf(value, f.enum)...)
 		case "minimum":
 			f.min = number(value)
 		case "maximum":
 			f.max = number(value)
 		}
 	}
+}
+
+// valuesOf returns the values that a value of a tag adds to others. KINDS and FORMULAS stand for all that
+// follow from the kinds of package schedule.
+func valuesOf(value string, others []string) []string {
+	all := []string{value}
+	switch value {
+	case "KINDS":
+		all = WorkloadKinds()
+	case "FORMULAS":
+		all = formulas()
+	}
+	return slices.DeleteFunc(all, func(v string) bool { return slices.Contains(others, v) })
 }
 
 // number parses a bound of a struct tag. An invalid bound is a mistake in the source.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"railbed/plan/schedule"
 )
 
 // The keys of a check of packets have tags. A text with the tag "names" is a name, and one with "unit" is
@@ -171,9 +173,9 @@ func (c *checker) nameForm(path string, n Name) {
 	case NamesSums:
 		c.workloadNamed(path, n.Text)
 		for _, step := range c.t.Steps {
-			if w := step.Workload; w != nil && w.Name == n.Text && w.Algorithm != InNetwork {
+			if w := step.Workload; w != nil && w.Name == n.Text && w.Algorithm != schedule.InNetwork {
 				c.report(path, fmt.Sprintf("no switch adds up the partial sums of %s", clipped(n.Text)),
-					"want the name of a workload with algorithm: "+InNetwork)
+					"want the name of a workload with algorithm: "+schedule.InNetwork)
 			}
 		}
 	}

@@ -163,13 +163,11 @@ type BytesPerRank struct {
 	//   - direct-gather: 1/n from each rank but the root. direct-scatter: 1/n from the root to each
 	//     other rank.
 	//   - binomial-gather, binomial-scatter: 1/n for each rank whose part passes.
-	//   - ring-sendrecv: the size to the next rank.
-	//   - dissemination-barrier: messages without payload, two for each of the log2(n) rounds,
-	//     rounded up: the message of the round, and the permission for the next one.
+	//   - {Sends}
 	//   - moe: from each rank to each other rank, its messages to that rank's experts and the
 	//     replies of its own experts.
 	//   - training: the bytes that the program of a training job gives for each rank.
-	Formula string `yaml:"formula,omitempty" json:"formula,omitempty" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=hypercube-all-gather,enum=direct-gather,enum=binomial-gather,enum=auto-gather,enum=direct-scatter,enum=binomial-scatter,enum=auto-scatter,enum=ring-sendrecv,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages"`
+	Formula string `yaml:"formula,omitempty" json:"formula,omitempty" jsonschema:"enum=ring-all-reduce,enum=tree-all-reduce,enum=halving-doubling-all-reduce,enum=recursive-doubling-all-reduce,enum=hierarchical-all-reduce,enum=in-network-all-reduce,enum=ring-all-gather,enum=hierarchical-all-gather,enum=ring-reduce-scatter,enum=hierarchical-reduce-scatter,enum=ring-broadcast,enum=binomial-broadcast,enum=ring-reduce,enum=binomial-reduce,enum=auto-all-reduce,enum=auto-all-gather,enum=auto-reduce-scatter,enum=auto-broadcast,enum=auto-reduce,enum=hypercube-all-gather,enum=direct-gather,enum=binomial-gather,enum=auto-gather,enum=direct-scatter,enum=binomial-scatter,enum=auto-scatter,enum=ring-sendrecv,enum=all-to-all,enum=dissemination-barrier,enum=moe,enum=msccl,enum=training,enum=messages,enum=FORMULAS"`
 	// Tolerance is the share by which the bytes may differ from the bytes that the rank should
 	// send. If it should send nothing, the share is of the most that any rank should send. Default
 	// 0%: exact.

@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"railbed/internal/units"
+	"railbed/plan/schedule"
 )
 
 var update = flag.Bool("update", false, "write railbed.schema.json anew")
@@ -180,9 +181,53 @@ func makeSchema(t *testing.T) *jsonschema.Schema {
 	sizeless.Set("kind", &jsonschema.Schema{Enum: []any{KindSGD, KindMoE, Barrier}})
 	workload.If, workload.Else, workload.OneOf = &jsonschema.Schema{Properties: sizeless},
 		&jsonschema.Schema{OneOf: workload.OneOf}, nil
+	addCollectives(t, s)
 	addVariables(r, s)
 	addWords(t, s)
 	return s
+}
+
+// addCollectives adds the values and the sentences that follow from the kinds of package schedule.
+func addCollectives(t *testing.T, s *jsonschema.Schema) {
+	t.Helper()
+	var names, kinds, formulas []string
+	for _, kind := range schedule.Kinds() {
+		names = append(names, string(kind))
+		if about := kind.Properties().About; about != "" {
+			kinds = append(kinds, inLines(fmt.Sprintf("  - %s %s.", kind, about), "    "))
+		}
+		if sends := kind.Properties().Sends; sends != "" {
+			formulas = append(formulas, inLines(fmt.Sprintf("  - %s: %s.", formula(string(kind),
+				defaultAlgorithm(string(kind))), sends), "    "))
+		}
+	}
+	last := len(names) - 1
+	p := property(t, s, "Workload.kind")
+	first, rest, _ := strings.Cut(p.Description, "\n")
+	first = strings.Replace(first, "{Kinds}", strings.Join(names[:last], ", ")+" or "+names[last], 1)
+	p.Enum, p.Description = nil, inLines(first, "")+"\n"+
+		strings.Replace(rest, "  - {About}", strings.Join(kinds, "\n"), 1)
+	for _, value := range enumOf[Workload]("kind") {
+		p.Enum = append(p.Enum, value)
+	}
+	p = property(t, s, "BytesPerRank.formula")
+	p.Enum, p.Description = nil, strings.Replace(p.Description, "  - {Sends}",
+		strings.Join(formulas, "\n"), 1)
+	for _, value := range enumOf[BytesPerRank]("formula") {
+		p.Enum = append(p.Enum, value)
+	}
+}
+
+// inLines breaks a line into lines of the length of comments.
+func inLines(line, indent string) string {
+	const most = 93
+	var text strings.Builder
+	for len(line) > most {
+		end := strings.LastIndexByte(line[:most+1], ' ')
+		text.WriteString(line[:end] + "\n")
+		line = indent + line[end+1:]
+	}
+	return text.String() + line
 }
 
 // addVariables adds the keys of a File, and lets each value be a variable.

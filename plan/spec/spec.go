@@ -320,14 +320,12 @@ type Capture struct {
 type Workload struct {
 	// Name is the name by which checks refer to the workload.
 	Name string `yaml:"name" json:"name"`
-	// Kind is the collective: all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather,
-	// scatter, all-to-all, sendrecv or barrier.
+	// Kind is the collective: {Kinds}.
 	//
-	//   - sendrecv sends each rank's buffer to the next rank, and the last rank's to the first.
-	//   - barrier has no data. It is correct if no rank ends before all have begun.
+	//   - {About}
 	//   - sgd trains a network and exchanges its gradients in an all-reduce or an all-gather.
 	//   - moe sends tokens to experts and back.
-	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=all-reduce,enum=all-gather,enum=reduce-scatter,enum=broadcast,enum=reduce,enum=gather,enum=scatter,enum=all-to-all,enum=sendrecv,enum=barrier,enum=sgd,enum=moe"`
+	Kind string `yaml:"kind" json:"kind" jsonschema:"enum=KINDS"`
 	// Algorithm is the algorithm of the collective. Default: ring, for all-to-all, gather and scatter
 	// direct.
 	//

@@ -21,13 +21,13 @@ func (p *preparation) algorithm(c *collectiveStep) (sends bool) {
 	var err error
 	at, w := "algorithm", c.spec
 	switch w.Algorithm {
-	case spec.Direct, spec.Pairwise:
+	case schedule.Direct, schedule.Pairwise:
 		if w.Kind == spec.KindMoE {
 			at, err = "moe", w.MoE.Config(len(c.plan.Ranks), p.o.Plan.Seed).Check()
 		}
-	case spec.Hierarchical:
-		_, err = schedule.Hierarchical(schedule.Kind(w.Collective()), plan.Rails(c.plan.Ranks))
-	case spec.MSCCL:
+	case schedule.Hierarchical:
+		_, err = schedule.MakeHierarchical(schedule.Kind(w.Collective()), plan.Rails(c.plan.Ranks))
+	case schedule.MSCCL:
 		at = "file"
 		c.schedule, err = readAlgorithm(p.o, w, c.plan.Ranks)
 	}
@@ -54,6 +54,5 @@ func readAlgorithm(o *Options, w *spec.Workload, ranks []plan.Rank) (*schedule.S
 
 // inPlaceToo reports whether a workload of several sizes also measures each size in place.
 func inPlaceToo(w *spec.Workload, algorithm *schedule.Schedule) bool {
-	return w.Kind != spec.AllToAll && w.Kind != spec.Barrier && w.Kind != spec.KindMoE &&
-		(algorithm == nil || !algorithm.OutOfPlace)
+	return schedule.Kind(w.Kind).HasInPlace() && (algorithm == nil || !algorithm.OutOfPlace)
 }

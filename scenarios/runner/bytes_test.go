@@ -34,12 +34,13 @@ func bytesOfAll(ranks int) string {
 		fmt.Fprintf(&checks, "  - workload: {name: %s, correct: true}\n  - packets: {bytes-per-rank: "+
 			"{workload: %s, formula: %s, tolerance: 0%%}}\n", name, name, formula)
 	}
-	for _, kind := range []string{spec.AllReduce, spec.AllGather, spec.ReduceScatter, spec.Broadcast,
-		spec.Reduce, spec.Gather, spec.Scatter, spec.SendReceive, spec.AllToAll, spec.Barrier,
-		spec.KindMoE} {
+	for _, kind := range spec.WorkloadKinds() {
+		if kind == spec.KindSGD {
+			continue
+		}
 		for a, algorithm := range spec.Algorithms(kind) {
-			if algorithm == spec.MSCCL || algorithm == spec.InNetwork || algorithm == spec.Hierarchical ||
-				algorithm == spec.HyperCube {
+			if algorithm == schedule.MSCCL || algorithm == schedule.InNetwork ||
+				algorithm == schedule.Hierarchical || algorithm == schedule.HyperCube {
 				continue // files, and testbeds, of their own
 			}
 			if a > 0 && ranks != 5 {
@@ -51,7 +52,7 @@ func bytesOfAll(ranks int) string {
 				}
 				keys := fmt.Sprintf(", iterations: 1, type: %s, sizes: {from: 24008B, to: 96032B, factor: 4}",
 					element.Types()[number%12])
-				if algorithm == spec.Auto { // one size by another algorithm than the other
+				if algorithm == schedule.Auto { // one size by another algorithm than the other
 					keys = strings.Replace(keys, "24008B, to: 96032B, factor: 4",
 						"6008B, to: 96128B, factor: 16", 1)
 				}
@@ -61,7 +62,7 @@ func bytesOfAll(ranks int) string {
 				case spec.KindMoE:
 					keys = fmt.Sprintf(", iterations: 1, moe: {experts: %d, tokens: 48, hidden: 512, "+
 						"top-k: 3, skew: 0.5}", 2*ranks)
-				case spec.Broadcast, spec.Reduce:
+				case string(schedule.Broadcast), string(schedule.Reduce):
 					keys += fmt.Sprintf(", root: %d", number%ranks)
 				}
 				if schedule.Kind(kind).Combines() {

@@ -91,7 +91,7 @@ type times map[units.Bytes]float64
 func BenchmarkCollectivesBesideOpenMPI(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI, hosttest.MPICC,
 		hosttest.IP, hosttest.Ethtool)
-	for _, kind := range []string{worker.AllReduce, worker.AllToAll} {
+	for _, kind := range []string{spec.AllReduce, spec.AllToAll} {
 		for _, links := range []besideLinks{{mtu: 1500}, {mtu: 9000}, {mtu: 1500, offloads: true}} {
 			for _, ranks := range []int{2, 4, 8, 16} {
 				b.Run(fmt.Sprintf("%s/%v/ranks=%d", kind, links, ranks), func(b *testing.B) {
@@ -140,19 +140,19 @@ func BenchmarkInNetworkBesideOpenMPI(b *testing.B) {
 	hosttest.Need(b, hosttest.Root, hosttest.Testbed, hosttest.OpenMPI, hosttest.MPICC,
 		hosttest.IP, hosttest.Ethtool)
 	for _, links := range []besideLinks{{mtu: 1500, rate: "100mbit"}, {mtu: 9000, rate: "200mbit"}} {
-		b.Run(links.String(), func(b *testing.B) { besideOpenMPI(b, worker.AllReduce, 4, links) })
+		b.Run(links.String(), func(b *testing.B) { besideOpenMPI(b, spec.AllReduce, 4, links) })
 	}
 }
 
 func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 	s := newBeside(b, ranks, links)
-	own := []string{spec.Ring, "recursive-doubling"}
+	own := []string{schedule.Ring, "recursive-doubling"}
 	names := []string{"openmpi", "openmpi, ring", "openmpi, pieces"}
-	if kind == worker.AllToAll {
-		own, names = []string{spec.Direct, spec.Pairwise}, names[:1]
+	if kind == spec.AllToAll {
+		own, names = []string{schedule.Direct, schedule.Pairwise}, names[:1]
 	}
 	if links.rate != "" {
-		own[1] = spec.InNetwork
+		own[1] = schedule.InNetwork
 	}
 	var contestants []contestant
 	for _, algorithm := range own {
@@ -332,8 +332,8 @@ func (s *beside) railbed(kind, algorithm string) times {
 			Warmup:     g.warmup,
 			Sweep:      &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: !p.Soft()},
 		}
-		if algorithm == spec.InNetwork {
-			job.Transport, job.Aggregator = worker.InSwitch, s.aggregator()
+		if algorithm == schedule.InNetwork {
+			job.Transport, job.Aggregator = spec.InSwitch, s.aggregator()
 		}
 		result, err := worker.Run(s.b.Context(), job, nodes, nil)
 		job.Aggregator.End()

@@ -15,6 +15,8 @@ import (
 	"railbed/capture/report"
 	"railbed/internal/verdict"
 	"railbed/plan"
+	"railbed/plan/schedule"
+	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/testkit/hosttest"
 	"railbed/testkit/plantest"
@@ -199,8 +201,8 @@ func TestInNetworkNamesWhoIsMissing(t *testing.T) {
 		var at time.Time
 		_, err := worker.Run(t.Context(), worker.Job{
 			Name:       "adding",
-			Kind:       worker.AllReduce,
-			Algorithm:  worker.InNetwork,
+			Kind:       spec.AllReduce,
+			Algorithm:  schedule.InNetwork,
 			Ranks:      p.Ranks,
 			Size:       64 << 10,
 			Iterations: 100_000,
@@ -263,8 +265,8 @@ func runStopped(t *testing.T, p *plan.Plan, tb *testbed.Testbed) *worker.Result 
 	var once sync.Once
 	result, err := worker.Run(t.Context(), worker.Job{
 		Name:       "adding",
-		Kind:       worker.AllReduce,
-		Algorithm:  worker.InNetwork,
+		Kind:       spec.AllReduce,
+		Algorithm:  schedule.InNetwork,
 		Ranks:      p.Ranks,
 		Size:       1 << 20,
 		Warmup:     1,

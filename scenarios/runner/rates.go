@@ -10,6 +10,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/allocation"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/worker"
@@ -78,9 +79,9 @@ func (p *preparation) planRates(r *ranksStep, algorithm string) {
 		r.rates, err = readRates(p.o, rd.Rates, len(r.plan.Ranks))
 	}
 	at := r.at + ".rd.control"
-	if err == nil && algorithm == worker.Direct && len(r.rates.Phases) > 1 {
+	if err == nil && algorithm == schedule.Direct && len(r.rates.Phases) > 1 {
 		at, err = r.at+".algorithm", fmt.Errorf("the rates have %d phases, and algorithm: %s has one: want "+
-			"algorithm: %s", len(r.rates.Phases), worker.Direct, worker.Pairwise)
+			"algorithm: %s", len(r.rates.Phases), schedule.Direct, schedule.Pairwise)
 	}
 	if errors.As(err, new(*fileError)) {
 		at = r.at
@@ -118,12 +119,12 @@ func Rates(o Options, name string) (there, back *allocation.File, err error) {
 func pattern(w *spec.Workload) allocation.Options {
 	o := allocation.Options{Pattern: allocation.Ring, Family: w.Version()}
 	switch w.Algorithm {
-	case spec.Ring:
-	case spec.Tree, spec.HalvingDoubling:
+	case schedule.Ring:
+	case schedule.Tree, schedule.HalvingDoubling:
 		o.Pattern = w.Algorithm
 	default: // includes all pairs that might send to each other
 		o.Pattern = allocation.AllToAll
-		if w.Algorithm == worker.Pairwise {
+		if w.Algorithm == schedule.Pairwise {
 			o.Method = allocation.ConflictFree
 		}
 	}

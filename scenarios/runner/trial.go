@@ -12,8 +12,8 @@ import (
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/allocation"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
-	"railbed/workloads/worker"
 )
 
 // Trial is the traffic of a collective at the rates of the file's links, beside the traffic that this machine
@@ -91,7 +91,7 @@ func asked(c *collectiveStep) (rate float64, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("rates of %s: %w", c.Name, err)
 	}
-	exchange := c.spec.Algorithm == worker.Direct || c.spec.Algorithm == worker.Pairwise
+	exchange := c.spec.Algorithm == schedule.Direct || c.spec.Algorithm == schedule.Pairwise
 	if exchange || pattern.Pattern == allocation.Ring || pattern.Pattern == allocation.Tree {
 		return file.Mean(pattern.Bytes()), nil
 	}

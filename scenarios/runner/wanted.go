@@ -3,6 +3,7 @@ package runner
 import (
 	"railbed/capture/verify"
 	"railbed/internal/units"
+	"railbed/plan/spec"
 	"railbed/transports/tcp"
 	"railbed/workloads/worker"
 )
@@ -16,7 +17,7 @@ func setWanted(t *verify.Workload, wanted *worker.Wanted) {
 	for i := range t.Ranks {
 		rank := &t.Ranks[i]
 		rank.Expected = units.Bytes(wanted.Switch)
-		if rank.Transport != worker.InSwitch {
+		if rank.Transport != spec.InSwitch {
 			rank.ExpectedTo, messages[i] = make([]units.Bytes, len(t.Ranks)), make([]uint64, len(t.Ranks))
 		}
 		for to := range rank.ExpectedTo {

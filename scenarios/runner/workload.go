@@ -66,7 +66,7 @@ func (c *collectiveStep) job(s *session) (worker.Job, error) {
 }
 
 func (c *collectiveStep) do(ctx context.Context, s *session) error {
-	if c.spec.Algorithm != spec.InNetwork {
+	if c.spec.Algorithm != schedule.InNetwork {
 		return s.work(ctx, c, func(r *worker.Result, _ *worker.Wanted) judge.Finished {
 			return finish(c.spec, r, s.plan)
 		})
@@ -205,8 +205,8 @@ func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 			judged := judgedRank(r.Transport, &rank.Channels[i])
 			judged.Channel = i
 			for other := range r.Ranks {
-				if w.Algorithm != spec.Ring && other != rank.Rank ||
-					w.Algorithm == spec.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
+				if w.Algorithm != schedule.Ring && other != rank.Rank ||
+					w.Algorithm == schedule.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
 					t.Pairs = append(t.Pairs, [2]int{len(t.Ranks), other*w.Channels + i})
 				}
 			}

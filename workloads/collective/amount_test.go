@@ -75,11 +75,8 @@ func oddSizes(ranks int) []int { return []int{0, 1, 3, ranks - 1, ranks + 1, 100
 // compares with the closed formulas too. The amounts of the channels add up to the whole buffer's
 // amounts.
 func TestAmountsOfPrograms(t *testing.T) {
-	kinds := []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
-		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter, schedule.AllToAll,
-		schedule.Barrier, schedule.SendReceive}
 	row := 0
-	for _, kind := range kinds {
+	for _, kind := range schedule.Kinds() {
 		for _, algorithm := range schedule.Algorithms(kind) {
 			for ranks := 2; ranks <= 16; ranks++ {
 				if row++; !hosttest.Sampled(t, row) {
@@ -176,7 +173,7 @@ func TestAmountsAcrossRails(t *testing.T) {
 			}
 			for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather,
 				schedule.ReduceScatter} {
-				s, err := schedule.Hierarchical(kind, rails)
+				s, err := schedule.MakeHierarchical(kind, rails)
 				if err != nil {
 					t.Fatal(err)
 				}

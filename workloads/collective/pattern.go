@@ -395,27 +395,17 @@ func (r *Runner) Wrong(p *Pattern, mode Mode, iteration int, lost []Loss) (wrong
 // wrong implements Algorithm.
 func (p *Program) wrong(data *Pattern, rank int, output []byte, from, iteration int, _ []Loss) (wrong,
 	short uint64) {
-	size, ranks := p.data.Type.Size(), len(p.schedule.Ranks)
-	switch p.schedule.Kind {
-	case schedule.Broadcast, schedule.Scatter:
-		return data.WrongOf(p.schedule.Root, output, iteration, from), 0
-	case schedule.SendReceive:
-		return data.WrongOf(schedule.Before(rank, ranks), output, iteration, from), 0
-	case schedule.AllToAll:
-		each := p.data.Count / ranks
-		for other := range ranks {
-			wrong += data.WrongOf(other, output[other*each*size:(other+1)*each*size], iteration, rank*each)
-		}
-		return wrong, 0
-	case schedule.AllGather, schedule.Gather:
-		for other := range ranks {
-			if len(output) == 0 {
-				break // not the root
-			}
-			from, to := p.Span(other, schedule.Input)
-			wrong += data.WrongOf(other, output[from*size:to*size], iteration, from)
-		}
-		return wrong, 0
+	s, size := p.schedule, p.data.Type.Size()
+	if s.Kind.Combines() {
+		return data.Wrong(output, iteration, from), 0
 	}
-	return data.Wrong(output, iteration, from), 0
+	for chunk := range s.Chunks {
+		if s.Has(rank, schedule.Output, chunk) {
+			of, other := s.Source(rank, chunk)
+			first, end := divide(0, p.data.Count, s.Chunks, chunk)
+			at, _ := divide(0, p.data.Count, s.Chunks, other)
+			wrong += data.WrongOf(of, output[(first-from)*size:(end-from)*size], iteration, at)
+		}
+	}
+	return wrong, 0
 }

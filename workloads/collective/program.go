@@ -124,15 +124,14 @@ func IsShort(bytes int) bool { return bytes <= eagerBytes }
 // depends reports whether each rank's result depends on every rank's input or, in a barrier, on
 // every rank's begin.
 func (p *Program) depends() bool {
-	switch p.schedule.Kind {
-	case schedule.Barrier:
-		return true
-	case schedule.AllReduce:
-		return p.data.Count >= max(p.data.Channel.Of, 1)
-	case schedule.AllGather, schedule.ReduceScatter, schedule.AllToAll:
-		return p.full()
+	k := p.schedule.Kind
+	if k.Rooted() {
+		return false
 	}
-	return false
+	if k.Combines() && !k.Shares() { // any element depends on all ranks
+		return p.data.Count >= max(p.data.Channel.Of, 1)
+	}
+	return k == schedule.Barrier || k.Shares() && p.full()
 }
 
 // full reports whether every message has elements, so that no message is left out.

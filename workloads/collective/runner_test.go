@@ -87,8 +87,10 @@ func program(t testing.TB, kind schedule.Kind, algorithm string, ranks, root int
 
 // everyAlgorithm is each of each kind that has data.
 func everyAlgorithm(f func(kind schedule.Kind, algorithm string)) {
-	for _, kind := range []schedule.Kind{schedule.AllReduce, schedule.AllGather, schedule.ReduceScatter,
-		schedule.Broadcast, schedule.Reduce, schedule.Gather, schedule.Scatter, schedule.SendReceive} {
+	for _, kind := range schedule.Kinds() {
+		if kind == schedule.AllToAll || kind == schedule.Barrier {
+			continue
+		}
 		for _, algorithm := range schedule.Algorithms(kind) {
 			f(kind, algorithm)
 		}
@@ -176,11 +178,11 @@ func checkOutputs(t *testing.T, runners []*Runner, mode Mode, inputs [][]byte) {
 	t.Helper()
 	p := runners[0].config.Algorithm.(*Program)
 	kind := p.data.Type
-	if p.schedule.Kind == schedule.SendReceive {
+	if k := p.schedule.Kind; !k.Rooted() && !k.Shares() && !k.Combines() { // each has another's buffer
 		for rank, r := range runners {
 			output, _ := r.Buffer(mode, schedule.Output)
-			if before := schedule.Before(rank, len(runners)); !bytes.Equal(output, inputs[before]) {
-				t.Errorf("%v: rank %d has other data than rank %d sent", mode, rank, before)
+			if of, _ := p.schedule.Source(rank, 0); !bytes.Equal(output, inputs[of]) {
+				t.Errorf("%v: rank %d has other data than rank %d sent", mode, rank, of)
 			}
 		}
 		return

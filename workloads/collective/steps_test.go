@@ -122,7 +122,7 @@ func programOf(t *testing.T, kind schedule.Kind, algorithm string, n int, d Data
 	for rank := 0; rank < n; rank += 2 {
 		rails = append(rails, []int{rank, rank + 1})
 	}
-	s, err := schedule.Hierarchical(kind, rails)
+	s, err := schedule.MakeHierarchical(kind, rails)
 	if err != nil {
 		t.Fatal(err)
 	}

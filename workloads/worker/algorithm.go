@@ -4,6 +4,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
+	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
 	"railbed/workloads/training"
@@ -14,7 +15,7 @@ func (c *collectiveConfig) algorithms() ([][]collective.Algorithm, error) {
 	all := make([][]collective.Algorithm, len(c.Sizes))
 	for i, size := range c.Sizes {
 		name := c.Algorithm
-		if name == Auto {
+		if name == schedule.Auto {
 			name = c.Chosen[i]
 		}
 		for _, channel := range channelsOf(c.Config) {
@@ -32,12 +33,12 @@ func (c *collectiveConfig) algorithm(name string, size units.Bytes,
 	channel collective.Channel) (collective.Algorithm, error) {
 	count := int(size) / c.Type.Size()
 	switch {
-	case c.Kind == AllToAll && c.Algorithm != MSCCL && !c.shortExchange(size):
+	case c.Kind == spec.AllToAll && c.Algorithm != schedule.MSCCL && !c.shortExchange(size):
 		return collective.NewExchange(collective.ExchangeConfig{Type: c.Type, Channel: channel,
 			Matrix: collective.Skewed(c.Ranks, count, c.Skew, c.Seed),
 			Phases: map[int][]collective.Phase{c.Rank: c.Phases}})
-	case c.Kind == AllReduce && name == Ring && c.Type == element.Float32 && c.Op == element.Sum &&
-		len(c.Channels) == 0 && (c.Lossy() || !isShort(int(size), c.Ranks)):
+	case c.Kind == spec.AllReduce && name == schedule.Ring && c.Type == element.Float32 &&
+		c.Op == element.Sum && len(c.Channels) == 0 && (c.Lossy() || !isShort(int(size), c.Ranks)):
 		return collective.NewRing(collective.Ring{Ranks: c.Ranks, Count: count,
 			Droppable: droppable(c.Config)})
 	}
@@ -77,7 +78,7 @@ func operationAlgorithm(o *training.Operation, c *rank.Config) (collective.Algor
 // shortExchange reports whether the job's blocks are short enough to be sent at once, without
 // permission of the receiver.
 func (c *collectiveConfig) shortExchange(size units.Bytes) bool {
-	return c.Algorithm == Direct && c.Skew == 0 && len(c.Channels) == 0 &&
+	return c.Algorithm == schedule.Direct && c.Skew == 0 && len(c.Channels) == 0 &&
 		isShortExchange(int(size), c.Ranks, c.Type)
 }
 

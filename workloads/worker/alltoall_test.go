@@ -8,6 +8,7 @@ import (
 	"railbed/internal/units"
 	"railbed/plan/allocation"
 	"railbed/plan/perf"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
@@ -16,7 +17,7 @@ import (
 // allToAllJob is a job that is an all-to-all.
 func allToAllJob(ranks int, size units.Bytes, algorithm, transport string) Job {
 	j := job(ranks, size)
-	j.Kind, j.Algorithm, j.Transport = AllToAll, algorithm, transport
+	j.Kind, j.Algorithm, j.Transport = spec.AllToAll, algorithm, transport
 	return j
 }
 
@@ -26,7 +27,8 @@ func TestAllToAllJobs(t *testing.T) {
 	for _, ranks := range []int{1, 2, 3, 5, 8} {
 		for _, size := range []units.Bytes{0, 4, 1<<16 + 4, units.Bytes(ranks) << 14} {
 			for i, transport := range []string{TCP, RD} {
-				j := allToAllJob(ranks, size, []string{Direct, Pairwise}[(i+ranks)%2], transport)
+				j := allToAllJob(ranks, size, []string{schedule.Direct, schedule.Pairwise}[(i+ranks)%2],
+					transport)
 				j.Family = []int{4, 6}[(i+int(size/4))%2]
 				t.Run(fmt.Sprintf("ranks=%d/size=%v/%s/%s", ranks, size, transport, j.Algorithm),
 					func(t *testing.T) {
@@ -66,7 +68,7 @@ func checkAllToAll(t *testing.T, j Job) {
 		uint64(row.Count) != uint64(j.Size)/4/n || row.InPlace != nil {
 		t.Errorf("row %+v", row)
 	}
-	if want := perf.MeasureOf(AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg,
+	if want := perf.MeasureOf(schedule.AllToAll, uint64(j.Size), int(n), result.OutOfPlace.Avg,
 		0); row.OutOfPlace != want {
 		t.Errorf("measure %+v, want %+v", row.OutOfPlace, want)
 	}
@@ -74,7 +76,7 @@ func checkAllToAll(t *testing.T, j Job) {
 
 // TestSkewedAllToAll holds that each rank sends what the matrix says.
 func TestSkewedAllToAll(t *testing.T) {
-	j := allToAllJob(4, 100_000, Direct, TCP)
+	j := allToAllJob(4, 100_000, schedule.Direct, TCP)
 	j.Skew, j.Seed = 2, 3
 	checkAllToAll(t, j)
 	result, err := Run(t.Context(), j, goroutines{}, nil)
@@ -98,7 +100,7 @@ func TestWrongBlockIsCounted(t *testing.T) {
 			}
 		}
 	})
-	result, err := Run(t.Context(), allToAllJob(3, 4096, Pairwise, RD), l, nil)
+	result, err := Run(t.Context(), allToAllJob(3, 4096, schedule.Pairwise, RD), l, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,9 +115,9 @@ func TestWrongBlockIsCounted(t *testing.T) {
 func TestControlledAllToAll(t *testing.T) {
 	const rate = 40_000_000
 	for _, control := range []string{"line", "nscc", "learned", spec.ControlOffline, spec.ControlArbiter} {
-		for _, algorithm := range []string{Direct, Pairwise} {
+		for _, algorithm := range []string{schedule.Direct, schedule.Pairwise} {
 			j := controlledJob(control, rate)
-			j.Kind, j.Algorithm = AllToAll, algorithm
+			j.Kind, j.Algorithm = spec.AllToAll, algorithm
 			if control == spec.ControlOffline {
 				j.Rates = planned(t, algorithm, rate)
 			}
@@ -125,7 +127,7 @@ func TestControlledAllToAll(t *testing.T) {
 				continue
 			}
 			least := result.PerRank[0].Payload.Sent * 8 / 3 // bits of one of three operations, by 3 pairs
-			if algorithm == Direct {
+			if algorithm == schedule.Direct {
 				least /= 3 // at once
 				// rd may catch up by some packets after a pause, because no rank waits for
 				// permission.
@@ -148,7 +150,7 @@ func planned(t *testing.T, algorithm string, rate units.Rate) *allocation.File {
 	}
 	self := func(rank int) int { return rank }
 	phases := [][]allocation.Pair{pairs}
-	if algorithm == Pairwise {
+	if algorithm == schedule.Pairwise {
 		phases = allocation.Matchings(pairs, self, self)
 	}
 	file := &allocation.File{Format: allocation.Format, Ranks: ranks}
@@ -168,7 +170,7 @@ func TestPlannedPhases(t *testing.T) {
 	entry := func(from, to int) allocation.Entry {
 		return allocation.Entry{From: from, To: to, Rate: 1_000_000_000}
 	}
-	j := allToAllJob(3, 4096, Pairwise, RD)
+	j := allToAllJob(3, 4096, schedule.Pairwise, RD)
 	j.RD = &spec.RD{Control: spec.ControlOffline}
 	j.Rates = &allocation.File{Ranks: 3, Phases: []allocation.Phase{
 		{Rates: []allocation.Entry{entry(0, 2)}}, {Rates: []allocation.Entry{entry(1, 0), entry(0, 1)}},
@@ -195,21 +197,21 @@ func TestPlannedPhases(t *testing.T) {
 
 func TestBadAllToAlls(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"ring":     func(j *Job) { j.Algorithm = Ring },
+		"ring":     func(j *Job) { j.Algorithm = schedule.Ring },
 		"in place": func(j *Job) { j.InPlace = true },
 		"droppable": func(j *Job) {
 			j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		},
 		"skew":          func(j *Job) { j.Skew = -1 },
-		"skewed sums":   func(j *Job) { j.Kind, j.Algorithm, j.Skew = AllReduce, Ring, 1 },
-		"pairwise sums": func(j *Job) { j.Kind = AllReduce },
+		"skewed sums":   func(j *Job) { j.Kind, j.Algorithm, j.Skew = spec.AllReduce, schedule.Ring, 1 },
+		"pairwise sums": func(j *Job) { j.Kind = spec.AllReduce },
 		"no rates":      func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlOffline} },
 		"phases, directly": func(j *Job) {
-			j.Transport, j.RD, j.Algorithm, j.Rates = RD, &spec.RD{Control: spec.ControlOffline}, Direct,
-				planned(t, Pairwise, 1)
+			j.Transport, j.RD, j.Algorithm, j.Rates = RD, &spec.RD{Control: spec.ControlOffline},
+				schedule.Direct, planned(t, schedule.Pairwise, 1)
 		},
 	} {
-		j := allToAllJob(4, 4096, Pairwise, TCP)
+		j := allToAllJob(4, 4096, schedule.Pairwise, TCP)
 		change(&j)
 		l := goroutines{started: func(string, *goroutineProcess) {
 			t.Errorf("%s: a worker was started", name)

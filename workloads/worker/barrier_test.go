@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/plan/spec"
 	"railbed/workloads/rank"
 )
 
@@ -13,7 +14,7 @@ import (
 func TestBarriers(t *testing.T) {
 	for i, ranks := range []int{1, 3, 4, 6} {
 		j := job(ranks, 0)
-		j.Kind, j.Algorithm, j.Transport = Barrier, "", []string{TCP, RD}[i%2]
+		j.Kind, j.Algorithm, j.Transport = spec.Barrier, "", []string{TCP, RD}[i%2]
 		late := func(rank int, id rank.OperationID) {
 			if rank == id.Index%ranks {
 				time.Sleep(5 * time.Millisecond)

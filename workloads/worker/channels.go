@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
@@ -75,9 +76,9 @@ func (j Job) checkChannels(problem reporter) {
 func (j Job) perChannel() Job {
 	return Job{
 		Name:      j.Name,
-		Kind:      AllReduce,
+		Kind:      spec.AllReduce,
 		Work:      Collective{},
-		Algorithm: Ring,
+		Algorithm: schedule.Ring,
 		Transport: j.Transport,
 		Ranks:     j.Channels,
 		Sends:     j.ChannelSends,

@@ -31,10 +31,7 @@ func inChannels(j Job, channels int) Job {
 // of place and in place, each channel must send its part, and damaged elements must be counted.
 func TestChannels(t *testing.T) {
 	count := 0
-	for _, kind := range []string{
-		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
-		SendReceive,
-	} {
+	for _, kind := range kindsBut(spec.Barrier) {
 		for _, algorithm := range spec.WithChannels(kind) {
 			for _, size := range []units.Bytes{108_000, 107_952, 8 << 20, 8} {
 				// the second one with rests in channels
@@ -43,12 +40,12 @@ func TestChannels(t *testing.T) {
 					continue
 				}
 				ranks, channels := 3, 3
-				if algorithm == spec.HyperCube {
+				if algorithm == schedule.HyperCube {
 					ranks = 4
 				}
 				j := inChannels(job(ranks, size), channels)
 				j.Kind, j.Algorithm, j.Transport, j.InPlace, j.Root = kind, algorithm, []string{TCP, RD}[i%2],
-					kind != AllToAll, 1
+					kind != spec.AllToAll, 1
 				j.Type, j.Op = element.Types()[i%12], element.Ops()[(i/2)%5]
 				result, err := Run(t.Context(), j, goroutines{}, nil)
 				if err != nil || result.Wrong() != 0 {
@@ -78,7 +75,7 @@ func checkChannels(t *testing.T, j *Job, result *Result) {
 	operations, ranks := uint64(len(result.Operations)), len(j.Ranks)
 	for rank, r := range result.PerRank {
 		of := schedule.Share{Num: ranks - 1, Den: ranks}
-		if j.Kind != AllToAll {
+		if j.Kind != spec.AllToAll {
 			of = schedule.Sent(schedule.Kind(j.Kind),
 				plan.AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), j.Size), ranks, rank, j.Root)
 		}
@@ -125,8 +122,8 @@ func testWrongChannels(t *testing.T) {
 		t.Errorf("%v, %+v", err, result)
 	}
 	for name, change := range map[string]func(*Job){
-		"kind":      func(j *Job) { j.Kind, j.Size = Barrier, 0 },
-		"algorithm": func(j *Job) { j.Algorithm = Hierarchical },
+		"kind":      func(j *Job) { j.Kind, j.Size = spec.Barrier, 0 },
+		"algorithm": func(j *Job) { j.Algorithm = schedule.Hierarchical },
 		"places":    func(j *Job) { j.Channels = j.Channels[1:] },
 		"arbiter":   func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlArbiter} },
 	} {

@@ -38,23 +38,23 @@ func (j *Job) checkAlgorithm(problem reporter) {
 			cmp.Or(strings.Join(spec.Algorithms(j.Kind), " or "), "another kind"))
 	}
 	switch j.Algorithm {
-	case spec.HyperCube:
+	case schedule.HyperCube:
 		if _, err := schedule.Make(schedule.Kind(j.Kind), j.Algorithm, len(j.Ranks), 0); err != nil {
 			problem("%w", err)
 		}
-	case Hierarchical:
-		if _, err := schedule.Hierarchical(schedule.Kind(j.Kind), plan.Rails(j.Ranks)); err != nil {
+	case schedule.Hierarchical:
+		if _, err := schedule.MakeHierarchical(schedule.Kind(j.Kind), plan.Rails(j.Ranks)); err != nil {
 			problem("%w", err)
 		}
-	case MSCCL:
+	case schedule.MSCCL:
 		if err := j.CheckSchedule(); err != nil {
 			problem("%w", err)
 		} else if j.InPlace && j.Schedule.OutOfPlace {
 			problem("%s in place: the algorithm works only out of place", j.Schedule.Algorithm)
 		}
 	}
-	mayLose := j.Kind == AllReduce && j.Algorithm == Ring
-	if j.Kind == AllToAll && j.Algorithm != MSCCL && j.InPlace || !mayLose && j.RD.MayDrop() {
+	mayLose := j.Kind == spec.AllReduce && j.Algorithm == schedule.Ring
+	if j.Kind == spec.AllToAll && j.Algorithm != schedule.MSCCL && j.InPlace || !mayLose && j.RD.MayDrop() {
 		problem("%s by %s in place, or with droppable bytes: want neither", j.Kind, j.Algorithm)
 	}
 	if j.offline() && !spec.HasRates(j.Kind, j.Algorithm) {
@@ -70,7 +70,7 @@ func known(kind, algorithm string) bool {
 func (Collective) of(j *Job, i int) rank.Work { return j.collective(i) }
 
 func (Collective) results(j *Job) Results {
-	if j.Kind == Barrier {
+	if j.Kind == spec.Barrier {
 		return barrier{}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (Collective) results(j *Job) Results {
 // wanted implements Work.
 func (Collective) wanted(j *Job, config *rank.Config, w *Wanted) error {
 	c := &collectiveConfig{config, j.collective(config.Rank)}
-	if c.Algorithm == InNetwork {
+	if c.Algorithm == schedule.InNetwork {
 		w.Switch = c.throughSwitch()
 		return nil
 	}
@@ -136,17 +136,17 @@ func (j Job) collective(i int) collectiveWork {
 	w := collectiveWork{Kind: j.Kind, Algorithm: j.Algorithm, Root: j.Root, Type: j.Type, Op: j.Op,
 		Skew: j.Skew, Seed: j.Seed}
 	switch j.Algorithm {
-	case Hierarchical:
+	case schedule.Hierarchical:
 		w.Rails = plan.Rails(j.Ranks)
-	case MSCCL:
+	case schedule.MSCCL:
 		w.Schedule = j.Schedule
-	case Auto:
+	case schedule.Auto:
 		w.Rails = plan.Rails(j.Ranks)
 		for _, size := range j.sizes() {
 			w.Chosen = append(w.Chosen, plan.AlgorithmFor(j.Kind, j.Algorithm, j.Ranks, j.channels(), size))
 		}
 	}
-	if j.Kind == AllToAll && j.Algorithm != MSCCL {
+	if j.Kind == spec.AllToAll && j.Algorithm != schedule.MSCCL {
 		w.Phases = j.phases(i)
 	}
 	if j.Aggregator != nil {
@@ -175,7 +175,7 @@ func (c collectiveWork) runWrapped(ctx context.Context, w *rank.Process, wrap wr
 	switch {
 	case !known(c.Kind, c.Algorithm):
 		return fmt.Errorf("this worker cannot do %s by %s", c.Kind, c.Algorithm)
-	case c.Algorithm == InNetwork:
+	case c.Algorithm == schedule.InNetwork:
 		return config.aggregate(ctx, w, wrap)
 	}
 	return w.ThroughLanes(func() error { return config.exchange(ctx, w, wrap) })

@@ -12,18 +12,13 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/wire"
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/testbed"
 	"railbed/transports"
 	"railbed/transports/aggregation"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
-)
-
-// InNetwork is the algorithm of an all-reduce that a switch computes. InSwitch is its transport.
-const (
-	InNetwork = spec.InNetwork
-	InSwitch  = spec.InSwitch
 )
 
 // Aggregator is the tree of switches that computes an all-reduce for a job.
@@ -89,23 +84,23 @@ func (a *Aggregator) End() {
 
 // checkInNetwork checks that a switch can compute the job's collective.
 func (j Job) checkInNetwork(problem reporter) {
-	if (j.Algorithm == InNetwork) != (j.Transport == InSwitch) {
-		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport, InNetwork,
-			InSwitch)
+	if (j.Algorithm == schedule.InNetwork) != (j.Transport == spec.InSwitch) {
+		problem("%s over %s: want algorithm %s over %s, or neither", j.Algorithm, j.Transport,
+			schedule.InNetwork, spec.InSwitch)
 		return
 	}
-	if j.Algorithm != InNetwork {
+	if j.Algorithm != schedule.InNetwork {
 		return
 	}
-	if j.Kind != AllReduce {
-		problem("%s by %s: a switch can only compute %s", j.Kind, InNetwork, AllReduce)
+	if j.Kind != spec.AllReduce {
+		problem("%s by %s: a switch can only compute %s", j.Kind, schedule.InNetwork, spec.AllReduce)
 	}
 	if !aggregation.Computes(j.Type, j.Op) {
-		problem("%s of type %s by %s: a switch computes %s of %s", j.Op, j.Type, InNetwork,
+		problem("%s of type %s by %s: a switch computes %s of %s", j.Op, j.Type, schedule.InNetwork,
 			strings.Join(spec.InNetworkOps, ", "), strings.Join(spec.InNetworkTypes, ", "))
 	}
 	if j.Aggregator == nil || len(j.Aggregator.Job.Workers) != len(j.Ranks) {
-		problem("%s: %w", InNetwork, plan.ErrNoTree)
+		problem("%s: %w", schedule.InNetwork, plan.ErrNoTree)
 	}
 }
 

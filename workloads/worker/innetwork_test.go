@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/transports/aggregation"
 )
@@ -21,7 +22,7 @@ func TestSwitchesComputeWhatFilesMayAsk(t *testing.T) {
 				t.Errorf("switches compute %s of %s: %v, and files accept it: %v", op, kind, got, does)
 			}
 			j := job(2, 4096)
-			j.Algorithm, j.Type, j.Op = InNetwork, kind, op
+			j.Algorithm, j.Type, j.Op = schedule.InNetwork, kind, op
 			err := j.Check() // there is no tree either
 			if strings.Contains(err.Error(), "a switch computes sum, max, min, avg of ") == does {
 				t.Errorf("%s of %s: %v", op, kind, err)
@@ -34,7 +35,7 @@ func TestSwitchesComputeWhatFilesMayAsk(t *testing.T) {
 func TestHyperCubeNeedsAPowerOfTwo(t *testing.T) {
 	for ranks := 1; ranks <= 9; ranks++ {
 		j := job(ranks, 4096)
-		j.Kind, j.Algorithm = AllGather, spec.HyperCube
+		j.Kind, j.Algorithm = spec.AllGather, schedule.HyperCube
 		err := j.Check()
 		if fits := slices.Contains([]int{1, 2, 4, 8}, ranks); fits != (err == nil) ||
 			!fits && !strings.Contains(err.Error(), "want a power of two") {

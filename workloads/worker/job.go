@@ -23,28 +23,12 @@ import (
 	"railbed/workloads/rank"
 )
 
-// The collectives, algorithms and transports of a Job.
+// The transports of a Job.
 const (
-	AllReduce     = spec.AllReduce
-	AllGather     = spec.AllGather
-	ReduceScatter = spec.ReduceScatter
-	Broadcast     = spec.Broadcast
-	Gather        = spec.Gather
-	Scatter       = spec.Scatter
-	Reduce        = spec.Reduce
-	AllToAll      = spec.AllToAll
-	Barrier       = spec.Barrier
-	SendReceive   = spec.SendReceive
-	Ring          = spec.Ring
-	Hierarchical  = spec.Hierarchical
-	MSCCL         = spec.MSCCL
-	Auto          = spec.Auto
-	Direct        = spec.Direct
-	Pairwise      = spec.Pairwise
-	TCP           = rank.TCP
-	RD            = rank.RD
-	RoCE          = rank.RoCE
-	QUIC          = rank.QUIC
+	TCP  = rank.TCP
+	RD   = rank.RD
+	RoCE = rank.RoCE
+	QUIC = rank.QUIC
 )
 
 // Job is a workload on ranks of a testbed.
@@ -187,9 +171,9 @@ func (j Job) withDefaults() (Job, error) {
 	if all := spec.Algorithms(j.Kind); len(all) > 0 {
 		setDefault(&j.Algorithm, all[0])
 	}
-	setDefault(&j.Algorithm, Ring)
-	if j.Algorithm == InNetwork {
-		setDefault(&j.Transport, InSwitch)
+	setDefault(&j.Algorithm, schedule.Ring)
+	if j.Algorithm == schedule.InNetwork {
+		setDefault(&j.Transport, spec.InSwitch)
 	}
 	setDefault(&j.Transport, TCP)
 	setDefault(&j.Type, element.Float32)
@@ -210,13 +194,13 @@ func (j Job) withDefaults() (Job, error) {
 		j.Secret = privacy.Generate()
 	}
 	j.Work.check(&j, problem)
-	if !slices.Contains([]string{TCP, RD, RoCE, QUIC, InSwitch}, j.Transport) {
+	if !slices.Contains([]string{TCP, RD, RoCE, QUIC, spec.InSwitch}, j.Transport) {
 		problem("unknown transport %s: want %s, %s, %s or %s", j.Transport, TCP, RD, RoCE, QUIC)
 	}
 	j.checkInNetwork(problem)
 	j.checkChannels(problem)
-	if j.Skew < 0 || j.Skew > 0 && j.Kind != AllToAll {
-		problem("a skew of %d for %s: want at least 0, and only for %s", j.Skew, j.Kind, AllToAll)
+	if j.Skew < 0 || j.Skew > 0 && j.Kind != spec.AllToAll {
+		problem("a skew of %d for %s: want at least 0, and only for %s", j.Skew, j.Kind, spec.AllToAll)
 	}
 	if len(j.Ranks) == 0 {
 		problem("no ranks: want at least 1")
@@ -261,9 +245,9 @@ func (j Job) checkRates(problem reporter) {
 	}
 	if j.Rates == nil || j.Rates.Ranks != len(j.Ranks) {
 		problem("control: offline needs rates for %d ranks", len(j.Ranks))
-	} else if j.Algorithm == Direct && len(j.Rates.Phases) > 1 {
+	} else if j.Algorithm == schedule.Direct && len(j.Rates.Phases) > 1 {
 		problem("control: offline with rates in %d phases: algorithm %s has one phase, want %s",
-			len(j.Rates.Phases), Direct, Pairwise)
+			len(j.Rates.Phases), schedule.Direct, schedule.Pairwise)
 	}
 }
 
@@ -286,7 +270,7 @@ func (j Job) checkElements(problem reporter) {
 // checkRounds checks sizes and numbers of operations.
 func (j Job) checkRounds(problem reporter) {
 	for _, size := range j.sizes() {
-		if j.Kind == Barrier && size > 0 {
+		if j.Kind == spec.Barrier && size > 0 {
 			problem("a barrier of size %v, want 0: it has no data", size)
 		}
 		if each := units.Bytes(max(j.Type.Size(), 1)); size%each != 0 {

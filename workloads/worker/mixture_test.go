@@ -7,6 +7,7 @@ import (
 
 	"railbed/internal/units"
 	"railbed/plan/moe"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/rank"
 )
@@ -22,7 +23,7 @@ func mixtureJob(ranks int, transport string) Job {
 // TestMixtureRates holds that what goes out and what comes back keep to rates of their own.
 func TestMixtureRates(t *testing.T) {
 	j := controlledJob(spec.ControlOffline, 1)
-	j.Algorithm, j.Size, j.Warmup, j.Iterations = Direct, 0, 0, 4
+	j.Algorithm, j.Size, j.Warmup, j.Iterations = schedule.Direct, 0, 0, 4
 	mixture := mixtureJob(4, RD).Work.(MoE)
 	mixture.Config.Tokens = 500
 	var most [exchanges]int // bits of a pair
@@ -35,8 +36,8 @@ func TestMixtureRates(t *testing.T) {
 	for slow, rate := range [exchanges]units.Rate{8_000_000, 15_000_000} {
 		rates := [exchanges]units.Rate{500_000_000, 500_000_000}
 		rates[slow] = rate
-		mixture.RatesBack = planned(t, Direct, rates[combine])
-		j.Rates, j.Work = planned(t, Direct, rates[dispatch]), mixture
+		mixture.RatesBack = planned(t, schedule.Direct, rates[combine])
+		j.Rates, j.Work = planned(t, schedule.Direct, rates[dispatch]), mixture
 		result, err := Run(t.Context(), j, goroutines{}, nil)
 		if err != nil || result.Wrong() != 0 {
 			t.Fatalf("%v: %+v", err, result)
@@ -56,7 +57,7 @@ func TestMixtureRates(t *testing.T) {
 func TestMixtures(t *testing.T) {
 	for i, ranks := range []int{1, 3, 4, 6} {
 		j := mixtureJob(ranks, []string{TCP, RD}[i%2])
-		j.Algorithm = []string{Direct, Pairwise}[i/2]
+		j.Algorithm = []string{schedule.Direct, schedule.Pairwise}[i/2]
 		result, err := Run(t.Context(), j, goroutines{}, nil)
 		if err != nil || result.Wrong() != 0 {
 			t.Errorf("%d ranks: %v, %+v", ranks, err, result)
@@ -99,7 +100,7 @@ func TestMixtures(t *testing.T) {
 		"no work":    func(j *Job) { j.Kind, j.Work = spec.KindMoE, nil },
 		"size":       func(j *Job) { j.Size = 4096 },
 		"in place":   func(j *Job) { j.InPlace = true },
-		"algorithm":  func(j *Job) { j.Algorithm = Ring },
+		"algorithm":  func(j *Job) { j.Algorithm = schedule.Ring },
 		"offline":    func(j *Job) { j.Transport, j.RD = RD, &spec.RD{Control: spec.ControlOffline} },
 	} {
 		j := mixtureJob(3, TCP)

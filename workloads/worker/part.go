@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 
+	"railbed/plan/schedule"
 	"railbed/transports"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
@@ -116,7 +117,7 @@ func (p *part) Check(id rank.OperationID, lost []collective.Loss) (wrong, short 
 func (j Job) phases(i int) []collective.Phase {
 	n := len(j.Ranks)
 	switch {
-	case j.Algorithm == Direct:
+	case j.Algorithm == schedule.Direct:
 		return collective.Direct(i, n)
 	case !j.offline():
 		return collective.Pairwise(i, n)

@@ -18,9 +18,18 @@ import (
 	"railbed/workloads/rank"
 )
 
+// kindsBut returns all kinds of collectives but some.
+func kindsBut(some ...string) (kinds []string) {
+	for _, kind := range schedule.Kinds() {
+		if !slices.Contains(some, string(kind)) {
+			kinds = append(kinds, string(kind))
+		}
+	}
+	return kinds
+}
+
 // scheduledKinds are those that run as programs.
-var scheduledKinds = []string{AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter,
-	SendReceive}
+var scheduledKinds = kindsBut(spec.AllToAll, spec.Barrier)
 
 // TestScheduledJobs holds that every element comes right by every algorithm, in place and
 // out of place, over tcp and rd in turn, and payload against the formulas.
@@ -32,7 +41,7 @@ func TestScheduledJobs(t *testing.T) {
 	row := 0
 	for _, kind := range scheduledKinds {
 		for a, algorithm := range spec.Algorithms(kind) {
-			if algorithm == MSCCL || algorithm == InNetwork {
+			if algorithm == schedule.MSCCL || algorithm == schedule.InNetwork {
 				continue // TestJobsOfFiles; a switch is in scenarios
 			}
 			for i, ranks := range counts {
@@ -40,7 +49,7 @@ func TestScheduledJobs(t *testing.T) {
 					if row++; !hosttest.Sampled(t, row) {
 						continue
 					}
-					if algorithm == spec.HyperCube {
+					if algorithm == schedule.HyperCube {
 						ranks = 4
 					}
 					j := job(ranks, size)
@@ -48,11 +57,11 @@ func TestScheduledJobs(t *testing.T) {
 					j.Family, j.InPlace = []int{4, 6}[i%2], k > 0
 					j.Type, j.Op = element.Types()[(row+k)%12], element.Ops()[(row+a+i)%5]
 					for r := range j.Ranks {
-						if algorithm == Hierarchical && ranks%2 == 0 {
+						if algorithm == schedule.Hierarchical && ranks%2 == 0 {
 							j.Ranks[r].Node = fmt.Sprint("n", r/2)
 						}
 					}
-					if kind == Broadcast || kind == Reduce {
+					if schedule.Kind(kind).Rooted() {
 						j.Root = k % ranks
 					}
 					t.Run(fmt.Sprintf("%s/%s/ranks=%d/size=%v/%s/%s/%s", kind, algorithm, ranks, size, j.Type,
@@ -93,23 +102,20 @@ func checkScheduled(t *testing.T, j Job) {
 		}
 	}
 	row, count, op, root := result.Row(), uint64(j.Size)/uint64(j.Type.Size()), string(j.Op), -1
-	if slices.Contains([]string{AllGather, ReduceScatter, Gather, Scatter}, j.Kind) {
+	if schedule.Kind(j.Kind).Shares() {
 		count /= n
 	}
-	if slices.Contains([]string{AllGather, Broadcast, Gather, Scatter, SendReceive}, j.Kind) {
+	if !schedule.Kind(j.Kind).Combines() {
 		op = "none"
 	}
-	if slices.Contains([]string{Broadcast, Reduce, Gather, Scatter}, j.Kind) {
+	if schedule.Kind(j.Kind).Rooted() {
 		root = j.Root
 	}
 	if row.Type != string(j.Type) || row.RedOp != op || row.Root != root || row.Size != uint64(j.Size) ||
 		uint64(row.Count) != count || (row.InPlace != nil) != j.InPlace {
 		t.Errorf("row %+v, want %d elements of %s, %s, root %d", row, count, j.Type, op, root)
 	}
-	factor := map[string]float64{AllReduce: 2 * float64(n-1) / float64(n), Broadcast: 1, Reduce: 1,
-		SendReceive: 1,
-		AllGather:   float64(n-1) / float64(n), ReduceScatter: float64(n-1) / float64(n),
-		Gather: float64(n-1) / float64(n), Scatter: float64(n-1) / float64(n)}[j.Kind]
+	factor := schedule.Kind(j.Kind).BusFactor(int(n))
 	if got := row.OutOfPlace; got.BusBW != got.AlgBW*factor {
 		t.Errorf("busbw %v of algbw %v, want %v of it", got.BusBW, got.AlgBW, factor)
 	}
@@ -144,7 +150,7 @@ func TestWrongGatherIsCounted(t *testing.T) {
 		}
 	})
 	j := job(3, 4800)
-	j.Kind = AllGather
+	j.Kind = spec.AllGather
 	result, err := Run(t.Context(), j, l, nil)
 	if err != nil || result.Wrong() < 700 || result.PerRank[2].Wrong != result.Wrong() {
 		t.Errorf("%v, %+v", err, result)
@@ -154,13 +160,13 @@ func TestWrongGatherIsCounted(t *testing.T) {
 // TestBadScheduledJobs holds that what no algorithm has is refused before it runs.
 func TestBadScheduledJobs(t *testing.T) {
 	for name, change := range map[string]func(*Job){
-		"algorithm":        func(j *Job) { j.Kind, j.Algorithm = AllGather, "tree" },
+		"algorithm":        func(j *Job) { j.Kind, j.Algorithm = spec.AllGather, "tree" },
 		"kind":             func(j *Job) { j.Kind = "gossip" },
-		"barrier of bytes": func(j *Job) { j.Kind, j.Algorithm = Barrier, "" },
+		"barrier of bytes": func(j *Job) { j.Kind, j.Algorithm = spec.Barrier, "" },
 		"droppable": func(j *Job) {
 			j.Algorithm, j.Transport, j.RD = "tree", RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 10}}
 		},
-		"root":       func(j *Job) { j.Kind, j.Root = Broadcast, 3 },
+		"root":       func(j *Job) { j.Kind, j.Root = string(schedule.Broadcast), 3 },
 		"no sizes":   func(j *Job) { j.Sweep = &Sweep{} },
 		"swept size": func(j *Job) { j.Sweep = &Sweep{Sizes: []units.Bytes{4, 6}} },
 		"lossy sweep": func(j *Job) {

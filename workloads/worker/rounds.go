@@ -8,6 +8,7 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
+	"railbed/plan/spec"
 )
 
 // Sweep measures several sizes as nccl-tests does, out of place and then in place for each size.
@@ -41,7 +42,7 @@ type Range struct {
 // The size of a barrier is 0. An error describes the fault of the range.
 func (r Range) Sizes(kind string, ranks int, t element.Type) ([]units.Bytes, error) {
 	const most = 10_000 // maximum number of lines in a table
-	if kind == Barrier {
+	if kind == spec.Barrier {
 		return []units.Bytes{0}, nil
 	}
 	if r.From > r.To || r.From == 0 || r.Factor <= 1 && r.Step == 0 && r.From < r.To {

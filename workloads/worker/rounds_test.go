@@ -9,13 +9,14 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/schedule"
+	"railbed/plan/spec"
 	"railbed/workloads/rank"
 )
 
 // sweepOf makes a job measure sizes as nccl-tests does.
 func sweepOf(j Job, checks int, sizes ...units.Bytes) Job {
 	j.Sweep = &Sweep{Sizes: sizes, Checks: checks, Average: MeanRank}
-	j.InPlace = j.Kind != AllToAll
+	j.InPlace = j.Kind != spec.AllToAll
 	return j
 }
 
@@ -32,15 +33,15 @@ func TestSweeps(t *testing.T) {
 		kind, algorithm, transport string
 		ranks                      int
 	}{
-		{AllReduce, Ring, TCP, 3}, {AllReduce, "tree", TCP, 5}, {AllReduce, "halving-doubling", RD, 4},
-		{AllGather, Ring, TCP, 4},
-		{ReduceScatter, Ring, RD, 3}, {Broadcast, "binomial", TCP, 5}, {Reduce, Ring, TCP, 3},
-		{AllToAll, Direct, TCP, 4}, {AllToAll, Pairwise, RD, 3},
+		{spec.AllReduce, "ring", TCP, 3}, {spec.AllReduce, "tree", TCP, 5},
+		{spec.AllReduce, "halving-doubling", RD, 4}, {spec.AllGather, "ring", TCP, 4},
+		{"reduce-scatter", "ring", RD, 3}, {"broadcast", "binomial", TCP, 5}, {"reduce", "ring", TCP, 3},
+		{spec.AllToAll, schedule.Direct, TCP, 4}, {spec.AllToAll, schedule.Pairwise, RD, 3},
 	} {
 		t.Run(fmt.Sprintf("%s/%s/%s", c.kind, c.algorithm, c.transport), func(t *testing.T) {
 			j := job(c.ranks, 0)
 			j.Kind, j.Algorithm, j.Transport, j.Warmup, j.Iterations = c.kind, c.algorithm, c.transport, 2, 3
-			if c.kind == Broadcast || c.kind == Reduce {
+			if schedule.Kind(c.kind).Rooted() {
 				j.Root = 2
 			}
 			j = sweepOf(j, 2, sizes...)
@@ -69,7 +70,7 @@ func TestSweeps(t *testing.T) {
 				if r.PID == 0 {
 					t.Errorf("rank %d has no process", i)
 				}
-				if c.kind == AllToAll {
+				if c.kind == spec.AllToAll {
 					continue // its own formula has a test
 				}
 				// Chunks and slices differ by an element.
@@ -130,11 +131,11 @@ func TestRanges(t *testing.T) {
 		ranks int
 		want  []units.Bytes
 	}{
-		{Range{From: 8, To: 64, Factor: 2}, AllReduce, 3, []units.Bytes{8, 16, 32, 64}},
-		{Range{From: 8, To: 40, Factor: 1, Step: 15}, AllReduce, 3, []units.Bytes{8, 20, 36}},
-		{Range{From: 100, To: 100}, AllGather, 3, []units.Bytes{96}},
-		{Range{From: 8, To: 512, Factor: 8}, AllToAll, 4, []units.Bytes{0, 64, 512}},
-		{Range{From: 1 << 63, To: 1 << 63, Factor: 2}, ReduceScatter, 2, []units.Bytes{1 << 63}},
+		{Range{From: 8, To: 64, Factor: 2}, spec.AllReduce, 3, []units.Bytes{8, 16, 32, 64}},
+		{Range{From: 8, To: 40, Factor: 1, Step: 15}, spec.AllReduce, 3, []units.Bytes{8, 20, 36}},
+		{Range{From: 100, To: 100}, spec.AllGather, 3, []units.Bytes{96}},
+		{Range{From: 8, To: 512, Factor: 8}, spec.AllToAll, 4, []units.Bytes{0, 64, 512}},
+		{Range{From: 1 << 63, To: 1 << 63, Factor: 2}, "reduce-scatter", 2, []units.Bytes{1 << 63}},
 	} {
 		if got, err := c.r.Sizes(c.kind, c.ranks, element.Float32); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%+v of %s: %v, %v; want %v", c.r, c.kind, got, err, c.want)
@@ -142,7 +143,7 @@ func TestRanges(t *testing.T) {
 	}
 	for _, r := range []Range{{From: 8, To: 4}, {To: 4, Factor: 2}, {From: 4, To: 8},
 		{From: 4, To: 1 << 40, Step: 4}} {
-		if got, err := r.Sizes(AllReduce, 2, element.Float32); err == nil {
+		if got, err := r.Sizes(spec.AllReduce, 2, element.Float32); err == nil {
 			t.Errorf("%+v: %d sizes", r, len(got))
 		}
 	}

@@ -39,7 +39,7 @@ func (j Job) CheckSchedule() error {
 // Chosen returns the algorithm for people to read. For auto it lists the algorithm of each range of
 // sizes.
 func (j Job) Chosen() string {
-	if j.Algorithm != Auto {
+	if j.Algorithm != schedule.Auto {
 		return j.Algorithm
 	}
 	var text []string
@@ -60,15 +60,15 @@ func (j Job) Chosen() string {
 	if len(text) == 1 {
 		text[0] = last
 	}
-	return Auto + " (" + strings.Join(text, ", ") + ")"
+	return schedule.Auto + " (" + strings.Join(text, ", ") + ")"
 }
 
 // schedule returns the schedule of an algorithm: the job's own for msccl, else a new one.
 func (c *collectiveConfig) schedule(algorithm string) (*schedule.Schedule, error) {
 	switch algorithm {
-	case Hierarchical:
-		return schedule.Hierarchical(schedule.Kind(c.Kind), c.Rails)
-	case MSCCL:
+	case schedule.Hierarchical:
+		return schedule.MakeHierarchical(schedule.Kind(c.Kind), c.Rails)
+	case schedule.MSCCL:
 		if c.Schedule == nil {
 			return nil, errors.New("algorithm msccl needs a schedule, which is missing")
 		}

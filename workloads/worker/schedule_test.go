@@ -10,6 +10,7 @@ import (
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/schedule"
+	"railbed/plan/spec"
 	"railbed/workloads/collective/msccl"
 )
 
@@ -36,8 +37,8 @@ func TestJobsOfFiles(t *testing.T) {
 		t.Run(name+"/"+transport, func(t *testing.T) {
 			s := readSchedule(t, name)
 			j := job(len(s.Ranks), units.Bytes(s.Chunks)*40_000)
-			j.Kind, j.Algorithm, j.Transport, j.Schedule, j.InPlace = string(s.Kind), MSCCL, transport, s,
-				!s.OutOfPlace
+			j.Kind, j.Algorithm, j.Transport, j.Schedule, j.InPlace = string(s.Kind), schedule.MSCCL,
+				transport, s, !s.OutOfPlace
 			result, err := Run(t.Context(), j, goroutines{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +64,7 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 	}{
 		"none": {func(j *Job) { j.Schedule = nil }, "msccl needs a schedule"},
 		"kind": {func(j *Job) {
-			j.Kind = AllGather
+			j.Kind = spec.AllGather
 		}, "all-pairs is for all-reduce, and the workload is all-gather"},
 		"ranks": {func(j *Job) {
 			j.Ranks = job(4, 24).Ranks
@@ -77,15 +78,15 @@ func TestJobsThatNoScheduleIsFor(t *testing.T) {
 			"all-pairs has 6 chunks of equal length: size 28B, want a multiple of 24B"},
 		"in place": {func(j *Job) { j.Schedule, j.InPlace = ring, true }, "works only out of place"},
 		"uneven": {func(j *Job) {
-			j.Algorithm = Hierarchical
+			j.Algorithm = schedule.Hierarchical
 			j.Ranks[0].Node, j.Ranks[1].Node = "a", "a"
 		}, "node 1 has 1 ranks and node 0 has 2"},
 		"by no formula": {func(j *Job) {
-			j.Algorithm, j.Kind = Hierarchical, Broadcast
+			j.Algorithm, j.Kind = schedule.Hierarchical, string(schedule.Broadcast)
 		}, "broadcast by hierarchical"},
 	} {
 		j := job(3, 24)
-		j.Algorithm, j.Schedule = MSCCL, allPairs
+		j.Algorithm, j.Schedule = schedule.MSCCL, allPairs
 		test.change(&j)
 		if _, err := Run(t.Context(), j, goroutines{}, nil); err == nil ||
 			!strings.Contains(err.Error(), test.want) {

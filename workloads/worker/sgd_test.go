@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"railbed/internal/units"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/rank"
 )
@@ -37,13 +38,13 @@ func TestSGDJobs(t *testing.T) {
 		transport, algorithm string
 		sgd                  spec.SGD
 	}{
-		{TCP, Ring, spec.SGD{}},
-		{RD, Ring, spec.SGD{}},
+		{TCP, schedule.Ring, spec.SGD{}},
+		{RD, schedule.Ring, spec.SGD{}},
 		{TCP, "tree", spec.SGD{}},
-		{TCP, Ring, spec.SGD{Exchange: spec.ExchangeEncrypted}},
+		{TCP, schedule.Ring, spec.SGD{Exchange: spec.ExchangeEncrypted}},
 		{RD, "halving-doubling", spec.SGD{Exchange: spec.ExchangeEncrypted}},
-		{RD, Ring, spec.SGD{Exchange: spec.ExchangeTopK, Keep: units.Ratio{Num: 1, Den: 20}}},
-		{TCP, Ring, spec.SGD{Exchange: spec.ExchangeQuantised, Bits: "4"}},
+		{RD, schedule.Ring, spec.SGD{Exchange: spec.ExchangeTopK, Keep: units.Ratio{Num: 1, Den: 20}}},
+		{TCP, schedule.Ring, spec.SGD{Exchange: spec.ExchangeQuantised, Bits: "4"}},
 	} {
 		j := sgdJob(3, iterations, c.transport, c.sgd)
 		j.Algorithm = c.algorithm
@@ -64,7 +65,8 @@ func TestSGDJobs(t *testing.T) {
 		switch {
 		case plain == nil:
 			plain = l.Loss
-		case c.algorithm == Ring && config.Exchange == spec.ExchangeWhole && !slices.Equal(plain, l.Loss):
+		case c.algorithm == schedule.Ring && config.Exchange == spec.ExchangeWhole &&
+			!slices.Equal(plain, l.Loss):
 			t.Errorf("over %s the losses are %v, over %s %v", c.transport, l.Loss, TCP, plain)
 		case config.Codec() == nil && math.Abs(plain[iterations-1]-l.Loss[iterations-1]) > 1e-3:
 			t.Errorf("%s by %s: losses %v, want nearly %v", config.Exchange, c.algorithm, l.Loss, plain)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/internal/element"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 )
 
@@ -31,23 +32,24 @@ func checkSteps(t *testing.T, name string, s *Span, want ...string) {
 // TestSteps compares the steps that ranks report with closed formulas.
 func TestSteps(t *testing.T) {
 	mixed := mixtureJob(4, TCP)
-	mixed.Algorithm = Pairwise
+	mixed.Algorithm = schedule.Pairwise
 	halving, integers := job(8, 1<<20), job(4, 1<<20)
 	halving.Algorithm, integers.Type = "halving-doubling", element.Int32
 	for name, test := range map[string]struct {
 		job  Job
 		want []string
 	}{
-		"long ring":          {job(4, 1<<20), []string{"6"}},
-		"short ring":         {job(4, 1<<16), []string{"6"}},
-		"ring of integers":   {integers, []string{"6"}},
-		"halving-doubling":   {halving, []string{"6"}},
-		"pairwise":           {allToAllJob(4, 1<<16, Pairwise, RD), []string{"3"}},
-		"direct, short":      {allToAllJob(4, 1<<16, Direct, TCP), []string{"thread 0: 1", "thread 1: 1"}},
+		"long ring":        {job(4, 1<<20), []string{"6"}},
+		"short ring":       {job(4, 1<<16), []string{"6"}},
+		"ring of integers": {integers, []string{"6"}},
+		"halving-doubling": {halving, []string{"6"}},
+		"pairwise":         {allToAllJob(4, 1<<16, schedule.Pairwise, RD), []string{"3"}},
+		"direct, short": {allToAllJob(4, 1<<16, schedule.Direct, TCP),
+			[]string{"thread 0: 1", "thread 1: 1"}},
 		"mixture of experts": {mixed, []string{"dispatch: 3", "combine: 3"}},
 		"SGD":                {sgdJob(4, 2, TCP, spec.SGD{}), []string{"6"}},
 		"ring in channels":   {inChannels(job(4, 1<<16), 2), []string{"channel 0: 6", "channel 1: 6"}},
-		"pairwise in channels": {inChannels(allToAllJob(4, 1<<16, Pairwise, TCP), 2),
+		"pairwise in channels": {inChannels(allToAllJob(4, 1<<16, schedule.Pairwise, TCP), 2),
 			[]string{"channel 0: 3", "channel 1: 3"}},
 		"timed in succession": {sweepOf(job(4, 0), 1, 1<<10, 1<<16), nil},
 	} {

@@ -58,19 +58,17 @@ func TestWanted(t *testing.T) {
 	if raced {
 		sizes = []int{5}
 	}
-	for _, kind := range []string{
-		AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Gather, Scatter, AllToAll,
-		SendReceive,
-	} {
+	for _, kind := range kindsBut(spec.Barrier) {
 		for _, algorithm := range spec.Algorithms(kind) {
-			if algorithm == MSCCL || algorithm == Hierarchical || algorithm == InNetwork {
+			if algorithm == schedule.MSCCL || algorithm == schedule.Hierarchical ||
+				algorithm == schedule.InNetwork {
 				continue // files, and testbeds, of their own
 			}
 			for _, ranks := range sizes {
 				if count++; !hosttest.Sampled(t, count) {
 					continue
 				}
-				if algorithm == spec.HyperCube {
+				if algorithm == schedule.HyperCube {
 					ranks = 8
 				}
 				j := job(ranks, 0)
@@ -88,7 +86,7 @@ func TestWanted(t *testing.T) {
 		}
 	}
 	skewed := job(5, 4*1013)
-	skewed.Kind, skewed.Algorithm, skewed.Skew = AllToAll, Pairwise, 2
+	skewed.Kind, skewed.Algorithm, skewed.Skew = spec.AllToAll, schedule.Pairwise, 2
 	wantSent(t, "a skew", skewed)
 	wantSent(t, "a mixture", mixtureJob(4, TCP))
 	wantSent(t, "a mixture in channels", inChannels(mixtureJob(3, RD), 2))

@@ -22,6 +22,7 @@ import (
 	"railbed/internal/units"
 	"railbed/internal/wire"
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/testkit/hosttest"
 	"railbed/transports/rd/privacy"
@@ -153,7 +154,7 @@ var loopback = netip.MustParseAddr("127.87.0.1")
 // job is on nodes h0, h1, ..., all of them the loopback.
 func job(ranks int, size units.Bytes) Job {
 	j := Job{
-		Name: "ar", Kind: AllReduce, Size: size, Iterations: 2, Warmup: 1,
+		Name: "ar", Kind: spec.AllReduce, Size: size, Iterations: 2, Warmup: 1,
 		Timeout: 30 * time.Second, BasePort: int(basePort.Add(int32(Ports(ranks)))) - Ports(ranks),
 	}
 	for i := range ranks {
@@ -399,7 +400,7 @@ func TestBadJobs(t *testing.T) {
 		"half size": func(j *Job) { j.Type, j.Size = element.Float16, 7 },
 		"type":      func(j *Job) { j.Type = "quad" },
 		"operation": func(j *Job) { j.Op = "xor" },
-		"root":      func(j *Job) { j.Kind, j.Root = Reduce, len(j.Ranks) },
+		"root":      func(j *Job) { j.Kind, j.Root = string(schedule.Reduce), len(j.Ranks) },
 		"averages": func(j *Job) {
 			j.Type, j.Op, j.Ranks = element.Uint8, element.Average, job(256, 4).Ranks
 		},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 )
 
@@ -17,16 +18,16 @@ func (l *prover) rails() {
 			continue
 		}
 		ranks := l.Plan.RanksOf(w.Ranks)
-		if _, largest := plan.Algorithms(w, ranks); largest != spec.Ring {
+		if _, largest := plan.Algorithms(w, ranks); largest != schedule.Ring {
 			continue
 		}
-		crossings, example := l.crossings(ranks, spec.Ring)
+		crossings, example := l.crossings(ranks, schedule.Ring)
 		if crossings == 0 {
 			continue
 		}
 		want := "want ranks: in an order so that neighbours share a node or a switch"
-		if slices.Contains(spec.Algorithms(w.Collective()), spec.Hierarchical) && plan.HaveRails(ranks) {
-			if others, _ := l.crossings(ranks, spec.Hierarchical); others == 0 {
+		if slices.Contains(spec.Algorithms(w.Collective()), schedule.Hierarchical) && plan.HaveRails(ranks) {
+			if others, _ := l.crossings(ranks, schedule.Hierarchical); others == 0 {
 				want = "want algorithm: hierarchical, which stays on rails, or auto"
 			}
 		}

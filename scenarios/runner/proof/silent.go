@@ -8,6 +8,7 @@ import (
 	"railbed/capture/verify/conditions"
 	"railbed/internal/units"
 	"railbed/plan"
+	"railbed/plan/schedule"
 	"railbed/plan/spec"
 )
 
@@ -269,10 +270,10 @@ func (m *noEffect) unusedFeatures() {
 			"telemetry", m.sw.Name)
 	}
 	if m.sw.Soft.Aggregation != nil && !slices.ContainsFunc(steps, func(s spec.Step) bool {
-		return s.Workload != nil && s.Workload.Algorithm == spec.InNetwork
+		return s.Workload != nil && s.Workload.Algorithm == schedule.InNetwork
 	}) {
 		m.note("aggregation", "", func(spec.Switch) bool { return false },
-			"want a workload with algorithm: "+spec.InNetwork+", or remove it",
+			"want a workload with algorithm: "+schedule.InNetwork+", or remove it",
 			"aggregation of %s adds up nothing: no step uses it", m.sw.Name)
 	}
 }

@@ -95,16 +95,17 @@ func (r *reader) algorithm(e *element) *algorithm {
 	}
 	in.word("proto", "Simple", "LL", "LL128")
 	coll, _ := e.find("coll")
+	kinds, names := kinds()
 	if coll == "custom" {
 		in.wrong("coll", "custom: want another collective, because the file does not define the "+
 			"result of a custom collective")
 	} else {
-		in.word("coll", "allreduce", "allgather", "reduce_scatter", "broadcast", "reduce", "alltoall")
+		in.word("coll", names...)
 	}
-	a.kind = kinds[coll]
 	if in.bad {
 		return a
 	}
+	a.kind = kinds[slices.Index(names, coll)]
 	if a.kind.Shares() && a.chunks%a.ranks != 0 {
 		in.wrong("nchunksperloop", "%d: want a multiple of the %d ranks in %s", a.chunks, a.ranks, coll)
 		return a
@@ -134,8 +135,8 @@ func (r *reader) gpu(a *algorithm, e *element) {
 		in.wrong("id", "gpu %d is defined twice", g.id)
 		return
 	}
-	for letter, shares := range map[string]bool{"i": a.kind == schedule.AllGather,
-		"o": a.kind == schedule.ReduceScatter} {
+	for letter, shares := range map[string]bool{"i": a.kind.SharesOf(schedule.Input),
+		"o": a.kind.SharesOf(schedule.Output)} {
 		want := a.chunks
 		if shares {
 			want /= a.ranks

@@ -143,8 +143,8 @@ func (c *compiler) place(g *gpu, at reference) (schedule.Buffer, int) {
 		return schedule.Scratch, at.offset
 	}
 	chunk := at.offset
-	if each := c.chunks / c.ranks; at.buffer == "i" && c.kind == schedule.AllGather ||
-		at.buffer == "o" && c.kind == schedule.ReduceScatter {
+	if each := c.chunks / c.ranks; at.buffer == "i" && c.kind.SharesOf(schedule.Input) ||
+		at.buffer == "o" && c.kind.SharesOf(schedule.Output) {
 		chunk += g.id * each
 	}
 	if c.merged || at.buffer == "i" {

@@ -41,14 +41,14 @@ const (
 	maxSteps  = 1 << 18
 )
 
-// kinds maps the values of the attribute coll.
-var kinds = map[string]schedule.Kind{
-	"allreduce":      schedule.AllReduce,
-	"allgather":      schedule.AllGather,
-	"reduce_scatter": schedule.ReduceScatter,
-	"broadcast":      schedule.Broadcast,
-	"reduce":         schedule.Reduce,
-	"alltoall":       schedule.AllToAll,
+// kinds returns the kinds of collectives that files can have, and their names there.
+func kinds() (kinds []schedule.Kind, names []string) {
+	for _, k := range schedule.Kinds() {
+		if name := k.Properties().MSCCL; name != "" {
+			kinds, names = append(kinds, k), append(names, name)
+		}
+	}
+	return kinds, names
 }
 
 // Read reads a file and proves that it computes its collective, out of place and, if it says so, in
