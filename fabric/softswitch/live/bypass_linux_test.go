@@ -33,10 +33,16 @@ type bypassing struct {
 
 func openBypass(t *testing.T, p *plan.Plan, spaces map[string]*kernel.Namespace, node string) (n bypassing) {
 	t.Helper()
+	return openPort(t, p, spaces, node, bypassPort)
+}
+
+func openPort(t *testing.T, p *plan.Plan, spaces map[string]*kernel.Namespace, node string,
+	port uint16) (n bypassing) {
+	t.Helper()
 	n.addr = netip.MustParseAddr(address(p, node))
 	err := spaces[node].Do(func() (err error) {
-		n.NIC, err = datagram.OpenNIC(datagram.NICOptions{Name: "eth0", Addr: n.addr, First: bypassPort,
-			Last: bypassPort})
+		n.NIC, err = datagram.OpenNIC(datagram.NICOptions{Name: "eth0", Addr: n.addr, First: port,
+			Last: port})
 		if err == nil { // a later look-up needs the namespace
 			for _, other := range []string{"h0", "h1"} {
 				if to := netip.MustParseAddr(address(p, other)); to != n.addr && !n.Reaches(to) {
@@ -189,6 +195,36 @@ func TestBypassHoldsProgramsBack(t *testing.T) {
 	<-done
 	if least := time.Duration(count-1) * 1400 * 80 * time.Nanosecond; time.Since(began) < least {
 		t.Errorf("it took %v, less than the line's %v", time.Since(began), least)
+	}
+}
+
+// A program that stops reading loses the frames for which its queue has no room, and they are counted. Another
+// program of the NIC loses none. When the first program reads again, it gets the oldest frames and then new ones.
+func TestBypassStoppedProgram(t *testing.T) {
+	f, p, spaces := twoHosts(t, "{rate: 1gbit, mtu: 1500}")
+	left, stopped := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
+	reading := openPort(t, p, spaces, "h1", bypassPort+1)
+	const count = 900 // more than a queue holds
+	payload := func(i int) []byte { return binary.BigEndian.AppendUint32(make([]byte, 0, 4), uint32(i)) }
+	for i := range count {
+		left.send(t, stopped.addr, bypassPort, time.Time{}, payload(i))
+		left.send(t, stopped.addr, bypassPort+1, time.Time{}, payload(i))
+		if got := binary.BigEndian.Uint32(reading.receive(t)); got != uint32(i) {
+			t.Fatalf("the reading program got datagram %d, want %d", got, i)
+		}
+	}
+	holds := stopped.Holds()
+	if s := nicState(t, f, "h1"); s.Refused != uint64(count-holds) {
+		t.Errorf("%d frames refused, want %d", s.Refused, count-holds)
+	}
+	for i := range holds {
+		if got := binary.BigEndian.Uint32(stopped.receive(t)); got != uint32(i) {
+			t.Fatalf("the stopped program got datagram %d, want %d", got, i)
+		}
+	}
+	left.send(t, stopped.addr, bypassPort, time.Time{}, payload(count))
+	if got := binary.BigEndian.Uint32(stopped.receive(t)); got != count {
+		t.Errorf("after its pause it got datagram %d, want %d", got, count)
 	}
 }
 
