@@ -198,8 +198,9 @@ func TestBypassHoldsProgramsBack(t *testing.T) {
 	}
 }
 
-// A program that stops reading loses the frames for which its queue has no room, and they are counted. Another
-// program of the NIC loses none. When the first program reads again, it gets the oldest frames and then new ones.
+// A program that stops reading loses the frames for which its queue has no room, and they are counted.
+// Another program of the NIC loses none. When the first program reads again, it gets the oldest frames and
+// then new ones.
 func TestBypassStoppedProgram(t *testing.T) {
 	f, p, spaces := twoHosts(t, "{rate: 1gbit, mtu: 1500}")
 	left, stopped := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
@@ -347,11 +348,14 @@ func TestBypassLiarHarmsItself(t *testing.T) {
 		}
 		unix.Close(bell)
 		conn.Close()
+		hosttest.Eventually(t, "the end of the queues", func() error {
+			if s := nicState(t, f, "h0").Bypass; s.Queues != 1 {
+				return fmt.Errorf("%+v, want one pair of queues left", s)
+			}
+			return nil
+		})
 	}
-	hosttest.Eventually(t, "the end of the queues", func() error {
-		if s := nicState(t, f, "h0").Bypass; s.Queues != 1 || s.Broken == 0 {
-			return fmt.Errorf("%+v, want one pair of queues left, and broken ones counted", s)
-		}
-		return nil
-	})
+	if s := nicState(t, f, "h0").Bypass; s.Broken == 0 {
+		t.Errorf("%+v, want broken queues counted", s)
+	}
 }
