@@ -115,7 +115,7 @@ func defaultOp(kind string) string {
 // Collective returns the kind of collective that the workload is or, for sgd, uses.
 func (w *Workload) Collective() string {
 	if w.Kind == KindSGD {
-		return w.SGD.kind()
+		return w.SGD.Collective()
 	}
 	return w.Kind
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 
 	"railbed/internal/units"
-	"railbed/plan/moe"
 )
 
 // KindMoE is the exchange of a mixture of experts. It is not a collective but two all-to-alls with
 // unequal parts.
 const KindMoE = "moe"
+
+// TokenBlock is the number of values of a token that share a scale.
+const TokenBlock = 128
 
 // MoE is a mixture of experts that are spread evenly over ranks. In an iteration each rank sends
 // its tokens to the experts that a gate chose for them (dispatch). The experts send their results
@@ -33,12 +35,6 @@ type MoE struct {
 	// to 1/k^skew (Zipf). The seed decides the order of popularity. Default: all experts are
 	// equally popular.
 	Skew units.Factor `yaml:"skew,omitempty" json:"skew,omitzero" unit:"none"`
-}
-
-// Config returns the configuration of the mixture on a number of ranks.
-func (m *MoE) Config(ranks int, seed uint64) moe.Config {
-	return moe.Config{Ranks: ranks, Experts: m.Experts, Tokens: m.Tokens, Hidden: m.Hidden, TopK: m.TopK,
-		Skew: m.Skew.Float(), Seed: seed}
 }
 
 func (m *MoE) setDefaults() {
@@ -67,9 +63,9 @@ func (c *checker) moe(at string, w *Workload) {
 	}
 	m := *w.MoE
 	m.setDefaults()
-	if m.Hidden%moe.Block != 0 {
+	if m.Hidden%TokenBlock != 0 {
 		c.report(at+".hidden", fmt.Sprintf("hidden is %d", m.Hidden),
-			fmt.Sprintf("want a multiple of %d", moe.Block))
+			fmt.Sprintf("want a multiple of %d", TokenBlock))
 	}
 	if m.TopK > m.Experts && m.Experts > 0 {
 		c.report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),

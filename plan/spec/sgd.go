@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"railbed/internal/units"
-	"railbed/plan/sgd"
 )
 
 // KindSGD trains a small network by gradient descent. It is not a collective but uses one.
@@ -56,34 +55,8 @@ const (
 	mostWidth            = 4096
 )
 
-// Config returns the configuration that the replicas have in common.
-func (s *SGD) Config(seed uint64) sgd.Config {
-	return sgd.Config{Hidden: s.Hidden, Batch: s.Batch, Rate: float32(s.Rate.Float()),
-		Momentum: float32(s.Momentum.Float()), Seed: seed}
-}
-
-// Codec returns the codec that encodes gradients into messages. It is nil if gradients are
-// exchanged as they are, or encrypted.
-func (s *SGD) Codec() sgd.Codec {
-	switch n := s.Config(0).Parameters(); s.Exchange {
-	case ExchangeTopK:
-		return sgd.NewTopK(n, s.Keep.Float())
-	case ExchangeQuantised:
-		return sgd.NewQuantised(n, int(s.Bits[0]-'0'))
-	}
-	return nil
-}
-
-// Collective returns the collective of the exchange among a number of ranks, and the size of its
-// buffer.
-func (s *SGD) Collective(ranks int) (kind string, size units.Bytes) {
-	if codec := s.Codec(); codec != nil {
-		return s.kind(), units.Bytes(ranks * codec.Len())
-	}
-	return s.kind(), units.Bytes(4 * s.Config(0).Parameters())
-}
-
-func (s *SGD) kind() string {
+// Collective returns the collective of the exchange.
+func (s *SGD) Collective() string {
 	if s != nil && (s.Exchange == ExchangeTopK || s.Exchange == ExchangeQuantised) {
 		return AllGather
 	}

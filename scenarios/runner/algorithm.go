@@ -8,6 +8,7 @@ import (
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective/msccl"
+	"railbed/workloads/training/moe"
 	"railbed/workloads/worker"
 )
 
@@ -23,7 +24,7 @@ func (p *preparation) algorithm(c *collectiveStep) (sends bool) {
 	switch w.Algorithm {
 	case schedule.Direct, schedule.Pairwise:
 		if w.Kind == spec.KindMoE {
-			at, err = "moe", w.MoE.Config(len(c.plan.Ranks), p.o.Plan.Seed).Check()
+			at, err = "moe", moe.ConfigOf(w.MoE, len(c.plan.Ranks), p.o.Plan.Seed).Check()
 		}
 	case schedule.Hierarchical:
 		_, err = schedule.MakeHierarchical(schedule.Kind(w.Collective()), plan.Rails(c.plan.Ranks))

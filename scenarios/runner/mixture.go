@@ -10,6 +10,7 @@ import (
 	"railbed/internal/plural"
 	"railbed/plan"
 	"railbed/plan/spec"
+	"railbed/workloads/training/moe"
 	"railbed/workloads/worker"
 )
 
@@ -26,7 +27,7 @@ func (o mixtureOutcome) Correctness() judge.Correctness {
 
 // finishMixture adds the results of a mixture of experts to the outcome of its collective.
 func finishMixture(of collectiveOutcome, w *spec.Workload, own *worker.Mixture, p *plan.Plan) judge.Outcome {
-	by, config := clock.Dilation(p.Dilation), w.MoE.Config(of.Ranks, p.Seed)
+	by, config := clock.Dilation(p.Dilation), moe.ConfigOf(w.MoE, of.Ranks, p.Seed)
 	load := config.Load()
 	took := func(d time.Duration) float64 { return float64(by.Passed(d)) / 1e3 }
 	m := &report.Mixture{

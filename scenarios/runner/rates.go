@@ -13,6 +13,7 @@ import (
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/training/moe"
 	"railbed/workloads/worker"
 )
 
@@ -32,7 +33,7 @@ func (c *collectiveStep) weigh() {
 		each = element.Type(w.Type).Size()
 		matrices = []collective.Matrix{collective.Skewed(n, int(w.Size)/each, w.Skew, c.plan.Seed)}
 	case w.Kind == spec.KindMoE:
-		exchanges := worker.Matrices(w.MoE.Config(n, c.plan.Seed))
+		exchanges := worker.Matrices(moe.ConfigOf(w.MoE, n, c.plan.Seed))
 		matrices = exchanges[:]
 	}
 	for i, m := range matrices {

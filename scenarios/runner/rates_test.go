@@ -14,6 +14,7 @@ import (
 	"railbed/plan/allocation"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
+	"railbed/workloads/training/moe"
 	"railbed/workloads/worker"
 )
 
@@ -101,7 +102,7 @@ func TestRatesByDemand(t *testing.T) {
 		}
 		carried := collective.Skewed(4, 64<<10/4, 1, o.Plan.Seed)
 		if c.step[:9] == "kind: moe" {
-			carried = worker.Matrices(o.File.Steps[0].Workload.MoE.Config(4, o.Plan.Seed))[c.exchange]
+			carried = worker.Matrices(moe.ConfigOf(o.File.Steps[0].Workload.MoE, 4, o.Plan.Seed))[c.exchange]
 			if c.exchange == 1 {
 				file = back
 			}

@@ -15,6 +15,7 @@ import (
 	"railbed/plan"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
+	"railbed/workloads/training/moe"
 	"railbed/workloads/worker"
 )
 
@@ -46,7 +47,8 @@ func (c *collectiveStep) job(s *session) (worker.Job, error) {
 		element.Op(w.Op), w.Root, c.schedule
 	switch w.Kind {
 	case spec.KindMoE:
-		job.Work = worker.MoE{Config: w.MoE.Config(len(job.Ranks), s.plan.Seed), RatesBack: c.ratesBack}
+		job.Work = worker.MoE{Config: moe.ConfigOf(w.MoE, len(job.Ranks), s.plan.Seed),
+			RatesBack: c.ratesBack}
 	case spec.KindSGD:
 		job.Work = worker.SGD{Config: w.SGD}
 	}

@@ -8,11 +8,11 @@ import (
 	"railbed/internal/element"
 	"railbed/internal/units"
 	"railbed/plan/allocation"
-	"railbed/plan/moe"
 	"railbed/plan/perf"
 	"railbed/plan/spec"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
+	"railbed/workloads/training/moe"
 )
 
 // MoE is a mixture of experts: dispatch and combine are two all-to-alls of unequal parts. Type and size

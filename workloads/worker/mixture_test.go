@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"railbed/internal/units"
-	"railbed/plan/moe"
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/rank"
+	"railbed/workloads/training/moe"
 )
 
 func mixtureJob(ranks int, transport string) Job {

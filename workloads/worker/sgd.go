@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"railbed/internal/element"
-	"railbed/plan/sgd"
 	"railbed/plan/spec"
 	"railbed/transports/rd/privacy"
 	"railbed/workloads/collective"
 	"railbed/workloads/rank"
+	"railbed/workloads/training/sgd"
 )
 
 // SGD is a training in which each operation is a step: the data of a collective are gradients. Kind
@@ -100,7 +100,7 @@ func (s SGD) complete(j *Job, problem reporter) {
 	if !slices.Contains(spec.Exchanges, s.Config.Exchange) {
 		problem("gradients by exchange %q: want %s", s.Config.Exchange, strings.Join(spec.Exchanges, ", "))
 	}
-	j.Kind, j.Size = s.Config.Collective(len(j.Ranks))
+	j.Kind, j.Size = s.Config.Collective(), sgd.SizeOf(s.Config, len(j.Ranks))
 	if s.Config.Exchange != spec.ExchangeWhole {
 		j.Type = element.Int32 // or bytes, as many as these elements have
 	}
@@ -149,7 +149,7 @@ type learning struct {
 
 // learn makes gradients the data of a part.
 func (s sgdWork) learn(c *rank.Config, p rank.Part, b buffers) (rank.Part, error) {
-	config := s.Config.Config(s.Seed)
+	config := sgd.ConfigOf(s.Config, s.Seed)
 	n := config.Parameters()
 	t := &learning{
 		Part:     p,
@@ -159,7 +159,7 @@ func (s sgdWork) learn(c *rank.Config, p rank.Part, b buffers) (rank.Part, error
 		ranks:    c.Ranks,
 		last:     len(c.Rounds()) - 1,
 		replica:  sgd.New(config, c.Rank),
-		codec:    s.Config.Codec(),
+		codec:    sgd.CodecOf(s.Config),
 		gradient: make([]float32, n), mean: make([]float32, n), isLost: make([]bool, n),
 	}
 	if s.Config.Exchange == spec.ExchangeEncrypted {
@@ -311,7 +311,7 @@ func (t *learning) leftOut() []float32 {
 	if t.codec == nil {
 		return nil
 	}
-	codec := t.config.Codec()
+	codec := sgd.CodecOf(t.config)
 	codec.Encode(t.gradient, make([]byte, codec.Len()))
 	return codec.Left()
 }

@@ -13,6 +13,7 @@ import (
 	"railbed/plan/schedule"
 	"railbed/plan/spec"
 	"railbed/workloads/rank"
+	"railbed/workloads/training/sgd"
 )
 
 // sgdJob trains over a transport by an exchange.
@@ -68,10 +69,10 @@ func TestSGDJobs(t *testing.T) {
 		case c.algorithm == schedule.Ring && config.Exchange == spec.ExchangeWhole &&
 			!slices.Equal(plain, l.Loss):
 			t.Errorf("over %s the losses are %v, over %s %v", c.transport, l.Loss, TCP, plain)
-		case config.Codec() == nil && math.Abs(plain[iterations-1]-l.Loss[iterations-1]) > 1e-3:
+		case sgd.CodecOf(config) == nil && math.Abs(plain[iterations-1]-l.Loss[iterations-1]) > 1e-3:
 			t.Errorf("%s by %s: losses %v, want nearly %v", config.Exchange, c.algorithm, l.Loss, plain)
 		}
-		kind, size := config.Collective(3)
+		kind, size := config.Collective(), sgd.SizeOf(config, 3)
 		if result.Kind != kind || result.Row().Size != uint64(size) {
 			t.Errorf("a %s of %d bytes, want %s of %d", result.Kind, result.Row().Size, kind, size)
 		}

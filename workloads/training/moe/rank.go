@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"railbed/internal/element"
+	"railbed/plan/spec"
 )
 
 // Rank holds the tokens and experts of a rank.
@@ -37,7 +38,7 @@ func NewRank(c Config, rank int) *Rank {
 		values: make([]float32, c.Hidden),
 		mapped: make([]float32, c.Hidden),
 		codes:  make([]byte, c.Hidden),
-		scales: make([]float32, c.Hidden/Block),
+		scales: make([]float32, c.Hidden/spec.TokenBlock),
 		tokens: make([]uint16, c.Tokens*c.Hidden),
 		sum:    make([]float32, c.Hidden), result: make([]byte, 2*c.Tokens*c.Hidden),
 	}
@@ -59,9 +60,9 @@ func factor(expert int) float32 { return 1 + float32(expert%64)/64 }
 // have different magnitudes, so that their scales differ.
 func (c Config) token(values []float32, rank, token, iteration int) {
 	random := rand.NewPCG(c.Seed^uint64(iteration)<<32, uint64(rank)<<32|uint64(token))
-	for i := 0; i < len(values); i += Block {
+	for i := 0; i < len(values); i += spec.TokenBlock {
 		size := float32(math.Ldexp(1, int(random.Uint64()%16)-8-15))
-		for k := 0; k < Block; k += 4 {
+		for k := 0; k < spec.TokenBlock; k += 4 {
 			for bits, v := random.Uint64(), 0; v < 4; bits, v = bits>>16, v+1 {
 				values[i+k+v] = element.FromBFloat16(element.ToBFloat16(float32(int16(bits)) * size))
 			}
@@ -265,7 +266,8 @@ func (r *Rank) WrongCombined() (wrong uint64, e Error) {
 				wrong++
 				continue
 			}
-			part := math.Abs(difference) / bound(float64(r.values[i]), float64(r.scales[i/Block]), by)
+			scale := float64(r.scales[i/spec.TokenBlock])
+			part := math.Abs(difference) / bound(float64(r.values[i]), scale, by)
 			if got != element.ToBFloat16(v) || !(part <= 1) {
 				wrong++
 			}

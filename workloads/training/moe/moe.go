@@ -16,10 +16,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-)
 
-// Block is the number of values that share a scale.
-const Block = 128
+	"railbed/plan/spec"
+)
 
 // headerBytes is the length of the part of a message that identifies it, before the token.
 const headerBytes = 16
@@ -40,13 +39,19 @@ type Config struct {
 	// Experts is the total number of experts. Each rank has the same number of them, in order.
 	Experts int `json:"experts"`
 	Tokens  int `json:"tokens"` // of each rank
-	Hidden  int `json:"hidden"` // values of a token, a multiple of Block
+	Hidden  int `json:"hidden"` // values of a token, a multiple of spec.TokenBlock
 	TopK    int `json:"top_k"`  // experts of a token, all different
 	// Skew is the exponent of Zipf's law. The k-th most popular expert is drawn in proportion to
 	// 1/k^Skew. With 0 all experts are equally popular. Seed decides the order of popularity and
 	// the draws.
 	Skew float64 `json:"skew"`
 	Seed uint64  `json:"seed"`
+}
+
+// ConfigOf returns the configuration of a mixture of a file on a number of ranks.
+func ConfigOf(m *spec.MoE, ranks int, seed uint64) Config {
+	return Config{Ranks: ranks, Experts: m.Experts, Tokens: m.Tokens, Hidden: m.Hidden, TopK: m.TopK,
+		Skew: m.Skew.Float(), Seed: seed}
 }
 
 // Check returns an error for an invalid configuration.
@@ -60,8 +65,9 @@ func (c Config) Check() error {
 			min(c.Experts, maxTopK))
 	case c.Tokens < 1 || c.Tokens > maxTokens:
 		return fmt.Errorf("%d tokens: want 1 to %d", c.Tokens, maxTokens)
-	case c.Hidden < Block || c.Hidden > maxHidden || c.Hidden%Block != 0:
-		return fmt.Errorf("%d values of a token: want a multiple of %d up to %d", c.Hidden, Block, maxHidden)
+	case c.Hidden < spec.TokenBlock || c.Hidden > maxHidden || c.Hidden%spec.TokenBlock != 0:
+		return fmt.Errorf("%d values of a token: want a multiple of %d up to %d", c.Hidden, spec.TokenBlock,
+			maxHidden)
 	case c.Tokens*c.TopK*c.Hidden > maxValues:
 		return fmt.Errorf("a rank sends %d values: want at most %d, by fewer tokens, or fewer values or "+
 			"experts for each token", c.Tokens*c.TopK*c.Hidden, maxValues)
@@ -72,7 +78,7 @@ func (c Config) Check() error {
 }
 
 // DispatchBytes is the length of a message to an expert.
-func (c Config) DispatchBytes() int { return headerBytes + c.Hidden + c.Hidden/Block*4 }
+func (c Config) DispatchBytes() int { return headerBytes + c.Hidden + c.Hidden/spec.TokenBlock*4 }
 
 // CombineBytes is the length of a message from an expert.
 func (c Config) CombineBytes() int { return 2 * c.Hidden }
