@@ -20,6 +20,8 @@
 // Program.Rest) and looks once more for frames. The other side rings only while the flag is set. Frames
 // that are posted in a batch cause one system call at most.
 //
+// A device that rests has a time at which it wakes by itself. A program rings for frames that leave before.
+//
 // A program that receives a stream need not wake for each frame. It asks to be woken at a number of frames,
 // and bounds the wait by a timer of its own. A frame that does not match Request.Unsolicited still wakes it
 // at once (compare the solicited events of the IBTA's completion queues, and the interrupt moderation of
@@ -76,7 +78,7 @@ func (g Geometry) check() error {
 const (
 	sendPosted   = 0   // Frames that the program ever posted.
 	sendTaken    = 64  // Frames that the device ever took.
-	deviceRests  = 128 // 1 while the device wants its doorbell.
+	deviceRests  = 128 // Until when the device sleeps and wants its doorbell; 0 while it is awake.
 	receivePost  = 192 // Frames that the device ever delivered.
 	receiveTaken = 256 // Frames that the program ever took.
 	programRests = 320 // How many frames delivered ever ring the program's doorbell; 0 for none.

@@ -139,11 +139,11 @@ func TestDoorbells(t *testing.T) {
 	if post(); rung(t, device.Bell()) {
 		t.Error("it rang while the device was awake")
 	}
-	if device.Rest() {
+	if device.Rest(1) {
 		t.Error("the device may rest although a frame waits")
 	}
 	into := make([]byte, small.Room)
-	if device.Take(into); !device.Rest() {
+	if device.Take(into); !device.Rest(1) {
 		t.Error("the device may not rest")
 	}
 	if post(); !rung(t, device.Bell()) {
@@ -164,6 +164,42 @@ func TestDoorbells(t *testing.T) {
 	}
 	if program.Rest(1) {
 		t.Error("the program may rest although a frame waits")
+	}
+}
+
+// A device that sleeps until a time is woken for a batch only if one of its frames leaves before.
+func TestSleepingDevice(t *testing.T) {
+	const until = 1000
+	for name, c := range map[string]struct {
+		departs []int64
+		rings   bool
+	}{
+		"at once":                {[]int64{-5}, true},
+		"before":                 {[]int64{999}, true},
+		"then":                   {[]int64{1000}, false},
+		"later":                  {[]int64{1001, 2000}, false},
+		"later, and one before":  {[]int64{2000, 999, 3000}, true},
+		"all before":             {[]int64{1, 2, 3}, true},
+		"as late as a time goes": {[]int64{1<<63 - 1}, false},
+	} {
+		device, program := pair(t, small)
+		for range 2 { // a batch does not remember the one before it
+			if !device.Rest(until) {
+				t.Fatalf("%s: the device may not rest", name)
+			}
+			for _, at := range c.departs {
+				program.Put(60, at)
+			}
+			if err := program.Post(); err != nil || rung(t, device.Bell()) != c.rings {
+				t.Errorf("%s: it rings: %t, want %t, %v", name, !c.rings, c.rings, err)
+			}
+			device.Wake()
+			for range c.departs {
+				if n, err := device.Take(make([]byte, small.Room)); n != 60 || err != nil {
+					t.Fatalf("%s: %d bytes, %v", name, n, err)
+				}
+			}
+		}
 	}
 }
 

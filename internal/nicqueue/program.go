@@ -13,6 +13,7 @@ type Program struct {
 	own   bell
 	sent  uint64 // frames posted
 	put   uint64 // frames put since
+	first int64  // when the first of these leaves
 	taken uint64 // frames received and returned
 	given uint64 // frames received
 	// rests and full are set while the program's flags may be.
@@ -35,17 +36,23 @@ func (p *Program) Frame() []byte { return p.frame(p.sending(p.sent + p.put)) }
 // program until Post.
 func (p *Program) Put(length int, departs int64) {
 	describe(p.descriptor(p.sending(p.sent+p.put)), departs, length)
+	if p.put == 0 || departs < p.first {
+		p.first = departs
+	}
 	p.put++
 }
 
-// Post passes the frames that were put to the NIC.
+// Post passes the frames that were put to the NIC. It rings unless the NIC wakes by itself before they leave.
 func (p *Program) Post() error {
 	if p.put == 0 {
 		return nil
 	}
 	p.sent, p.put = p.sent+p.put, 0
 	p.counter(sendPosted).Store(p.sent)
-	return p.bell.ringIf(p.counter(deviceRests))
+	if flag := p.counter(deviceRests); uint64(max(p.first, 0)) < flag.Load() {
+		return p.bell.ringIf(flag)
+	}
+	return nil
 }
 
 // Next returns the next frame that arrived, or nil, and when it arrived, in nanoseconds of CLOCK_MONOTONIC.

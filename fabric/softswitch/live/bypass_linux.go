@@ -170,10 +170,15 @@ func (l *loop) doorbell() int {
 // readMonotonic finds out which time of the kernel's monotonic clock is the epoch.
 func (l *loop) readMonotonic() { l.monotonic = nicqueue.Now() - int64(time.Since(l.clock.Epoch())) }
 
-// restQueues asks all programs for the doorbell. It returns false if there are frames to take.
-func (l *loop) restQueues() bool {
+// restQueues asks all programs for the doorbell, for a sleep of so long. It returns false if there are frames to
+// take.
+func (l *loop) restQueues(d time.Duration) bool {
+	if len(l.queues) == 0 {
+		return true
+	}
+	until := nicqueue.Now() + int64(d)
 	for i, q := range l.queues {
-		if !q.held && !q.broken && !q.device.Rest() {
+		if !q.held && !q.broken && !q.device.Rest(until) {
 			l.wakeQueues(i)
 			return false
 		}

@@ -235,7 +235,7 @@ func (l *loop) poll() int {
 
 // sleep waits for events for a time in real nanoseconds.
 func (l *loop) sleep(d time.Duration) int {
-	if !l.restQueues() {
+	if !l.restQueues(d) {
 		return l.doorbell()
 	}
 	defer l.wakeQueues(len(l.queues))
