@@ -98,7 +98,7 @@ func Map(files *Files, g Geometry) (*Program, error) {
 func mapSide(files *Files, g Geometry, own, other *os.File) (m memory, ours, theirs bell, err error) {
 	ours, theirs = bell{-1}, bell{-1}
 	bytes, err := unix.Mmap(int(files.Memory.Fd()), 0, g.size(), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED)
+		unix.MAP_SHARED|unix.MAP_POPULATE) // else the first frames cost a page fault each
 	if err != nil {
 		return m, ours, theirs, err
 	}

@@ -181,10 +181,10 @@ func (p *Process) work(ctx context.Context) error {
 
 // shareProcessors limits the Go runtime of this process to the rank's share of the processors.
 // Threads of one rank that wake each other on another rank's processor cost both ranks more than
-// they gain. shareProcessors does so only over TCP: the other transports have an engine that works
-// beside the rank.
+// they gain. shareProcessors does so over TCP and past the kernel. On the kernel's path, the engines of the
+// other transports wait for system calls, and work beside the rank.
 func shareProcessors(c *Config) {
-	if c.Transport == TCP {
+	if c.Transport == TCP || c.Bypass {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/max(1, c.Ranks)))
 	}
 }
