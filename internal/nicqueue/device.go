@@ -77,8 +77,9 @@ func (d *Device) Ring() error {
 	return d.bell.ringIf(flag)
 }
 
-// Rest asks for the doorbell, before the device waits on Bell until a time in nanoseconds of CLOCK_MONOTONIC. A
-// program does not ring for frames that leave at that time or later. Rest returns false if there are frames.
+// Rest asks for the doorbell, before the device waits on Bell until a time in nanoseconds of
+// CLOCK_MONOTONIC. A program does not ring for frames that leave at that time or later. Rest returns false
+// if there are frames.
 func (d *Device) Rest(until int64) bool {
 	return rest(d.counter(deviceRests), uint64(max(until, 1)), d.counter(sendPosted), d.taken)
 }

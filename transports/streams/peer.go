@@ -75,8 +75,6 @@ func newPeer(c *core, number transports.Peer, to Address) *Peer {
 	return p
 }
 
-func (p *Peer) base() *Peer { return p }
-
 // Go starts a goroutine that the endpoint's Close waits for.
 func (p *Peer) Go(run func()) { p.core.goroutines.Go(run) }
 

@@ -170,8 +170,8 @@ func (l *loop) doorbell() int {
 // readMonotonic finds out which time of the kernel's monotonic clock is the epoch.
 func (l *loop) readMonotonic() { l.monotonic = nicqueue.Now() - int64(time.Since(l.clock.Epoch())) }
 
-// restQueues asks all programs for the doorbell, for a sleep of so long. It returns false if there are frames to
-// take.
+// restQueues asks all programs for the doorbell, for a sleep of so long. It returns false if there are
+// frames to take.
 func (l *loop) restQueues(d time.Duration) bool {
 	if len(l.queues) == 0 {
 		return true
