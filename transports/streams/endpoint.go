@@ -38,7 +38,7 @@ type Links[C any] interface {
 	// Accept starts to use a connection that the peer made. It returns false if the peer has failed, or has
 	// such a connection already.
 	Accept(conn C) bool
-	base() *Peer
+	Base() *Peer
 }
 
 // Transport is the part of an Endpoint that differs between transports. C is a connection.
@@ -156,7 +156,7 @@ func (e *Endpoint[L, C]) addPeer(raw []byte) (transports.Peer, error) {
 		return 0, transports.ErrClosed
 	}
 	if p, found := e.byID[to.ID]; found {
-		return p.base().Number, nil
+		return p.Base().Number, nil
 	}
 	base := newPeer(&e.core, transports.Peer(len(e.peers)), to)
 	p, err := e.transport.Peer(base)
@@ -234,7 +234,7 @@ func (e *Endpoint[L, C]) postOne(request *transports.Request) (bool /* taken */,
 	closed := e.closed
 	var p *Peer
 	if int64(request.Peer) < int64(len(e.peers)) {
-		p = e.peers[request.Peer].base()
+		p = e.peers[request.Peer].Base()
 	}
 	e.mu.RUnlock()
 	switch {
@@ -277,7 +277,7 @@ func (e *Endpoint[L, C]) Close() error {
 	}
 	// This completes the outstanding requests and tells the peers.
 	for _, p := range peers {
-		p.base().Fail(transports.ErrClosed)
+		p.Base().Fail(transports.ErrClosed)
 	}
 	// This ends the receivers that wait for room.
 	e.completions.Close()

@@ -75,6 +75,9 @@ func newPeer(c *core, number transports.Peer, to Address) *Peer {
 	return p
 }
 
+// Base returns the peer, for the endpoint.
+func (p *Peer) Base() *Peer { return p }
+
 // Go starts a goroutine that the endpoint's Close waits for.
 func (p *Peer) Go(run func()) { p.core.goroutines.Go(run) }
 
