@@ -83,6 +83,7 @@ func openSoftTaps(taps []Tap, program []bpf.RawInstruction, options Options) (*s
 	if s.reader, err = feed.NewReader(options.Feed); err != nil {
 		return nil, err
 	}
+	s.reader.Touch()
 	for number, tap := range s.taps {
 		s.before[tap] = s.reader.Lost(number)
 	}

@@ -185,7 +185,7 @@ func (p *Packet) ipv4(at, end int) {
 		return
 	}
 	header := int(p.Raw.Data[at]&0xF) * 4
-	if length := p.u16(at + 2); length >= header {
+	if length := p.u16(at + 2); length >= max(header, wire.IPv4MinLen) {
 		end = min(end, at+length)
 	}
 	p.add(IPv4Header, at, end)

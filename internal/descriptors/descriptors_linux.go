@@ -50,7 +50,9 @@ func Receive(from *net.UnixConn, v any, buffer []byte, most int) ([]*os.File, er
 		rights = make([]byte, unix.CmsgSpace(4*most))
 	}
 	n, length, flags, _, err := from.ReadMsgUnix(buffer, rights)
-	if err != nil {
+	if err != nil { // io.EOF also for an empty message, which may carry descriptors
+		files, _ := filesOf(rights[:max(length, 0)])
+		_ = Close(files)
 		return nil, err
 	}
 	files, err := filesOf(rights[:length])

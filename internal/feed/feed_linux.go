@@ -18,6 +18,14 @@ func Create(size int) (*os.File, error) {
 	return file, nil
 }
 
+// Allocate allocates the memory of a feed. Otherwise the kernel allocates it as the feed is written, in the
+// writer's time. On a host without so much free memory it allocates less.
+func Allocate(file *os.File) {
+	if info, err := file.Stat(); err == nil {
+		_ = unix.Fallocate(int(file.Fd()), 0, 0, info.Size())
+	}
+}
+
 // NewWriter maps a feed for its only writer. The descriptor may be closed afterwards.
 func NewWriter(file *os.File) (*Writer, error) {
 	r, err := mapRing(file, true)
@@ -54,6 +62,9 @@ func mapRing(file *os.File, fresh bool) (*ring, error) {
 	}
 	return r, nil
 }
+
+// Touch maps all pages of the feed into the process, so that none costs a page fault later (Linux 5.14).
+func (r *ring) Touch() { _ = unix.Madvise(r.memory, unix.MADV_POPULATE_WRITE) }
 
 // Close unmaps the feed.
 func (r *ring) Close() error {

@@ -9,7 +9,7 @@ type Device struct {
 	own       bell
 	taken     uint64
 	delivered uint64
-	solicited bool // a frame since Ring
+	solicited bool // since Ring, a solicited frame was delivered
 	// Refused counts frames with a length that no frame has. Overrun counts frames for which the program's
 	// queue had no room.
 	Refused, Overrun uint64

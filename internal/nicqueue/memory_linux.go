@@ -20,14 +20,24 @@ func Now() int64 { return monotonic + int64(time.Since(started)) }
 // Package time does not show the monotonic reading of its times.
 var (
 	started   = time.Now()
-	monotonic = func() int64 {
+	monotonic = readMonotonic()
+)
+
+// readMonotonic returns CLOCK_MONOTONIC at started. It takes the reading that was interrupted least.
+func readMonotonic() (at int64) {
+	least := time.Hour
+	for range 5 {
 		var now unix.Timespec
+		before := time.Since(started)
 		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
 			return 0 // no Linux lacks it
 		}
-		return now.Nano() - int64(time.Since(started))
-	}()
-)
+		if took := time.Since(started) - before; took < least {
+			least, at = took, now.Nano()-int64(before+took/2)
+		}
+	}
+	return at
+}
 
 // Files has the descriptors that a program needs to map its side: the memory and the doorbells.
 type Files struct {
@@ -70,7 +80,7 @@ func Create(g Geometry) (d *Device, files *Files, err error) {
 		*at = os.NewFile(uintptr(fd), "doorbell")
 	}
 	d = &Device{}
-	d.memory, d.own, d.bell, err = mapSide(files, g, files.Device, files.Program)
+	d.memory, d.own, d.bell, err = mapSide(files, g, files.Device, files.Program, 0)
 	return d, files, err
 }
 
@@ -87,7 +97,8 @@ func Map(files *Files, g Geometry) (*Program, error) {
 		return nil, fmt.Errorf("map NIC queues: memory of %d bytes, want %d", info.Size(), g.size())
 	}
 	p := &Program{}
-	p.memory, p.own, p.bell, err = mapSide(files, g, files.Program, files.Device)
+	// Without its pages, the first packets would cost a page fault each.
+	p.memory, p.own, p.bell, err = mapSide(files, g, files.Program, files.Device, unix.MAP_POPULATE)
 	if err != nil {
 		return nil, fmt.Errorf("map NIC queues: %w", err)
 	}
@@ -95,10 +106,11 @@ func Map(files *Files, g Geometry) (*Program, error) {
 }
 
 // mapSide maps the memory, and copies the descriptors of a side's own doorbell and of the other's.
-func mapSide(files *Files, g Geometry, own, other *os.File) (m memory, ours, theirs bell, err error) {
+func mapSide(files *Files, g Geometry, own, other *os.File, flags int) (m memory, ours, theirs bell,
+	err error) {
 	ours, theirs = bell{-1}, bell{-1}
 	bytes, err := unix.Mmap(int(files.Memory.Fd()), 0, g.size(), unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_SHARED|unix.MAP_POPULATE) // else the first frames cost a page fault each
+		unix.MAP_SHARED|flags)
 	if err != nil {
 		return m, ours, theirs, err
 	}

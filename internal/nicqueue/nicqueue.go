@@ -78,10 +78,10 @@ func (g Geometry) check() error {
 const (
 	sendPosted   = 0   // Frames that the program ever posted.
 	sendTaken    = 64  // Frames that the device ever took.
-	deviceRests  = 128 // Until when the device sleeps and wants its doorbell; 0 while it is awake.
+	deviceRests  = 128 // The time until which the device sleeps and wants its doorbell; 0 while it is awake.
 	receivePost  = 192 // Frames that the device ever delivered.
 	receiveTaken = 256 // Frames that the program ever took.
-	programRests = 320 // How many frames delivered ever ring the program's doorbell; 0 for none.
+	programRests = 320 // The count of delivered frames that rings the program's doorbell; 0 for none.
 	programFull  = 384 // 1 while it wants its doorbell when its queue for sending is half empty.
 	countersLen  = 4096
 

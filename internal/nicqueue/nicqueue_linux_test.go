@@ -222,7 +222,7 @@ func TestModeration(t *testing.T) {
 				t.Fatalf("frame %d: %d bytes that arrived at %d: %v", i, len(frame), arrived, err)
 			}
 		}
-		program.Wake()
+		program.Wake(false)
 		program.Return()
 	}
 	for range 20 {
@@ -250,6 +250,20 @@ func TestModeration(t *testing.T) {
 			t.Fatal("a solicited frame of before rang")
 		}
 		read(1)
+	}
+}
+
+// A doorbell that rings after its program woke by itself is quiet once a wait has found it readable.
+func TestLateRing(t *testing.T) {
+	_, program := pair(t, small)
+	program.Rest(1)
+	program.Wake(false)
+	if _, err := unix.Write(program.Bell(), []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+		t.Fatal(err)
+	}
+	program.Rest(1)
+	if program.Wake(true); rung(t, program.Bell()) {
+		t.Error("it is still readable")
 	}
 }
 

@@ -102,12 +102,13 @@ func (p *Program) RestFull() bool {
 	return false
 }
 
-// Wake ends Rest and RestFull. It resets the doorbell if that has rung.
-func (p *Program) Wake() {
+// Wake ends Rest and RestFull. It resets the doorbell if that has rung. The caller passes whether it found
+// Bell readable: the device may ring after the flags were reset.
+func (p *Program) Wake(readable bool) {
 	rung := p.rests && p.counter(programRests).Swap(0) == 0
 	rung = p.full && p.counter(programFull).Swap(0) == 0 || rung
 	p.rests, p.full = false, false
-	if rung {
+	if rung || readable {
 		p.own.quiet()
 	}
 }

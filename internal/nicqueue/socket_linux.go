@@ -32,8 +32,9 @@ type Request struct {
 }
 
 // Match matches frames by four bytes of their UDP payload, at an offset (compare the flexible bytes of
-// ethtool's flow rules). A mask of 0 matches none.
+// ethtool's flow rules). A mask of 0 matches none, and payloads shorter than Least bytes do not match.
 type Match struct {
+	Least uint16 `json:"least,omitempty"`
 	At    uint8  `json:"at,omitempty"`
 	Mask  uint32 `json:"mask,omitempty"`
 	Value uint32 `json:"value,omitempty"`
@@ -41,7 +42,7 @@ type Match struct {
 
 // Matches reports whether the UDP payload of a frame matches.
 func (m Match) Matches(payload []byte) bool {
-	return m.Mask != 0 && len(payload) >= int(m.At)+4 &&
+	return m.Mask != 0 && len(payload) >= max(int(m.At)+4, int(m.Least)) &&
 		binary.BigEndian.Uint32(payload[m.At:])&m.Mask == m.Value
 }
 

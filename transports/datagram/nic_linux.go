@@ -10,6 +10,7 @@ import (
 	"railbed/internal/kernel"
 	"railbed/internal/nicqueue"
 	"railbed/internal/wire"
+	"railbed/transports"
 )
 
 // NIC sends and receives UDP datagrams as whole frames by queues of the node's emulated NIC, past the
@@ -186,7 +187,10 @@ func (n *NIC) Put(o *Outgoing) {
 }
 
 // Post passes the datagrams that were Put to the NIC.
-func (n *NIC) Post() error { return n.queues.Post() }
+func (n *NIC) Post() error {
+	transports.BeforeWrite()
+	return n.queues.Post()
+}
 
 // Incoming is a datagram that arrived.
 type Incoming struct {
@@ -205,6 +209,7 @@ func (n *NIC) NextPacket() (packet []byte, arrived time.Time, err error) {
 	if frame == nil {
 		return nil, arrived, err
 	}
+	transports.AfterRead()
 	return frame[wire.EthernetLen:], realOf(at), nil
 }
 
@@ -216,6 +221,7 @@ func (n *NIC) Next(in *Incoming) (bool, error) {
 		if frame == nil {
 			return false, err
 		}
+		transports.AfterRead()
 		h := wire.Parse(frame)
 		if h.Verdict != wire.WellFormed || h.Protocol != wire.ProtocolUDP || h.DstAddr() != n.src {
 			continue
@@ -260,8 +266,8 @@ func (n *NIC) Rest(datagrams int, full bool) bool {
 	return n.queues.Rest(datagrams) && (!full || n.queues.RestFull())
 }
 
-// Wake ends the wait.
-func (n *NIC) Wake() { n.queues.Wake() }
+// Wake ends the wait. The caller passes whether the wait found Bell readable.
+func (n *NIC) Wake(readable bool) { n.queues.Wake(readable) }
 
 // Close closes the queues. A second Close does nothing.
 func (n *NIC) Close() error {

@@ -57,20 +57,19 @@ func newArrivals(n, size int, joins bool) *arrivals {
 	return a
 }
 
-// seldom is how many rounds in vain a worker with a NIC's queues makes between two looks at its socket,
-// unless a wait finds it readable.
+// seldom is the number of rounds between two looks at the socket of a worker with a NIC's queues, unless a
+// wait finds it readable.
 const seldom = 64
 
 // receive reads the datagrams that are ready.
 func (s *socket) receive(a *arrivals) error {
 	a.list = a.list[:0]
 	if s.nic != nil {
-		if err := s.take(a); err != nil || len(a.list) > 0 {
-			return err
-		}
-		// The kernel's datagrams are few. They come when the queue is empty.
-		if s.polls--; s.polls >= 0 && !s.readable {
-			return nil
+		// The kernel's datagrams are few. They come when the queue is empty, and now and then.
+		if s.polls--; s.polls >= 0 {
+			if err := s.take(a); err != nil || len(a.list) > 0 || !s.readable {
+				return err
+			}
 		}
 		s.polls, s.readable = seldom, false
 	}

@@ -96,11 +96,11 @@ func (s *socket) rest(packets int, full bool) bool {
 	return s.nic == nil || s.nic.Rest(packets, full)
 }
 
-// wake ends the wait.
-func (s *socket) wake() {
+// wake ends the wait. waited is false if there was none after all.
+func (s *socket) wake(waited bool) {
 	if s.nic != nil {
-		s.nic.Wake()
-		s.readable = s.readable || s.waiter.Readable(s.receiver)
+		s.nic.Wake(waited && s.waiter.Readable(s.nic.Bell()))
+		s.readable = s.readable || waited && s.waiter.Readable(s.receiver)
 	}
 }
 

@@ -42,13 +42,15 @@ type socket struct {
 	clock       *clock.Clock
 	incoming    datagram.Incoming
 	readable    bool // the receiver, since it was read
-	polls       int  // rounds in vain until it is read anyway
+	polls       int  // rounds until it is read anyway
 }
 
-// unsolicited matches data packets without a request to acknowledge them, without encryption and without an
-// INT block before them. Only how many of them arrive matters to a worker.
-var unsolicited = nicqueue.Match{Mask: 0xFF<<24 | uint32(wire.RDEncrypted|wire.RDAckRequest)<<16,
-	Value: uint32(wire.RDFirst(wire.RDData)) << 24}
+// unsolicited matches full data packets without a request to acknowledge them, without encryption and
+// without an INT block before them. A worker need not wake for each of them.
+func unsolicited(payload int) nicqueue.Match {
+	return nicqueue.Match{Mask: 0xFF<<24 | uint32(wire.RDEncrypted|wire.RDAckRequest)<<16,
+		Value: uint32(wire.RDFirst(wire.RDData)) << 24, Least: uint16(wire.RDDataLen + payload)}
+}
 
 // openSockets opens the sockets of all engines in the first free slot of the address.
 func openSockets(c *Config) (sockets []*socket, slot int, err error) {
@@ -102,7 +104,7 @@ func openSlot(c *Config, slot int) (sockets []*socket, err error) {
 		if c.Bypass {
 			port := wire.PortRD + uint16(slot*wire.RDEngines+i)
 			if s.nic, err = datagram.OpenNIC(datagram.NICOptions{Name: c.Device, Addr: c.Addr, First: port,
-				Last: port, Unsolicited: unsolicited}); err != nil {
+				Last: port, Unsolicited: unsolicited(c.payload())}); err != nil {
 				return sockets, err
 			}
 			wake = append(wake, s.nic.Bell())

@@ -238,7 +238,7 @@ func (w *worker) run() {
 	w.io.Lock()
 	defer w.io.Unlock()
 	full := 0     // waits for room since a packet was sent
-	came := false // packets, since the last wait
+	came := false // since the last wait, packets arrived
 	for {
 		err := w.socket.receive(in)
 		came = came || len(in.list) > 0
@@ -347,15 +347,17 @@ func (w *worker) sleep(deadline clock.Time, came bool) {
 	if !ready {
 		w.wait(min(deadline, w.until), packets, false)
 	}
+	w.until = clock.Never
 	w.asleep.Store(false)
 }
 
 // wait waits without the sockets until a number of packets, room, the deadline or a wake-up comes.
 func (w *worker) wait(deadline clock.Time, packets int, full bool) {
-	if w.socket.rest(packets, full) && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline) {
+	ready := w.socket.rest(packets, full) && w.socket.waiter.Arm(w.endpoint.config.Clock, deadline)
+	if ready {
 		w.io.Unlock()
 		w.socket.waiter.Wait()
 		w.io.Lock()
 	}
-	w.socket.wake()
+	w.socket.wake(ready)
 }

@@ -1,25 +1,32 @@
 package roce
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"railbed/internal/infiniband"
 	"railbed/internal/nicqueue"
+	"railbed/internal/wire"
 	"railbed/transports/datagram"
 )
 
-// A NIC holds so many packets from a device, and for it: several peers' windows at a path MTU of 4,096.
 const (
+	// nicSends and nicReceives are the packets that a NIC holds from a device and for it: half the window
+	// of a queue pair, and the windows of several peers.
 	nicSends    = 64
 	nicReceives = 1024
+	// fullWait is the longest wait for room in the NIC's queue, whose bell normally ends the wait. A driver
+	// that ends waits at most mostFullWaits times: the NIC may have stopped.
+	fullWait      = 10 * time.Millisecond
+	mostFullWaits = 100
 )
 
 // openNIC opens queues for the packets of the socket's block of queue pairs, whose number is in the BTH. The
 // general services belong to all devices of the address. So their packets arrive by the kernel, which copies
 // them to all packet sockets.
-func (s *socket) openNIC(name string) (*datagram.NIC, error) {
+func (s *socket) openNIC(name string, mtu int) (*datagram.NIC, error) {
 	const (
 		destQP = 4 // of the BTH
 		block  = uint32(infiniband.MaxQPN) &^ (1<<blockBits - 1)
@@ -29,6 +36,11 @@ func (s *socket) openNIC(name string) (*datagram.NIC, error) {
 		Send: nicSends, Receive: nicReceives})
 	if err != nil {
 		return nil, fmt.Errorf("bypass the kernel: %w", err)
+	}
+	longest := s.headersLen() + infiniband.BTHLen + infiniband.RETHLen + mtu + infiniband.ICRCLen
+	if room := len(nic.Packet()); longest > room {
+		return nil, errors.Join(fmt.Errorf("bypass the kernel: packets of %d bytes, want at most the NIC's %d",
+			longest, room), nic.Close())
 	}
 	return nic, nil
 }
@@ -41,13 +53,25 @@ func (s *socket) takeBypassing() error {
 		if data == nil || err != nil {
 			return err
 		}
-		s.parse(data, false)
+		if s.isFor(data) {
+			s.parse(data, false)
+		}
 	}
 	return nil
 }
 
+// isFor reports whether an IP packet is for the socket's address.
+func (s *socket) isFor(packet []byte) bool {
+	switch h4, h6 := wire.IPv4(packet), wire.IPv6(packet); {
+	case s.addr.Is4():
+		return h4.Valid() && h4.Dst() == s.addr.As4()
+	default:
+		return h6.Valid() && h6.Dst() == s.addr.As16()
+	}
+}
+
 // bypass passes the n bytes of packet that were written into room to the NIC, with its headers and ICRC. It
-// returns false if the packet must take the kernel's path. Then room has copied it.
+// returns false if the packet must take the kernel's path. Then next has a copy of it.
 func (s *socket) bypass(to netip.Addr, sourcePort uint16, n int) bool {
 	packet := s.nic.Packet()[:s.headersLen()+n]
 	if !s.nic.Reaches(to) {

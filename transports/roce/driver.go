@@ -187,7 +187,7 @@ const (
 
 // run is the worker's goroutine.
 func (d *driver) run() {
-	for idle, patience := 0, 0; ; {
+	for idle, patience, full := 0, 0, 0; ; {
 		list, err := d.socket.receive()
 		deadline, ended, busy := clock.Never, false, false
 		if err == nil {
@@ -195,13 +195,16 @@ func (d *driver) run() {
 			deadline, ended = d.round(list)
 			d.report()
 			busy = d.socket.out.count+d.socket.put > 0
+			if full++; !d.socket.full {
+				full = 0
+			}
 			if len(list) >= many || len(list) > 0 && idle > 0 && idle <= patience {
 				patience = min(patience+1, mostPatience)
 			}
 			if idle++; busy || len(list) > 0 {
 				idle = 0
 			}
-			d.asleep = idle > patience && !ended
+			d.asleep = idle > patience && (!ended || full > 0)
 			d.mu.Unlock()
 			err = d.socket.send()
 		}
@@ -209,7 +212,7 @@ func (d *driver) run() {
 			d.giveUp(err)
 			return
 		}
-		if ended && !busy {
+		if ended && !busy && (full == 0 || full > mostFullWaits) {
 			return
 		}
 		switch {

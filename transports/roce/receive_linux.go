@@ -25,7 +25,7 @@ type arrival struct {
 func (s *socket) receive() ([]arrival, error) {
 	s.ring.free()
 	s.in.list = s.in.list[:0]
-	if s.nic != nil {
+	if s.full = false; s.nic != nil {
 		if err := s.takeBypassing(); err != nil {
 			return nil, fmt.Errorf("receive: %w", err)
 		}

@@ -133,7 +133,10 @@ func (s *socket) most(mtu int) int {
 // room returns memory for the next packet to send, or nil if the batch or the NIC's queue is full.
 func (s *socket) room() infiniband.Packet {
 	switch {
-	case s.out.count == batch, s.nic != nil && s.nic.Room() == 0:
+	case s.nic != nil && s.nic.Room() == 0:
+		s.full = true
+		return nil
+	case s.out.count == batch:
 		return nil
 	case s.nic != nil:
 		return s.nic.Packet()[s.headersLen():min(s.out.size, len(s.nic.Packet()))]

@@ -39,6 +39,7 @@ type socket struct {
 	ring  *ring
 	nic   *datagram.NIC // nil without kernel bypass
 	put   int           // packets since the last send that take its queue
+	full  bool          // its queue had no room for a packet of this round
 	id    uint16
 
 	waiter *datagram.Waiter
@@ -84,7 +85,7 @@ func openSocket(c *DeviceConfig, mtu int) (s *socket, err error) {
 	}
 	wake := []int{s.ring.fd}
 	if c.Bypass {
-		if s.nic, err = s.openNIC(c.NIC); err != nil {
+		if s.nic, err = s.openNIC(c.NIC, mtu); err != nil {
 			return nil, err
 		}
 		wake = append(wake, s.nic.Bell())
@@ -189,15 +190,23 @@ func takeNothing(fd int) error {
 // wait returns once a packet has arrived, the NIC's queue has room again, or the waiter has another reason.
 func (s *socket) wait(c *clock.Clock, deadline clock.Time) {
 	if s.nic != nil {
-		defer s.nic.Wake()
-		if !s.nic.Rest(1, s.nic.Room() == 0) {
+		waited := false
+		defer func() { s.nic.Wake(waited && s.waiter.Readable(s.nic.Bell())) }()
+		if !s.nic.Rest(1, s.full) {
 			return
 		}
+		if s.full { // packets are due, but have to wait
+			deadline = c.Now().Add(fullWait)
+		}
+		waited = s.waiter.Arm(c, deadline)
+		if !waited {
+			return
+		}
+	} else if !s.waiter.Arm(c, deadline) {
+		return
 	}
-	if s.waiter.Arm(c, deadline) {
-		s.waiter.Wait()
-		s.ring.clearError()
-	}
+	s.waiter.Wait()
+	s.ring.clearError()
 }
 
 // yield yields the processor to other threads.

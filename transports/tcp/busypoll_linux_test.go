@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -50,9 +51,14 @@ func TestBusyPollLooksAtConnections(t *testing.T) {
 		t.Errorf("the end of a peer is %+v", c)
 	}
 	for name, e := range map[string]*Endpoint{"sender": a, "receiver": b} {
-		if left := e.busy.watched; len(left) != 0 {
-			t.Errorf("%s: still looks at %v", name, left)
-		}
+		hosttest.Eventually(t, "the end of "+name, func() error {
+			e.busy.mu.Lock()
+			defer e.busy.mu.Unlock()
+			if left := e.busy.watched; len(left) != 0 {
+				return fmt.Errorf("it still looks at %v", left)
+			}
+			return nil
+		})
 	}
 }
 

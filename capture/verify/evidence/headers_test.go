@@ -146,6 +146,18 @@ func differs(frame []byte, at int) bool {
 		h.Protocol == wire.ProtocolTCP && at >= int(h.L4)+wire.TCPMinLen && at < int(h.Payload)
 }
 
+// compareLengths checks that a packet whose IPv4 header has impossible lengths is decoded if gopacket reads
+// it.
+func compareLengths(t *testing.T, c *Capture, d *decoder, data []byte) {
+	t.Helper()
+	undecoded := c.Undecoded
+	d.decode(&pcapng.Packet{Data: data, Length: len(data), Number: 1})
+	var gopackets reference
+	if _, right := gopackets.decode(t, data, len(data)); (c.Undecoded == undecoded) != right {
+		t.Errorf("% x: undecoded %d, gopacket reads it: %t", data, c.Undecoded-undecoded, right)
+	}
+}
+
 // The fields of a packet are those that gopacket reads, in frames that a capture cut off or a fault changed.
 func TestHeadersAgainstGopacket(t *testing.T) {
 	c := &Capture{Taps: []*Tap{{ethernet: true, described: pcapng.Interface{LinkType: pcapng.LinkEthernet}}},
@@ -186,6 +198,12 @@ func TestHeadersAgainstGopacket(t *testing.T) {
 			short := bytes.Clone(frame)
 			short[h.L3] = 0x44
 			compare(short, len(short))
+			for header := range byte(6) { // in words, of which the least is 5, beside total lengths about it
+				for total := range byte(24) {
+					short[h.L3], short[h.L3+2], short[h.L3+3] = 0x40|header, 0, total
+					compareLengths(t, c, d, short)
+				}
+			}
 		}
 		padded := append(bytes.Clone(frame), make([]byte, 9)...)
 		compare(padded, len(padded))

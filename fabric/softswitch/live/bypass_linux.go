@@ -176,7 +176,7 @@ func (l *loop) restQueues(d time.Duration) bool {
 	if len(l.queues) == 0 {
 		return true
 	}
-	until := nicqueue.Now() + int64(d)
+	until := nicqueue.Now() + int64(d+l.thread.spin) // most sleeps last at most spin longer
 	for i, q := range l.queues {
 		if !q.held && !q.broken && !q.device.Rest(until) {
 			l.wakeQueues(i)
@@ -345,8 +345,12 @@ func (o *offers) close() {
 
 // open makes the queues that a program of a node asks for.
 func (l *loop) open(node int, r *nicqueue.Request) (q *bypass, files *nicqueue.Files, err error) {
-	end := plan.End{Node: l.nodes[node], Port: r.NIC}
-	number := slices.IndexFunc(l.nics, func(n nic) bool { return n.end == end })
+	end, number := plan.End{Node: l.nodes[node], Port: r.NIC}, -1
+	for i := range l.nics { // of which the thread may change all but the ends
+		if l.nics[i].end == end {
+			number = i
+		}
+	}
 	if number < 0 {
 		return nil, nil, fmt.Errorf("the node has no NIC %q at a soft switch", r.NIC)
 	}
@@ -391,10 +395,12 @@ func (l *loop) add(q *bypass) error {
 	return nil
 }
 
-// end takes queues from their NIC. Frames that the program posted before it ended still leave.
+// end takes queues from their NIC. Frames that the program posted before it ended still leave, as far as the
+// NIC has room for them now.
 func (l *loop) end(q *bypass) {
 	l.do(func() {
-		l.takeFrom(q, l.clock.Now())
+		for l.takeFrom(q, l.clock.Now()) > 0 {
+		}
 		same := func(other *bypass) bool { return other == q }
 		to := &l.nics[q.nic]
 		to.queues, l.queues = slices.DeleteFunc(to.queues, same), slices.DeleteFunc(l.queues, same)

@@ -74,7 +74,7 @@ func (n bypassing) send(t *testing.T, to netip.Addr, port uint16, departs time.T
 			if n.Rest(1000, true) {
 				await(t, n.Bell())
 			}
-			n.Wake()
+			n.Wake(false)
 		}
 		n.Put(&datagram.Outgoing{To: to, SrcPort: bypassPort, DstPort: port, Payload: payload,
 			Departs: departs})
@@ -114,7 +114,7 @@ func (n bypassing) receive(t *testing.T) []byte {
 		if n.Rest(1, false) {
 			await(t, n.Bell())
 		}
-		n.Wake()
+		n.Wake(false)
 	}
 }
 

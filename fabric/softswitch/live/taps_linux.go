@@ -230,6 +230,7 @@ func (t *taps) start(o *openTaps, file *os.File) (place int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	writer.Touch()
 	var ports []int
 	t.loop.do(func() {
 		for _, end := range o.Ports {
@@ -272,6 +273,7 @@ func (s *Process) Record(ports []plan.End, o RecordOptions) (*Feed, error) {
 	if err != nil {
 		return nil, err
 	}
+	feed.Allocate(file) // by a thread that is not a real-time thread
 	place, err := s.openTaps(&openTaps{Ports: ports, Snap: o.Snap, Events: o.Events}, file)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())

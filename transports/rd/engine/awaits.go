@@ -1,8 +1,8 @@
 package engine
 
-// Awaits returns how many data packets can arrive before there is something to do: before a message
-// completes, or an acknowledgement is owed for their number. It is 1 if no message has begun. A driver that
-// is not woken for each packet must call the engine after AckDelay at the latest: fewer may come.
+// Awaits returns how many full data packets can arrive before a message that has begun completes, or an
+// acknowledgement is owed for their number. It is 1 if no message has begun. A driver that is not woken for
+// each packet must call the engine after AckDelay at the latest: fewer may come.
 func (e *Engine) Awaits() int {
 	most, kept := ackEvery, e.begun[:0]
 	for _, in := range e.begun {

@@ -58,4 +58,12 @@ func TestStampedArrival(t *testing.T) {
 	if got := time.Duration(f.Delay); got != waited {
 		t.Errorf("a delay of %v, want %v", got, waited)
 	}
+	stamp = x.now.Add(-waited)
+	x.b.Receive(x.now, Arrival{Data: x.piece(1, nil), Path: 7, From: x.a.addr, At: stamp})
+	if all := x.says(); len(all) != 0 {
+		t.Fatalf("it says %v at once", kinds(all))
+	}
+	if got := x.b.Deadline(); got != stamp.Add(AckDelay) {
+		t.Errorf("it acknowledges at %v, want %v after the stamp %v", got, AckDelay, stamp)
+	}
 }

@@ -113,7 +113,7 @@ func (in *inbound) arrived(b wire.RD, base wire.RDBase, a Arrival, now clock.Tim
 	if base.Type != wire.RDData || base.Flags&wire.RDAckRequest != 0 || in.unsaid >= ackEvery || late {
 		in.owe()
 	} else {
-		in.oweLater(now)
+		in.oweLater(a.at(now), now)
 	}
 }
 
@@ -162,14 +162,15 @@ func (in *inbound) owe() {
 	}
 }
 
-// oweLater makes the engine send an acknowledgement within ackDelay or endDelay.
-func (in *inbound) oweLater(now clock.Time) {
+// oweLater makes the engine send an acknowledgement within ackDelay of the packet's arrival, or within
+// endDelay.
+func (in *inbound) oweLater(at, now clock.Time) {
 	if !in.waits {
 		in.waits = true
 		in.engine.later = append(in.engine.later, in)
 	}
 	if in.unsaid == 1 {
-		in.due = now.Add(ackDelay)
+		in.due = at.Add(ackDelay)
 	}
 	if in.ended {
 		in.due = min(in.due, now.Add(endDelay))

@@ -76,7 +76,7 @@ func (o *outbound) acknowledged(b wire.RD, base wire.RDBase, at, now clock.Time)
 		}
 	}
 	o.tell(now)
-	o.detect(now)
+	o.detect(at)
 	o.schedule(now)
 }
 
