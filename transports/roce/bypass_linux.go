@@ -39,8 +39,8 @@ func (s *socket) openNIC(name string, mtu int) (*datagram.NIC, error) {
 	}
 	longest := s.headersLen() + infiniband.BTHLen + infiniband.RETHLen + mtu + infiniband.ICRCLen
 	if room := len(nic.Packet()); longest > room {
-		return nil, errors.Join(fmt.Errorf("bypass the kernel: packets of %d bytes, want at most the NIC's %d",
-			longest, room), nic.Close())
+		return nil, errors.Join(fmt.Errorf("bypass the kernel: packets of %d bytes, want at most the NIC's "+
+			"MTU of %d", longest, room), nic.Close())
 	}
 	return nic, nil
 }
