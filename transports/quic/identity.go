@@ -39,7 +39,7 @@ func identityOf(certificates []*x509.Certificate) (identity, error) {
 	return sha256.Sum256(certificates[0].Raw), nil
 }
 
-// serverTLS accepts every client that has a certificate. Endpoint.admit looks up whose it is.
+// serverTLS accepts every client that has a certificate. streams.Endpoint.Admit looks up whose it is.
 func serverTLS(own tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates: []tls.Certificate{own},

@@ -27,7 +27,7 @@ func (m Mode) String() string {
 
 // Traffic counts payload bytes.
 type Traffic struct {
-	Sent     uint64 `json:"sent"`     // in messages that have arrived at other ranks
+	Sent     uint64 `json:"sent"`     // in messages to other ranks, also those that then failed
 	Received uint64 `json:"received"` // in messages from other ranks
 	// Missing is the number of bytes left out of those messages, as Ring.Droppable allows.
 	Missing uint64 `json:"missing,omitempty"`
