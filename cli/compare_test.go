@@ -161,9 +161,11 @@ checks:
 			}
 		}
 	}
-	if page, err := os.ReadFile("page.html"); !found || err != nil || strings.Count(string(page),
-		"<polyline") != 2 {
-		t.Errorf("found %v; page of %d bytes, %v", found, len(page), err)
+	page, err := os.ReadFile("page.html")
+	lines := strings.Count(string(page), `<g class="hue0"><path d="`)
+	lines += strings.Count(string(page), `<g class="hue1"><path d="`)
+	if !found || err != nil || lines != 2 {
+		t.Errorf("found %v; %d lines in a page of %d bytes, %v", found, lines, len(page), err)
 	}
 	c = compared("first", "again")
 	if len(c.Plan) != 0 || !c.PlanCompared || c.Significant != 0 {
