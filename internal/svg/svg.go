@@ -38,8 +38,8 @@ func (d Drawing) Printf(format string, args ...any) { fmt.Fprintf(d, format, arg
 
 // Open begins the picture.
 func (d Drawing) Open(attributes string, width, height float64) {
-	d.Printf(`<svg %s viewBox="0 0 %[2]s %[3]s" width="%[2]s" height="%[3]s">`+"\n", attributes, Number(width),
-		Number(height))
+	d.Printf(`<svg %s viewBox="0 0 %[2]s %[3]s" width="%[2]s" height="%[3]s">`+"\n", attributes,
+		Number(width), Number(height))
 }
 
 // Head writes the style sheet, which Style begins, and the background of a picture that is a file of its own.

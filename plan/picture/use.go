@@ -119,8 +119,9 @@ func (d *drawing) used(l *line, path curve) {
 		if math.Abs(across.x) > 2*math.Abs(across.y) {
 			by = point{y: shift}
 		}
-		d.Printf(`<path class="u %s" style="fill:none" stroke-width="%s" transform="translate(%s %s)" d="%s"/>`,
-			useShade(u.Share), svg.Number(width), svg.Number(by.x), svg.Number(by.y), path)
+		d.Printf(`<path class="u %s" style="fill:none" stroke-width="%s" `+
+			`transform="translate(%s %s)" d="%s"/>`, useShade(u.Share), svg.Number(width),
+			svg.Number(by.x), svg.Number(by.y), path)
 	}
 	d.Printf("</g>\n")
 }

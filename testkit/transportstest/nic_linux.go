@@ -203,7 +203,7 @@ func OpenRefuses(t *testing.T, open OpenAtNIC) {
 		"no address":          {},
 		"every address":       {Addr: netip.IPv4Unspecified()},
 		"address of no NIC":   {Addr: netip.MustParseAddr("192.0.2.1")},
-		"port that is taken":  {Addr: Loopback, Port: uint16(taken[5])<<8 | uint16(taken[6])},
+		"port in use":         {Addr: Loopback, Port: uint16(taken[5])<<8 | uint16(taken[6])},
 		"device that is none": {Addr: Loopback, Device: "no-such-nic"},
 	} {
 		if e, err := open(c); err == nil {

@@ -253,7 +253,7 @@ func TestBrokenReceiver(t *testing.T) {
 	for name, r := range map[string]streams.Reply{
 		"another message":                 {Code: replyPlaced, Number: 1 << 40},
 		"unknown code":                    {Code: 200},
-		"discarded, and nobody canceled":  {Code: replyDiscarded},
+		"discarded, but not canceled":     {Code: replyDiscarded},
 		"the message of the other's side": {Code: replyPlaced, Number: 3},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -275,7 +275,7 @@ func (e *Endpoint[L, C]) Close() error {
 	for _, conn := range strangers {
 		e.transport.Refuse(conn)
 	}
-	// This completes the outstanding requests and tells the peers.
+	// This completes the outstanding requests, and ends the connections so that the peers notice.
 	for _, p := range peers {
 		p.Base().Fail(transports.ErrClosed)
 	}

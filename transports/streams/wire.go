@@ -14,8 +14,8 @@ import (
 //	tcp   op[1] flags[1] zero[2] imm[4] length[4] zero[4] key[8] offset[8]
 //	quic  op[1] zero[1]  zero[2] imm[4] zero[4] length[4] key[8] offset[8]
 //
-// A reply completes the message with the number, or all messages up to it. The transport says which, and
-// what the codes mean:
+// A reply completes the message with the number, or all messages up to it. This and the meaning of the codes
+// depend on the transport:
 //
 //	reply   code[1] zero[7] number[8] detail[8]
 const (

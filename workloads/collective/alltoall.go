@@ -43,7 +43,7 @@ type ExchangeConfig struct {
 	Matrix Matrix
 	// Type is the elements' type, element.Float32 by default.
 	Type element.Type
-	// Phases are the phases of some ranks, in order. The others send as Direct says. Each other rank
+	// Phases are the phases of some ranks, in order. The others have the phases of Direct. Each other rank
 	// occurs once in the To and once in the From of a rank's phases. If a rank sends to another in a
 	// phase, the other receives from it in one of its phases.
 	Phases map[int][]Phase

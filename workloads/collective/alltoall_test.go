@@ -422,7 +422,7 @@ func TestNewExchangeRefuses(t *testing.T) {
 		"to itself": func(c *ExchangeConfig) {
 			c.Phases[0] = append(c.Phases[0], Phase{To: []int{0}, From: []int{0}})
 		},
-		"to nobody": func(c *ExchangeConfig) { c.Phases[0] = append(c.Phases[0], Phase{To: []int{3}}) },
+		"to no rank": func(c *ExchangeConfig) { c.Phases[0] = append(c.Phases[0], Phase{To: []int{3}}) },
 	} {
 		c := good()
 		change(&c)

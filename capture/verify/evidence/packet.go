@@ -232,7 +232,7 @@ func (d *decoder) decode(raw *pcapng.Packet) *Packet {
 	shown := &d.capture.dissected
 	shown.Dissect(raw, &p.Tap.described, raw.Number, d.capture.First)
 	if note, annotated := shown.Annotation(); annotated {
-		p.annotate(note, saysDirection(raw))
+		p.annotate(note, statedDirection(raw))
 		p.Tap.annotates = p.Tap.annotates || note.Name == "" || note.HasLate
 		p.Tap.seen.Count(note.Verdict)
 	}
@@ -337,8 +337,8 @@ func (d *decoder) flow() *Flow {
 // direction returns the direction that the capture states, or else derives it from the port's
 // address.
 func (d *decoder) direction(raw *pcapng.Packet) Direction {
-	if said := saysDirection(raw); said != Unknown {
-		return said
+	if stated := statedDirection(raw); stated != Unknown {
+		return stated
 	}
 	if tap := d.packet.Tap; tap.hasMAC && len(raw.Data) >= 12 {
 		if [6]byte(raw.Data[6:12]) == tap.mac {
@@ -349,8 +349,8 @@ func (d *decoder) direction(raw *pcapng.Packet) Direction {
 	return Unknown
 }
 
-// saysDirection returns the direction that the capture states.
-func saysDirection(raw *pcapng.Packet) Direction {
+// statedDirection returns the direction that the capture states.
+func statedDirection(raw *pcapng.Packet) Direction {
 	if raw.Has&pcapng.HasFlags != 0 {
 		switch raw.Flags & pcapng.DirectionMask {
 		case pcapng.Inbound:

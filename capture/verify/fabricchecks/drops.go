@@ -41,7 +41,8 @@ func (w places) add(p *evidence.Packet, reason string) {
 	}
 }
 
-// lines returns a line for each place, the place with the most packets first. did says what happened there.
+// lines returns a line for each place, the place with the most packets first. did is the verb for the
+// packets there.
 func (w places) lines(c *evidence.Capture, did string) (lines []string) {
 	sorted := slices.SortedFunc(maps.Keys(w), func(a, b place) int {
 		return cmp.Or(cmp.Compare(w[b], w[a]), cmp.Compare(a.tap, b.tap), cmp.Compare(a.reason, b.reason))

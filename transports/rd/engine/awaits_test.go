@@ -25,9 +25,9 @@ func TestAwaits(t *testing.T) {
 	const long = 512 * 20
 	for n := range uint32(18) {
 		give(n, long)
-		switch said := len(x.says()); {
-		case n < 16 && said > 0 != (n%8 == 7):
-			t.Fatalf("after packet %d it says %d packets", n, said)
+		switch sent := len(x.says()); {
+		case n < 16 && sent > 0 != (n%8 == 7):
+			t.Fatalf("after packet %d it sends %d packets", n, sent)
 		case n < 12:
 			want(8-int(n+1)%8, "in a long message")
 		default:
@@ -52,7 +52,7 @@ func TestStampedArrival(t *testing.T) {
 	}), Path: 7, From: x.a.addr, At: stamp})
 	all := x.says()
 	if len(all) != 1 || all[0].Type() != wire.RDAck {
-		t.Fatalf("it says %v, want an acknowledgement", kinds(all))
+		t.Fatalf("it sends %v, want an acknowledgement", kinds(all))
 	}
 	f := all[0].Ack()
 	if got := time.Duration(f.Delay); got != waited {
@@ -61,7 +61,7 @@ func TestStampedArrival(t *testing.T) {
 	stamp = x.now.Add(-waited)
 	x.b.Receive(x.now, Arrival{Data: x.piece(1, nil), Path: 7, From: x.a.addr, At: stamp})
 	if all := x.says(); len(all) != 0 {
-		t.Fatalf("it says %v at once", kinds(all))
+		t.Fatalf("it sends %v at once", kinds(all))
 	}
 	if got := x.b.Deadline(); got != stamp.Add(AckDelay) {
 		t.Errorf("it acknowledges at %v, want %v after the stamp %v", got, AckDelay, stamp)
