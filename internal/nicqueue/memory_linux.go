@@ -15,7 +15,13 @@ import (
 
 // Now returns the time in nanoseconds of CLOCK_MONOTONIC, which all processes of a host read alike. It
 // makes no system call.
-func Now() int64 { return monotonic + int64(time.Since(started)) }
+func Now() int64 { return At(time.Now()) }
+
+// At returns the time in nanoseconds of CLOCK_MONOTONIC at a time of this process, which package time read.
+func At(t time.Time) int64 { return monotonic + int64(t.Sub(started)) }
+
+// Time returns a time in nanoseconds of CLOCK_MONOTONIC as package time has it.
+func Time(at int64) time.Time { return started.Add(time.Duration(at - monotonic)) }
 
 // Package time does not show the monotonic reading of its times.
 var (

@@ -104,11 +104,12 @@ func InterfaceOf(name string, addr netip.Addr) (*net.Interface, error) {
 	return nil, fmt.Errorf("no interface has the address %v", addr)
 }
 
-// Reaches reports whether datagrams to an address can take the NIC's queues.
-func (n *NIC) Reaches(to netip.Addr) bool {
+// Station returns the next station on the way to an address. It returns false if datagrams to the address
+// cannot take the NIC's queues.
+func (n *NIC) Station(to netip.Addr) (station wire.MAC, reaches bool) {
 	h, asked := n.hops[to]
 	if h.known {
-		return true
+		return h.mac, true
 	}
 	if now := time.Now(); !asked || now.Sub(h.asked) > askEvery {
 		h = hop{asked: now}
@@ -118,12 +119,13 @@ func (n *NIC) Reaches(to netip.Addr) bool {
 		}
 		n.hops[to] = h
 	}
-	return h.known
+	return h.mac, h.known
 }
 
 // Outgoing is a datagram to send.
 type Outgoing struct {
 	To               netip.Addr
+	Station          wire.MAC // on the way there
 	SrcPort, DstPort uint16
 	DSCP             uint8
 	ECN              wire.ECN
@@ -142,23 +144,22 @@ func (n *NIC) Room() int { return n.queues.Room() }
 // Packet returns the memory of the next packet to put, from its IP header on. There must be room.
 func (n *NIC) Packet() []byte { return n.queues.Frame()[wire.EthernetLen:] }
 
-// PutPacket adds the packet of so many bytes that was written to Packet. The NIC must reach the address. The
+// PutPacket adds the packet of so many bytes that was written to Packet, for the next station on its way. The
 // packet leaves after Post, when its time has come. The zero time is now.
-func (n *NIC) PutPacket(to netip.Addr, length int, departs time.Time) {
-	ether := wire.EthernetFields{Dst: n.hops[to].mac, Src: n.mac, EtherType: wire.EtherTypeIPv4}
+func (n *NIC) PutPacket(station wire.MAC, length int, departs time.Time) {
+	ether := wire.EthernetFields{Dst: station, Src: n.mac, EtherType: wire.EtherTypeIPv4}
 	if n.v6 {
 		ether.EtherType = wire.EtherTypeIPv6
 	}
 	wire.Ethernet(n.queues.Frame()).Encode(&ether)
-	at := nicqueue.Now()
-	if !departs.IsZero() {
-		at += int64(time.Until(departs))
+	if departs.IsZero() {
+		departs = time.Now()
 	}
-	n.queues.Put(wire.EthernetLen+length, at)
+	n.queues.Put(wire.EthernetLen+length, nicqueue.At(departs))
 }
 
-// Put adds a datagram to the queue. There must be room, the NIC must reach the address, and the datagram
-// must fit the NIC's MTU. It leaves after Post.
+// Put adds a datagram to the queue. There must be room, and the datagram must fit the NIC's MTU. It leaves
+// after Post.
 func (n *NIC) Put(o *Outgoing) {
 	ip := wire.IPv4MinLen
 	if n.v6 {
@@ -183,7 +184,7 @@ func (n *NIC) Put(o *Outgoing) {
 	udp.Encode(&wire.UDPFields{SrcPort: o.SrcPort, DstPort: o.DstPort, Length: uint16(length)})
 	copy(udp[wire.UDPLen+copy(udp[wire.UDPLen:], o.Header):], o.Payload)
 	udp.FillChecksum(pseudo)
-	n.PutPacket(o.To, len(packet), o.Departs)
+	n.PutPacket(o.Station, len(packet), o.Departs)
 }
 
 // Post passes the datagrams that were Put to the NIC.
@@ -210,7 +211,7 @@ func (n *NIC) NextPacket() (packet []byte, arrived time.Time, err error) {
 		return nil, arrived, err
 	}
 	transports.AfterRead()
-	return frame[wire.EthernetLen:], realOf(at), nil
+	return frame[wire.EthernetLen:], nicqueue.Time(at), nil
 }
 
 // Next returns the next datagram. It drops what the kernel would drop: datagrams for other addresses, and
@@ -241,14 +242,9 @@ func (n *NIC) Next(in *Incoming) (bool, error) {
 			continue
 		}
 		*in = Incoming{From: h.SrcAddr(), Port: h.SrcPort, Marked: h.ECN == wire.CE, Data: udp.Payload(),
-			Arrived: realOf(at)}
+			Arrived: nicqueue.Time(at)}
 		return true, nil
 	}
-}
-
-// realOf is a time of CLOCK_MONOTONIC as package time has it.
-func realOf(monotonic int64) time.Time {
-	return time.Now().Add(-time.Duration(nicqueue.Now() - monotonic))
 }
 
 // Holds is the number of datagrams that can wait to be received.
@@ -256,6 +252,13 @@ func (n *NIC) Holds() int { return n.holds }
 
 // Return gives the memory of all datagrams from Next back to the NIC.
 func (n *NIC) Return() { n.queues.Return() }
+
+// FullWait is the longest wait for room in a full queue, whose Bell normally ends the wait. A transport
+// that ends waits at most MostFullWaits times: the NIC may have stopped.
+const (
+	FullWait      = 10 * time.Millisecond
+	MostFullWaits = 100
+)
 
 // Bell is a descriptor to wait for, between Rest and Wake.
 func (n *NIC) Bell() int { return n.queues.Bell() }

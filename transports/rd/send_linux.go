@@ -64,10 +64,11 @@ func (s *socket) put(packets []engine.Packet, peers []datagram.Name) (n int) {
 		if p.Peer >= 0 {
 			to = datagram.AddrOf(&peers[p.Peer])
 		}
-		if !s.nic.Reaches(to) {
+		station, reaches := s.nic.Station(to)
+		if !reaches {
 			break
 		}
-		out := datagram.Outgoing{To: to, SrcPort: s.firstPath + uint16(s.pathOf(p)),
+		out := datagram.Outgoing{To: to, Station: station, SrcPort: s.firstPath + uint16(s.pathOf(p)),
 			DstPort: wire.PortRD + uint16(p.Port), DSCP: s.dscp, ECN: wire.ECT0, Header: p.Header,
 			Payload: p.Payload}
 		if p.Departs > 0 {

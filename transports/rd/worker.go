@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"railbed/internal/clock"
 	"railbed/transports"
@@ -251,14 +250,14 @@ func (w *worker) run() {
 			w.giveUp()
 			return
 		}
-		if r.ending && (!r.more || full > mostFullWaits) {
+		if r.ending && (!r.more || full > datagram.MostFullWaits) {
 			return
 		}
 		switch {
 		case r.more && len(r.send) == 0:
 			full++
 			w.asleep.Store(true)
-			w.wait(w.endpoint.config.Clock.Now().Add(fullWait), 1, true)
+			w.wait(w.endpoint.config.Clock.Now().Add(datagram.FullWait), 1, true)
 			w.asleep.Store(false)
 		case len(r.send) > 0:
 			full = 0
@@ -288,13 +287,6 @@ type round struct {
 	reported bool // completions were reported
 	more     bool // there may be more to send
 }
-
-// fullWait is the longest wait for room in the NIC's queue, whose bell normally ends the wait. An ending
-// worker waits at most mostFullWaits times: the NIC may have stopped.
-const (
-	fullWait      = 10 * time.Millisecond
-	mostFullWaits = 100
-)
 
 // round passes arrivals to the engine and takes the packets to send.
 func (w *worker) round(in []engine.Arrival) round {

@@ -12,15 +12,11 @@ import (
 	"railbed/transports/datagram"
 )
 
+// A NIC holds so many packets from a device and for it: half the window of a queue pair, and the windows of
+// several peers.
 const (
-	// nicSends and nicReceives are the packets that a NIC holds from a device and for it: half the window
-	// of a queue pair, and the windows of several peers.
 	nicSends    = 64
 	nicReceives = 1024
-	// fullWait is the longest wait for room in the NIC's queue, whose bell normally ends the wait. A driver
-	// that ends waits at most mostFullWaits times: the NIC may have stopped.
-	fullWait      = 10 * time.Millisecond
-	mostFullWaits = 100
 )
 
 // openNIC opens queues for the packets of the socket's block of queue pairs, whose number is in the BTH. The
@@ -74,14 +70,15 @@ func (s *socket) isFor(packet []byte) bool {
 // returns false if the packet must take the kernel's path. Then next has a copy of it.
 func (s *socket) bypass(to netip.Addr, sourcePort uint16, n int) bool {
 	packet := s.nic.Packet()[:s.headersLen()+n]
-	if !s.nic.Reaches(to) {
+	station, reaches := s.nic.Station(to)
+	if !reaches {
 		copy(s.out.buffers[s.out.count*s.out.size:], packet)
 		return false
 	}
 	s.id++
 	s.encode(packet, to, sourcePort, s.id)
 	infiniband.Packet(packet[s.headersLen():]).Seal(packet[:s.headersLen()])
-	s.nic.PutPacket(to, len(packet), time.Time{})
+	s.nic.PutPacket(station, len(packet), time.Time{})
 	s.put++
 	return true
 }

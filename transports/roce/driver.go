@@ -12,6 +12,7 @@ import (
 	"railbed/internal/clock"
 	"railbed/internal/infiniband"
 	"railbed/transports"
+	"railbed/transports/datagram"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )
@@ -212,7 +213,7 @@ func (d *driver) run() {
 			d.giveUp(err)
 			return
 		}
-		if ended && !busy && (full == 0 || full > mostFullWaits) {
+		if ended && !busy && (full == 0 || full > datagram.MostFullWaits) {
 			return
 		}
 		switch {

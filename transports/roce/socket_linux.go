@@ -189,24 +189,17 @@ func takeNothing(fd int) error {
 
 // wait returns once a packet has arrived, the NIC's queue has room again, or the waiter has another reason.
 func (s *socket) wait(c *clock.Clock, deadline clock.Time) {
-	if s.nic != nil {
-		waited := false
-		defer func() { s.nic.Wake(waited && s.waiter.Readable(s.nic.Bell())) }()
-		if !s.nic.Rest(1, s.full) {
-			return
-		}
-		if s.full { // packets are due, but have to wait
-			deadline = c.Now().Add(fullWait)
-		}
-		waited = s.waiter.Arm(c, deadline)
-		if !waited {
-			return
-		}
-	} else if !s.waiter.Arm(c, deadline) {
-		return
+	if s.full { // packets are due, but have to wait
+		deadline = c.Now().Add(datagram.FullWait)
 	}
-	s.waiter.Wait()
-	s.ring.clearError()
+	waits := (s.nic == nil || s.nic.Rest(1, s.full)) && s.waiter.Arm(c, deadline)
+	if waits {
+		s.waiter.Wait()
+		s.ring.clearError()
+	}
+	if s.nic != nil {
+		s.nic.Wake(waits && s.waiter.Readable(s.nic.Bell()))
+	}
 }
 
 // yield yields the processor to other threads.

@@ -348,9 +348,14 @@ func (r *Runner) combine(a *action, came, has []byte) {
 // release removes one of the conditions for which actions wait.
 func (r *Runner) release(actions []int) {
 	for _, i := range actions {
-		if r.run.waits[i]--; r.run.waits[i] == 0 {
-			r.run.ready = append(r.run.ready, i)
-		}
+		r.meet(i)
+	}
+}
+
+// meet removes one of the conditions for which an action waits.
+func (r *Runner) meet(i int) {
+	if r.run.waits[i]--; r.run.waits[i] == 0 {
+		r.run.ready = append(r.run.ready, i)
 	}
 }
 
@@ -469,9 +474,7 @@ func (r *Runner) receive(rank int, c transports.Completion) error {
 	r.run.came[i] = true
 	r.run.traffic.Received += uint64(c.Bytes)
 	r.run.traffic.Missing += uint64(c.Missing)
-	if r.run.waits[i]--; r.run.waits[i] == 0 {
-		r.run.ready = append(r.run.ready, i)
-	}
+	r.meet(i)
 	return nil
 }
 

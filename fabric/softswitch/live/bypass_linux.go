@@ -78,7 +78,7 @@ func payloadOf(one *packet.Packet) []byte {
 	return one.Data[min(int(one.Headers.Payload), len(one.Data)):]
 }
 
-// wakes reports whether a frame wakes its program at once. That it was trimmed or marked tells the program of
+// wakes reports whether a frame wakes its program at once. Trimmed and marked frames do: they show
 // congestion.
 func (q *bypass) wakes(one *packet.Packet) bool {
 	return one.Trimmed || one.Headers.ECN == wire.CE || !q.unsolicited.Matches(payloadOf(one))
@@ -168,7 +168,7 @@ func (l *loop) doorbell() int {
 }
 
 // readMonotonic finds out which time of the kernel's monotonic clock is the epoch.
-func (l *loop) readMonotonic() { l.monotonic = nicqueue.Now() - int64(time.Since(l.clock.Epoch())) }
+func (l *loop) readMonotonic() { l.monotonic = nicqueue.At(l.clock.Epoch()) }
 
 // restQueues asks all programs for the doorbell, for a sleep of so long. It returns false if there are
 // frames to take.
@@ -345,12 +345,7 @@ func (o *offers) close() {
 
 // open makes the queues that a program of a node asks for.
 func (l *loop) open(node int, r *nicqueue.Request) (q *bypass, files *nicqueue.Files, err error) {
-	end, number := plan.End{Node: l.nodes[node], Port: r.NIC}, -1
-	for i := range l.nics { // of which the thread may change all but the ends
-		if l.nics[i].end == end {
-			number = i
-		}
-	}
+	number := l.find(plan.End{Node: l.nodes[node], Port: r.NIC})
 	if number < 0 {
 		return nil, nil, fmt.Errorf("the node has no NIC %q at a soft switch", r.NIC)
 	}
@@ -358,8 +353,7 @@ func (l *loop) open(node int, r *nicqueue.Request) (q *bypass, files *nicqueue.F
 		return nil, nil, fmt.Errorf("frames of %d bytes, want at most %d", r.Geometry.Room,
 			l.engine.Pool().Cell())
 	}
-	q = &bypass{nic: number, first: r.First, last: r.Last, key: r.Key,
-		unsolicited: r.Unsolicited}
+	q = &bypass{nic: number, first: r.First, last: r.Last, key: r.Key, unsolicited: r.Unsolicited}
 	if q.device, files, err = nicqueue.Create(r.Geometry); err != nil {
 		return nil, nil, err
 	}

@@ -45,7 +45,8 @@ func openPort(t *testing.T, p *plan.Plan, spaces map[string]*kernel.Namespace, n
 			Last: port})
 		if err == nil { // a later look-up needs the namespace
 			for _, other := range []string{"h0", "h1"} {
-				if to := netip.MustParseAddr(address(p, other)); to != n.addr && !n.Reaches(to) {
+				to := netip.MustParseAddr(address(p, other))
+				if _, reaches := n.Station(to); to != n.addr && !reaches {
 					err = fmt.Errorf("%s does not reach %v", node, to)
 				}
 			}
@@ -76,8 +77,9 @@ func (n bypassing) send(t *testing.T, to netip.Addr, port uint16, departs time.T
 			}
 			n.Wake(false)
 		}
-		n.Put(&datagram.Outgoing{To: to, SrcPort: bypassPort, DstPort: port, Payload: payload,
-			Departs: departs})
+		station, _ := n.Station(to)
+		n.Put(&datagram.Outgoing{To: to, Station: station, SrcPort: bypassPort, DstPort: port,
+			Payload: payload, Departs: departs})
 	}
 	if err := n.Post(); err != nil {
 		t.Fatal(err)

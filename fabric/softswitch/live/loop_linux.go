@@ -132,6 +132,16 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	return l, l.watch()
 }
 
+// find returns the number of the NIC at an end, or -1. Any goroutine may call it: the ends never change.
+func (l *loop) find(end plan.End) int {
+	for i := range l.nics {
+		if l.nics[i].end == end {
+			return i
+		}
+	}
+	return -1
+}
+
 // watch makes the epoll for all ports and the bell.
 func (l *loop) watch() (err error) {
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {

@@ -27,8 +27,8 @@ type outcome struct {
 }
 
 // The same burst meets the same drops, marks and pauses and arrives in the same order, whether its program
-// takes the kernel's path or bypasses it. The link to the receiver is so slow that the whole burst is there
-// before a second packet has left.
+// takes the kernel's path or bypasses it. The link to the receiver is slow: before a second packet has left
+// it, the whole burst has come.
 func TestPathsMeetTheSame(t *testing.T) {
 	for name, treatment := range map[string]string{
 		"drop-tail": "buffer: 12KB",
@@ -78,8 +78,9 @@ func burst(t *testing.T, treatment string, past bool) (o outcome) {
 	if past {
 		left := openBypass(t, p, spaces, "h0")
 		send = func(payload []byte) error {
-			left.Put(&datagram.Outgoing{To: to, SrcPort: bypassPort, DstPort: port, DSCP: dscp,
-				ECN: wire.ECT0, Payload: payload})
+			station, _ := left.Station(to)
+			left.Put(&datagram.Outgoing{To: to, Station: station, SrcPort: bypassPort, DstPort: port,
+				DSCP: dscp, ECN: wire.ECT0, Payload: payload})
 			return left.Post()
 		}
 	} else {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -130,7 +129,7 @@ func (s *Process) Unwatch(end plan.End) error {
 
 // watchForeign carries out a watch request.
 func (l *loop) watchForeign(r *watch) error {
-	at := slices.IndexFunc(l.nics, func(one nic) bool { return one.end == r.End })
+	at := l.find(r.End)
 	if at < 0 || l.arrived == nil {
 		err := fmt.Errorf("watch %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
 		if r.Index != 0 {
