@@ -59,6 +59,7 @@ type ExchangeConfig struct {
 type Exchange struct {
 	config ExchangeConfig
 	size   int // of an element
+	before columns
 }
 
 // blockSlices returns the number of messages of a block of the given number of bytes.
@@ -145,13 +146,29 @@ func (e *Exchange) buffer(rank int, _ Mode, b schedule.Buffer) (place, int) {
 	return place{b, 0, lengths.of(b)}, 0
 }
 
-// block returns the places in bytes of the channel's part of a block, at its sender and at its receiver.
-func (e *Exchange) block(from, to int) (source, target place) {
+// blocks has the places of the blocks that a rank sends and receives, of the channel's part, in bytes.
+type blocks struct {
+	// sources has the blocks by receiver, and targets their places at the receivers.
+	sources, targets []place
+	received         []place // by sender
+}
+
+// blocks returns the places of a rank's blocks. If ranks are asked for in order, it takes a time in
+// proportion to the number of blocks.
+func (e *Exchange) blocks(rank int) (b blocks) {
 	m := e.config.Matrix
-	first, behind := e.config.Channel.Part(0, m[from][to])
-	in, out := m.input(from, to), m.output(from, to)
-	return place{schedule.Input, in + first, in + behind}.times(e.size),
-		place{schedule.Output, out + first, out + behind}.times(e.size)
+	part := func(buffer schedule.Buffer, at, elements int) place {
+		first, behind := e.config.Channel.Part(0, elements)
+		return place{buffer, at + first, at + behind}.times(e.size)
+	}
+	before, in, out := e.before.sums(m, rank), 0, 0
+	for other, elements := range m[rank] {
+		b.sources = append(b.sources, part(schedule.Input, in, elements))
+		b.targets = append(b.targets, part(schedule.Output, before[other], elements))
+		b.received = append(b.received, part(schedule.Output, out, m[other][rank]))
+		in, out = in+elements, out+m[other][rank]
+	}
+	return b
 }
 
 // actions implements Algorithm. A rank does one thing after the other in a phase: it permits the senders to
@@ -161,14 +178,15 @@ func (e *Exchange) actions(rank int, _ Mode, add func(action)) (threads []int) {
 	if !given {
 		phases = Direct(rank, len(e.config.Matrix))
 	}
-	source, target := e.block(rank, rank)
+	blocks := e.blocks(rank)
 	last := 0 // action
 	do := func(a action) int {
 		add(a)
 		last++
 		return last - 1
 	}
-	before := do(action{op: schedule.Copy, source: source, target: target, taken: noStep, arrived: noStep})
+	before := do(action{op: schedule.Copy, source: blocks.sources[rank], target: blocks.targets[rank],
+		taken: noStep, arrived: noStep})
 	inOrder := func(a action) int {
 		a.after = append(a.after, before)
 		before = do(a)
@@ -177,19 +195,17 @@ func (e *Exchange) actions(rank int, _ Mode, add func(action)) (threads []int) {
 	for i, p := range phases {
 		end := action{op: await, taken: i, arrived: noStep}
 		for _, from := range p.From {
-			if _, target := e.block(from, rank); target.len() > 0 {
+			if blocks.received[from].len() > 0 {
 				inOrder(action{op: permit, peer: from, taken: noStep, arrived: noStep})
 			}
 		}
 		for _, to := range p.To {
-			for _, a := range e.messages(schedule.Send, rank, to) {
-				a.peer = to
+			for _, a := range messages(schedule.Send, to, blocks.sources[to], blocks.targets[to]) {
 				end.unsent = append(end.unsent, inOrder(a))
 			}
 		}
 		for _, from := range p.From {
-			for _, a := range e.messages(schedule.Receive, from, rank) {
-				a.peer = from
+			for _, a := range messages(schedule.Receive, from, place{}, blocks.received[from]) {
 				end.after = append(end.after, do(a))
 			}
 		}
@@ -198,15 +214,17 @@ func (e *Exchange) actions(rank int, _ Mode, add func(action)) (threads []int) {
 	return []int{len(phases)}
 }
 
-// messages returns the actions that send or receive a block.
-func (e *Exchange) messages(op schedule.Op, from, to int) (all []action) {
-	source, target := e.block(from, to)
-	for slice := range blockSlices(source.len()) {
-		first, behind := slicePart(source.len(), slice)
-		in := place{schedule.Input, source.from + first, source.from + behind}
-		out := place{schedule.Output, target.from + first, target.from + behind}
-		all = append(all, action{op: op, source: in, target: out, landed: out, message: true,
-			imm: uint32(slice), taken: noStep, arrived: noStep})
+// messages returns the actions that send a block, or receive a block, which has no source here.
+func messages(op schedule.Op, peer int, source, target place) (all []action) {
+	for slice := range blockSlices(target.len()) {
+		first, behind := slicePart(target.len(), slice)
+		out := place{target.buffer, target.from + first, target.from + behind}
+		a := action{op: op, peer: peer, target: out, landed: out, message: true, imm: uint32(slice),
+			taken: noStep, arrived: noStep}
+		if op == schedule.Send {
+			a.source = place{source.buffer, source.from + first, source.from + behind}
+		}
+		all = append(all, a)
 	}
 	return all
 }

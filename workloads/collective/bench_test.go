@@ -100,3 +100,19 @@ func processorTime(b *testing.B) time.Duration {
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkAmounts counts the messages of all ranks of a program whose messages need no permission.
+func BenchmarkAmounts(b *testing.B) {
+	for _, ranks := range []int{4, 16} {
+		b.Run(fmt.Sprintf("ranks=%d", ranks), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				p := program(b, schedule.AllToAll, schedule.Direct, ranks, 0, Data{Count: 1024 * ranks})
+				b.StartTimer()
+				for rank := range ranks {
+					Amounts(p, rank, 1)
+				}
+			}
+		})
+	}
+}

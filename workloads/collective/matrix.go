@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
+	"sync"
 )
 
 // Matrix is the number of elements that each rank sends to each rank, by sender and then by receiver: the
@@ -69,23 +70,38 @@ func Skewed(ranks, count, skew int, seed uint64) Matrix {
 func (m Matrix) Sends(rank int) int { return m.InputLen(rank) - m[rank][rank] }
 
 // InputLen and OutputLen return the number of elements of a rank's buffers.
-func (m Matrix) InputLen(rank int) int  { return m.input(rank, len(m)) }
-func (m Matrix) OutputLen(rank int) int { return m.output(len(m), rank) }
+func (m Matrix) InputLen(rank int) int { return total(m[rank]) }
 
-// input returns where the block for a receiver begins in a sender's input.
-func (m Matrix) input(from, to int) int {
-	at := 0
-	for _, elements := range m[from][:to] {
-		at += elements
+func (m Matrix) OutputLen(rank int) (elements int) {
+	for _, row := range m {
+		elements += row[rank]
 	}
-	return at
+	return elements
 }
 
-// output returns where the block of a sender begins in a receiver's output.
-func (m Matrix) output(from, to int) int {
-	at := 0
-	for _, row := range m[:from] {
-		at += row[to]
+// input returns where the block for a receiver begins in a sender's input.
+func (m Matrix) input(from, to int) int { return total(m[from][:to]) }
+
+// columns sums the rows of a matrix before a row. It goes on from the row of the latest call, so that all
+// rows in turn take a time in proportion to the matrix. The zero columns can be used, also concurrently, for
+// one matrix.
+type columns struct {
+	mu     sync.Mutex
+	row    int
+	before []int
+}
+
+// sums returns, by receiver, where the block of a sender begins in the receiver's output.
+func (c *columns) sums(m Matrix, from int) []int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.before == nil || from < c.row {
+		c.row, c.before = 0, make([]int, len(m))
 	}
-	return at
+	for ; c.row < from; c.row++ {
+		for to, elements := range m[c.row] {
+			c.before[to] += elements
+		}
+	}
+	return slices.Clone(c.before)
 }

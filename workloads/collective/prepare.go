@@ -27,8 +27,6 @@ func (p *Program) actions(rank int, mode Mode, add func(action)) []int {
 		}
 	}
 	steps := p.steps(rank)
-	landings := map[int][]int{} // by rank
-	landings[rank], _ = p.landings(rank, mode)
 	taken, arrived, threads := p.logged(rank)
 	for slice := range p.slices {
 		before := len(senders) + slice*steps
@@ -36,7 +34,7 @@ func (p *Program) actions(rank int, mode Mode, add func(action)) []int {
 			for i := range t.Steps {
 				at := schedule.At{Thread: thread, Step: i}
 				own := p.number(rank, at)
-				a := p.action(rank, mode, slice, at, landings)
+				a := p.action(rank, mode, slice, at)
 				if i > 0 {
 					a.after = append(a.after, before+own-1)
 				}
@@ -54,9 +52,8 @@ func (p *Program) actions(rank int, mode Mode, add func(action)) []int {
 	return threads
 }
 
-// action returns a step for one slice. landings are by rank. action adds those of ranks to which the rank
-// sends.
-func (p *Program) action(rank int, mode Mode, slice int, at schedule.At, landings map[int][]int) action {
+// action returns a step for one slice.
+func (p *Program) action(rank int, mode Mode, slice int, at schedule.At) action {
 	step, size := &p.schedule.Ranks[rank][at.Thread].Steps[at.Step], p.data.Type.Size()
 	from, to := p.source(step, slice)
 	some := from < to // its target has the same number of elements
@@ -78,16 +75,14 @@ func (p *Program) action(rank int, mode Mode, slice int, at schedule.At, landing
 		return a
 	case step.Op == schedule.Send:
 		receiver, end = step.Peer, p.plans[mode].Other[rank][at.Thread][at.Step]
-		if landings[receiver] == nil {
-			landings[receiver], _ = p.landings(receiver, mode)
-		}
 	}
 	number := slice*p.steps(receiver) + p.number(receiver, end)
 	if a.imm = uint32(number); some {
 		from, to := p.target(&p.schedule.Ranks[receiver][end.Thread].Steps[end.Step], slice)
-		a.landed = p.lands(receiver, mode, end, from, to, landings[receiver][number]).times(size)
+		landings := p.landings(receiver, mode)
+		a.landed = p.lands(receiver, mode, end, from, to, landings.at[number]).times(size)
 		if p.eager {
-			a.turn = p.turn(receiver, mode) * size
+			a.turn = landings.turn(p) * size
 		}
 	}
 	return a

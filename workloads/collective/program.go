@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 
 	"railbed/internal/element"
 	"railbed/plan/schedule"
@@ -17,7 +18,8 @@ type Program struct {
 	slices   int // slices of each chunk, each of which runs independently
 	scratch  int // elements of scratch memory
 	// eager is set if messages are sent without permission: see eagerBytes.
-	eager bool
+	eager  bool
+	landed landingsOf
 }
 
 // eagerBytes is the largest buffer for which messages are sent without their receivers' permission.
@@ -174,13 +176,6 @@ func (p *Program) direct(rank int, mode Mode, at schedule.At) bool {
 	return !p.eager && p.plans[mode].Direct[rank][at.Thread][at.Step]
 }
 
-// turn returns the distance, in elements, between the two places of a message in a rank's work
-// memory.
-func (p *Program) turn(rank int, mode Mode) int {
-	_, length := p.landings(rank, mode)
-	return length - p.scratch
-}
-
 // modes returns the modes in which the program can run.
 func (p *Program) modes() []Mode {
 	if p.schedule.OutOfPlace {
@@ -317,32 +312,59 @@ func (p *Program) buffer(rank int, mode Mode, b schedule.Buffer) (place, int) {
 func (p *Program) workLen(rank int) int {
 	most := 0
 	for _, mode := range p.modes() {
-		_, length := p.landings(rank, mode)
+		landings := p.landings(rank, mode)
+		length := landings.length
 		if p.eager {
-			length += p.turn(rank, mode)
+			length += landings.turn(p)
 		}
 		most = max(most, length)
 	}
 	return most
 }
 
-// landings returns, by slice and step, where messages land in a rank's work memory if they have
-// places there, and the length of that memory.
-func (p *Program) landings(rank int, mode Mode) (at []int, length int) {
-	length = p.scratch
+// landings are the places in a rank's work memory where messages land that have places there.
+type landings struct {
+	at     []int // by slice and step
+	length int   // of the work memory
+}
+
+// turn returns the distance, in elements, between the two places of an eager message.
+func (l *landings) turn(p *Program) int { return l.length - p.scratch }
+
+// landingsOf keeps landings by mode and rank, because each sender to a rank needs the rank's landings.
+type landingsOf struct {
+	mu  sync.Mutex
+	all [2]map[int]*landings
+}
+
+func (p *Program) landings(rank int, mode Mode) *landings {
+	p.landed.mu.Lock()
+	defer p.landed.mu.Unlock()
+	all := &p.landed.all[mode]
+	if *all == nil {
+		*all = map[int]*landings{}
+	}
+	if (*all)[rank] == nil {
+		(*all)[rank] = p.findLandings(rank, mode)
+	}
+	return (*all)[rank]
+}
+
+func (p *Program) findLandings(rank int, mode Mode) *landings {
+	l := &landings{length: p.scratch}
 	for slice := range p.slices {
 		for thread, t := range p.schedule.Ranks[rank] {
 			for i := range t.Steps {
 				step := &t.Steps[i]
-				at = append(at, length)
+				l.at = append(l.at, l.length)
 				if takes(step.Op) && !p.direct(rank, mode, schedule.At{Thread: thread, Step: i}) {
 					from, to := p.target(step, slice)
-					length += to - from
+					l.length += to - from
 				}
 			}
 		}
 	}
-	return at, length
+	return l
 }
 
 // combinations returns how the received elements of a slice, or its source, are combined. The

@@ -98,10 +98,11 @@ func (m MoE) wanted(_ *Job, c *rank.Config, w *Wanted) error {
 	if err != nil {
 		return err
 	}
+	operations := operationsOf(c)[0]
 	for _, lanes := range all {
 		for i, exchange := range lanes {
 			for rank := range c.Ranks {
-				w.add(rank, i, len(lanes), collective.Amounts(exchange, rank, operationsOf(c)[0]))
+				w.add(rank, i, len(lanes), collective.Amounts(exchange, rank, operations))
 			}
 		}
 	}

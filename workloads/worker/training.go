@@ -39,22 +39,24 @@ func (t Training) wanted(_ *Job, c *rank.Config, w *Wanted) error {
 		kind, group string
 		ranks       int
 		bytes       uint64
+		times       int
 	}
-	algorithms := map[same]collective.Algorithm{}
-	uses := t.Program.Uses()
+	known := map[same][][]collective.Amount{} // by sender and receiver
+	uses, iterations := t.Program.Uses(), operationsOf(c)[0]
 	for i := range t.Program.Operations {
 		o := &t.Program.Operations[i]
-		key := same{string(o.Kind), o.Group, len(o.Ranks), o.Bytes}
-		made, known := algorithms[key]
-		if !known {
-			var err error
-			if made, err = operationAlgorithm(o, c); err != nil {
+		key := same{string(o.Kind), o.Group, len(o.Ranks), o.Bytes, int(uses[i]) * iterations}
+		if known[key] == nil {
+			made, err := operationAlgorithm(o, c)
+			if err != nil {
 				return err
 			}
-			algorithms[key] = made
+			for place := range o.Ranks {
+				known[key] = append(known[key], collective.Amounts(made, place, key.times))
+			}
 		}
 		for place, rank := range o.Ranks {
-			for to, amount := range collective.Amounts(made, place, int(uses[i])*operationsOf(c)[0]) {
+			for to, amount := range known[key][place] {
 				w.To[rank][o.Ranks[to]].Add(amount)
 				w.Groups[rank][o.Group] += amount.Bytes
 			}

@@ -129,3 +129,25 @@ func TestWantedOfTrainings(t *testing.T) {
 	j.Transport, j.RD = RD, &spec.RD{Droppable: units.Ratio{Num: 1, Den: 100}}
 	wantSent(t, "a training that may lose", j)
 }
+
+// BenchmarkWanted counts the traffic of all-to-alls. The time for a pair of ranks does not grow with their
+// number.
+func BenchmarkWanted(b *testing.B) {
+	for _, ranks := range []int{16, 128, 512, 1024} {
+		b.Run(fmt.Sprintf("ranks=%d", ranks), func(b *testing.B) {
+			j := job(1, 0)
+			for len(j.Ranks) < ranks {
+				next := j.Ranks[0]
+				next.Rank, next.Node = len(j.Ranks), fmt.Sprintf("h%d", len(j.Ranks))
+				j.Ranks = append(j.Ranks, next)
+			}
+			j.Kind, j.Algorithm, j.Size = spec.AllToAll, schedule.Direct, units.Bytes(4*1009*ranks)
+			for b.Loop() {
+				if _, err := j.Wanted(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*ranks*ranks), "ns/pair")
+		})
+	}
+}
