@@ -2,6 +2,8 @@
 package nearest
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
@@ -23,4 +25,25 @@ func Word(word string, candidates []string) (near string) {
 		}
 	}
 	return near
+}
+
+// Suggest returns the word that was probably meant, as Word does, and a hint for a message. The hint names
+// that word, or lists all words if none is near.
+func Suggest(word string, words []string) (near, hint string) {
+	if near = Word(word, words); near != "" {
+		return near, fmt.Sprintf("did you mean %q?", near)
+	}
+	return "", "want " + OneOf(words)
+}
+
+// OneOf lists the possible words. It cuts the list short if a file can make it long.
+func OneOf(words []string) string {
+	const most = 20
+	if len(words) > most {
+		words = append(slices.Clone(words[:most]), "...")
+	}
+	if len(words) <= 3 {
+		return strings.Join(words, " or ")
+	}
+	return "one of " + strings.Join(words, ", ")
 }

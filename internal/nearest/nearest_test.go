@@ -1,6 +1,9 @@
 package nearest
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestWord(t *testing.T) {
 	for _, c := range []struct {
@@ -19,6 +22,27 @@ func TestWord(t *testing.T) {
 	} {
 		if got := Word(c.word, c.candidates); got != c.want {
 			t.Errorf("%q among %q: %q, want %q", c.word, c.candidates, got, c.want)
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	many := make([]string, 30)
+	for i := range many {
+		many[i] = "name"
+	}
+	for _, c := range []struct {
+		word       string
+		words      []string
+		near, hint string
+	}{
+		{"rat", []string{"loss", "rate"}, "rate", `did you mean "rate"?`},
+		{"x", []string{"loss", "rate"}, "", "want loss or rate"},
+		{"x", []string{"a", "b", "c", "d"}, "", "want one of a, b, c, d"},
+		{"x", many, "", "want one of " + strings.Repeat("name, ", 20) + "..."},
+	} {
+		if near, hint := Suggest(c.word, c.words); near != c.near || hint != c.hint {
+			t.Errorf("%q among %q: %q, %q", c.word, c.words, near, hint)
 		}
 	}
 }

@@ -38,6 +38,15 @@ func Text(text string) string {
 	})
 }
 
+// Clip shortens a long text in a message. The result may still have control characters.
+func Clip(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "..."
+	}
+	return text
+}
+
 // Error returns the text of an error. Joined errors (errors.Join) are Railbed's own lines; each of
 // them is passed through Text.
 func Error(err error) string {

@@ -137,3 +137,12 @@ func FuzzPrintable(f *testing.F) {
 		}
 	})
 }
+
+func TestClip(t *testing.T) {
+	for text, want := range map[string]string{"": "", strings.Repeat("é", 60): strings.Repeat("é", 60),
+		strings.Repeat("é", 61): strings.Repeat("é", 60) + "..."} {
+		if got := Clip(text); got != want {
+			t.Errorf("%q: got %q", text, got)
+		}
+	}
+}

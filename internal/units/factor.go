@@ -63,6 +63,9 @@ func (f Factor) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (f Factor) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
+// Form describes the values in files.
+func (Factor) Form() string { return "a number such as 0.5" }
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (f *Factor) UnmarshalText(text []byte) (err error) {
 	*f, err = ParseFactor(string(text))

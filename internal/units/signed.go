@@ -43,6 +43,9 @@ func (o Offset) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (o Offset) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
+// Form describes the values in files.
+func (Offset) Form() string { return "a time such as 10s or -10s" }
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (o *Offset) UnmarshalText(text []byte) (err error) {
 	*o, err = parseOffset(string(text))
@@ -82,6 +85,9 @@ func (d Drift) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Drift) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// Form describes the values in files.
+func (Drift) Form() string { return "a drift such as 100ppm or -100ppm" }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Drift) UnmarshalText(text []byte) (err error) {

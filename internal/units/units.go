@@ -126,6 +126,9 @@ func (r Rate) String() string { return format(uint64(r), rateSuffixes) }
 // MarshalText implements encoding.TextMarshaler.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
+// Form describes the values in files.
+func (Rate) Form() string { return "a rate such as 1gbit" }
+
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
 	*r, err = ParseRate(string(text))
@@ -173,6 +176,9 @@ func (b Bytes) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
+
+// Form describes the values in files.
+func (Bytes) Form() string { return "a size such as 40KB" }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (b *Bytes) UnmarshalText(text []byte) (err error) {
@@ -223,6 +229,9 @@ func (d Duration) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// Form describes the values in files.
+func (Duration) Form() string { return "a duration such as 10us" }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(text []byte) (err error) {
@@ -300,6 +309,9 @@ func (r Ratio) String() string {
 
 // MarshalText implements encoding.TextMarshaler.
 func (r Ratio) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Form describes the values in files.
+func (Ratio) Form() string { return "a share such as 0.1%" }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Ratio) UnmarshalText(text []byte) (err error) {
