@@ -34,7 +34,7 @@ var floors = []struct {
 	folders []string
 	holds   string
 }{
-	{[]string{"internal"}, "units, clock, verdicts, packet headers, netlink, run directories"},
+	{[]string{"internal"}, "units, strict YAML, clock, verdicts, packet headers, netlink, run directories"},
 	{[]string{"plan"}, "the file, its schema, the compiler, topologies, collectives, rates, pictures"},
 	{[]string{"transports"}, "rd, roce, tcp and quic behind one interface"},
 	{[]string{"capture"}, "the packet language, recordings, and what they prove"},
@@ -87,7 +87,7 @@ var fences = []fence{
 		"what runtimes of containers ask for, and what plugins are asked for, is said in one place"},
 	{"github.com/quic-go/", inQUICOrTest, "transports/quic and tests", "one transport speaks QUIC"},
 	{"golang.org/x/sys/unix", source.isLinux, "files named *_linux.go", "what is portable stays portable"},
-	{"go.yaml.in/yaml/", inSpecConvertOrTest, "plan/spec, plan/convert and tests",
+	{"go.yaml.in/yaml/", inYAMLOrTest, "internal/strictyaml, plan/spec, plan/convert and tests",
 		"files are decoded strictly, in one place, and those of other tools in another"},
 	{"github.com/goccy/go-yaml", nowhere, "no place",
 		"one YAML library is enough, and it is go.yaml.in/yaml"},
@@ -129,8 +129,8 @@ func inCNIOrTest(s source) bool { return in("nodes/cni")(s) || s.isTestSupport()
 
 func inQUICOrTest(s source) bool { return in("transports/quic")(s) || s.isTestSupport() }
 
-func inSpecConvertOrTest(s source) bool {
-	return in("plan/spec")(s) || in("plan/convert")(s) || s.isTest()
+func inYAMLOrTest(s source) bool {
+	return in("internal/strictyaml")(s) || in("plan/spec")(s) || in("plan/convert")(s) || s.isTest()
 }
 
 // violations are all the rules that the sources break, one line each.

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"railbed/internal/printable"
 )
 
 // Addressing holds the pools from which the plan takes addresses. Two pools must not overlap.
@@ -83,17 +85,17 @@ func (c *checker) management(at string, m *Management) {
 	}
 	for i, text := range m.Publish {
 		if _, err := ParsePublished(text); err != nil {
-			c.report(fmt.Sprintf("%s.publish[%d]", at, i), err.Error(),
+			c.Report(fmt.Sprintf("%s.publish[%d]", at, i), err.Error(),
 				`want HOST:NODE, or HOST:NODE/udp, with ports from 1 to 65535`)
 		}
 	}
 	for i, text := range m.DNS {
 		path := fmt.Sprintf("%s.dns[%d]", at, i)
 		if address, err := netip.ParseAddr(text); err != nil || address.Zone() != "" {
-			c.report(path, fmt.Sprintf("invalid name server %q", clipped(text)),
+			c.Report(path, fmt.Sprintf("invalid name server %q", printable.Clip(text)),
 				"want an address such as 192.0.2.53")
 		} else if i == mostDNS {
-			c.report(path, fmt.Sprintf("%d name servers", len(m.DNS)),
+			c.Report(path, fmt.Sprintf("%d name servers", len(m.DNS)),
 				fmt.Sprintf("want at most %d", mostDNS))
 		}
 	}

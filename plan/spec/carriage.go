@@ -53,7 +53,7 @@ func (c *Carriage) MayDrop() bool { return c.RD.MayDrop() }
 func (c *checker) carriage(at, transport string, s *Carriage) {
 	for i, rank := range s.Ranks {
 		if rank < 0 || slices.Contains(s.Ranks[:i], rank) {
-			c.report(fmt.Sprintf("%s.ranks[%d]", at, i),
+			c.Report(fmt.Sprintf("%s.ranks[%d]", at, i),
 				fmt.Sprintf("rank %d is negative or named twice", rank),
 				"name each of the testbed's ranks once, from 0")
 		}
@@ -61,7 +61,7 @@ func (c *checker) carriage(at, transport string, s *Carriage) {
 	c.rd(at+".rd", transport, s.RD)
 	c.roce(at+".roce", transport, s.RoCE)
 	if s.DSCP != 0 && !slices.Contains([]string{"tcp", "rd", "roce"}, transport) {
-		c.reportKey(at+".dscp", "a DSCP of transport "+transport,
+		c.ReportKey(at+".dscp", "a DSCP of transport "+transport,
 			"take transport: tcp, rd or roce, or remove dscp:")
 	}
 }
@@ -69,6 +69,6 @@ func (c *checker) carriage(at, transport string, s *Carriage) {
 // nothingDroppable reports droppable bytes of a workload that needs all of its data.
 func (c *checker) nothingDroppable(at string, s *Carriage, of, instead string) {
 	if s.MayDrop() {
-		c.reportKey(at+".rd.droppable", "droppable bytes of "+of, "remove it, or take "+instead)
+		c.ReportKey(at+".rd.droppable", "droppable bytes of "+of, "remove it, or take "+instead)
 	}
 }

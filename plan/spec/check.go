@@ -8,6 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 )
 
 // MaxNodes bounds the nodes that one file can name.
@@ -25,34 +28,27 @@ func (t *Testbed) check(wrong map[string]bool) Problems {
 	for _, name := range c.named {
 		c.workloads[name] = true
 	}
-	c.constraints(reflect.ValueOf(t).Elem(), "")
+	c.Tags("", t)
 	c.name()
 	c.addressing()
 	c.fabric()
 	c.nodes()
 	c.steps()
 	c.checks()
-	return c.problems
+	return c.Problems
 }
 
 func newChecker(t *Testbed, wrong map[string]bool) *checker {
-	c := &checker{t: t, wrong: wrong, holders: map[string]bool{}, workloads: map[string]bool{},
+	c := &checker{Checker: strictyaml.NewChecker(t.Source, wrong), t: t, workloads: map[string]bool{},
 		taken: map[string]string{}, files: map[string]string{},
 		rotated: map[string]string{}}
-	for path := range wrong {
-		for ; path != "" && !c.holders[parent(path)]; path = parent(path) {
-			c.holders[parent(path)] = true
-		}
-	}
+	c.Enums = enums
 	return c
 }
 
 type checker struct {
-	t        *Testbed
-	problems Problems
-	// wrong holds the paths that were reported. holders holds all paths that contain a reported
-	// one.
-	wrong, holders map[string]bool
+	*strictyaml.Checker
+	t *Testbed
 	// named holds the names of workloads and runs those of the stacks' runs, in order.
 	named, runs []string
 	workloads   map[string]bool
@@ -61,122 +57,12 @@ type checker struct {
 	taken, files, rotated map[string]string
 }
 
-// broken reports whether a value inside the path was reported.
-func (c *checker) broken(path string) bool { return c.holders[path] }
+// enums are the enumerations that follow from the kinds of package schedule.
+var enums = map[string][]string{"KINDS": WorkloadKinds(), "FORMULAS": formulas()}
 
-// report adds a problem with the value of the path, unless the path or a value that contains it was
-// reported before.
-func (c *checker) report(path, what, want string) {
-	if !c.full() && !c.known(path) {
-		c.problems = append(c.problems, c.t.Source.Problem(path, what, want))
-	}
-}
-
-func (c *checker) reportKey(path, what, want string) {
-	if !c.full() && !c.known(path) {
-		c.problems = append(c.problems, c.t.Source.KeyProblem(path, what, want))
-	}
-}
-
-// full reports whether enough problems were found. More would only cost memory.
-func (c *checker) full() bool { return len(c.problems) >= keptProblems }
-
-func (c *checker) known(path string) bool {
-	for ; path != ""; path = parent(path) {
-		if c.wrong[path] {
-			return true
-		}
-	}
-	return c.wrong[""]
-}
-
-// constraints checks the struct tags: required fields, enums and bounds. A field that is zero and
-// not in the file is unset.
-func (c *checker) constraints(v reflect.Value, path string) {
-	switch {
-	case c.full():
-	case v.Kind() == reflect.Pointer:
-		if !v.IsNil() {
-			c.constraints(v.Elem(), path)
-		}
-	case isOrdered(v.Type()):
-		for i := range v.Len() {
-			entry := v.Index(i)
-			c.constraints(entry.Field(1), keyed(path, entry.Field(0).String()))
-		}
-	case v.Kind() == reflect.Slice:
-		for i := range v.Len() {
-			c.constraints(v.Index(i), fmt.Sprintf("%s[%d]", path, i))
-		}
-	case isOff(v):
-	case v.Kind() == reflect.Struct && !isUnit(v.Type()):
-		for _, f := range fieldsOf(v.Type()) {
-			inner := joined(path, f.key)
-			if c.constrain(f, v.FieldByIndex(f.index), path, inner) {
-				c.constraints(v.FieldByIndex(f.index), inner)
-			}
-		}
-	}
-}
-
-// constrain checks one field and reports whether its inner fields are to be checked.
-func (c *checker) constrain(f field, v reflect.Value, outer, path string) bool {
-	given := c.t.Source.Has(path)
-	unset := v.IsZero() || v.Kind() == reflect.Slice && v.Len() == 0
-	for v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
-	}
-	switch {
-	case unset && f.required && given && v.Kind() != reflect.Struct && f.min == nil:
-		c.report(path, path+" is empty", "write "+requiredWant(f, v.Type()))
-	case unset && f.required && !given:
-		c.report(path, fmt.Sprintf("%s lacks the key %q", called(outer), f.key),
-			"add "+f.key+": "+requiredWant(f, v.Type()))
-		return false
-	case unset && !given, v.Kind() == reflect.Pointer: // a nil pointer could not be decoded
-	case f.enum != nil && !slices.Contains(f.enum, v.String()):
-		near, hint := suggest(v.String(), f.enum)
-		if near != "" && len(f.enum) <= 3 {
-			hint = "want " + oneOf(f.enum)
-		}
-		c.report(path, fmt.Sprintf("%s %q does not exist", path, clipped(v.String())), hint)
-	case f.min != nil && outside(v, *f.min, f.max):
-		c.report(path, fmt.Sprintf("%s is %v", path, v.Interface()), "want "+bounds(f)+f.why)
-	}
-	return true
-}
-
-func requiredWant(f field, t reflect.Type) string {
-	switch {
-	case f.enum != nil:
-		return oneOf(f.enum)
-	case t.Kind() == reflect.Slice:
-		return "a list with at least one entry"
-	case t.Kind() == reflect.Struct && !isUnit(t):
-		return "a mapping with " + keyList(fieldsOf(t))
-	}
-	return exampleOf(t)
-}
-
-func outside(v reflect.Value, least int, most *int) bool {
-	switch v.Kind() {
-	case reflect.Int:
-		return v.Int() < int64(least) || most != nil && v.Int() > int64(*most)
-	case reflect.Uint64:
-		return v.Uint() < uint64(least) || most != nil && v.Uint() > uint64(*most)
-	default:
-		return v.Float() < float64(least) || most != nil && v.Float() > float64(*most)
-	}
-}
-
-func bounds(f field) string {
-	switch {
-	case f.max == nil:
-		return fmt.Sprintf("at least %d", *f.min)
-	case *f.min == *f.max:
-		return fmt.Sprint(*f.min)
-	}
-	return fmt.Sprintf("%d to %d", *f.min, *f.max)
+// enumOf returns the values of a key of T that has an enumeration.
+func enumOf[T any](key string) []string {
+	return strictyaml.FieldOf(reflect.TypeFor[T](), key).Words(enums)
 }
 
 // Forms of names. The kernel's limit for a hostname is 64 bytes. The length of a node's name leaves
@@ -199,21 +85,21 @@ const (
 
 func (c *checker) name() {
 	if name := c.t.Name; name != "" && !testbedName.MatchString(name) {
-		c.report("name", fmt.Sprintf("invalid name %q", clipped(name)), "want "+testbedNameForm)
+		c.Report("name", fmt.Sprintf("invalid name %q", printable.Clip(name)), "want "+testbedNameForm)
 	}
 	if strings.ContainsAny(c.t.Description, "\r\n") {
-		c.report("description", "description has several lines", "write one line")
+		c.Report("description", "description has several lines", "write one line")
 	}
 	for i, what := range c.t.AcceptUndilated {
 		path := fmt.Sprintf("accept-undilated[%d]", i)
 		switch {
 		case !slices.Contains(Undilated, what):
-			c.report(path, fmt.Sprintf("unknown part %q in accept-undilated", clipped(what)),
+			c.Report(path, fmt.Sprintf("unknown part %q in accept-undilated", printable.Clip(what)),
 				"want "+strings.Join(Undilated, " or "))
 		case slices.Contains(c.t.AcceptUndilated[:i], what):
-			c.report(path, fmt.Sprintf("%q is accepted twice", what), "remove one")
+			c.Report(path, fmt.Sprintf("%q is accepted twice", what), "remove one")
 		case c.t.Dilation <= 1:
-			c.report(path, "accept-undilated without dilation", "remove it, or set a dilation above 1")
+			c.Report(path, "accept-undilated without dilation", "remove it, or set a dilation above 1")
 		}
 	}
 	required := map[string]bool{}
@@ -223,11 +109,11 @@ func (c *checker) name() {
 		required[feature] = true
 		file := RequiredFile(feature) && !strings.ContainsRune(feature, 0)
 		if !file && !requiredName.MatchString(feature) {
-			c.report(path, fmt.Sprintf("invalid feature %q", clipped(feature)),
+			c.Report(path, fmt.Sprintf("invalid feature %q", printable.Clip(feature)),
 				"want a name that `railbed doctor` prints, such as netem, the name of a program without its "+
 					"folder, such as redis-server, or a file, such as ./model.xml")
 		} else if twice {
-			c.report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
+			c.Report(path, fmt.Sprintf("feature %q is required twice", feature), "remove one")
 		}
 	}
 }
@@ -256,32 +142,32 @@ func (c *checker) addressing() {
 		pools = append(pools, pool{key: "management6", text: a.Management6, fallback: DefaultManagement6})
 	}
 	for i, pool := range pools {
-		path := joined("addressing", pool.key)
+		path := strictyaml.FieldPath("addressing", pool.key)
 		want := "want an IPv6 prefix such as " + pool.fallback
 		if pool.is4 {
 			want = "want an IPv4 prefix such as " + pool.fallback
 		}
 		text := pool.text
-		if text == "" && !c.t.Source.Has(path) {
+		if text == "" && !c.Source.Has(path) {
 			text = pool.fallback
 		}
 		prefix, err := netip.ParsePrefix(text)
 		switch {
 		case err != nil || prefix.Addr().Is4() != pool.is4:
-			c.report(path, fmt.Sprintf("%s is %q", path, clipped(text)), want)
+			c.Report(path, fmt.Sprintf("%s is %q", path, printable.Clip(text)), want)
 			continue
 		case prefix != prefix.Masked():
-			c.report(path, fmt.Sprintf("%s %q has host bits set", path, text),
+			c.Report(path, fmt.Sprintf("%s %q has host bits set", path, text),
 				"want "+prefix.Masked().String())
 			continue
 		case !unicast(prefix):
-			c.report(path, fmt.Sprintf("%s %q holds addresses that hosts cannot have", path, text), want)
+			c.Report(path, fmt.Sprintf("%s %q holds addresses that hosts cannot have", path, text), want)
 			continue
 		}
 		pools[i].parsed = prefix
 		for _, other := range pools[:i] {
 			if other.parsed.IsValid() && other.parsed.Overlaps(prefix) {
-				c.overlap(path, joined("addressing", other.key), prefix, other.parsed)
+				c.overlap(path, strictyaml.FieldPath("addressing", other.key), prefix, other.parsed)
 			}
 		}
 	}
@@ -290,10 +176,10 @@ func (c *checker) addressing() {
 // overlap reports two pools with common addresses. If one of them is a default, the position is
 // that of the pool in the file.
 func (c *checker) overlap(path, other string, prefix, otherPrefix netip.Prefix) {
-	if !c.t.Source.Has(path) {
+	if !c.Source.Has(path) {
 		path, other, prefix, otherPrefix = other, path, otherPrefix, prefix
 	}
-	c.report(path, fmt.Sprintf("%s %s overlaps %s %s", path, prefix, other, otherPrefix),
+	c.Report(path, fmt.Sprintf("%s %s overlaps %s %s", path, prefix, other, otherPrefix),
 		"give each pool addresses of its own")
 }
 
@@ -315,12 +201,12 @@ func (c *checker) pattern(report func(path, what, want string), at, pattern, kin
 	form string) {
 	if !IsGlob(pattern) {
 		if !name.MatchString(pattern) {
-			report(at, fmt.Sprintf("invalid %s %q", kind, clipped(pattern)), "want "+form)
+			report(at, fmt.Sprintf("invalid %s %q", kind, printable.Clip(pattern)), "want "+form)
 		}
 		return
 	}
 	if _, err := path.Match(pattern, ""); err != nil || !globForm.MatchString(pattern) {
-		report(at, fmt.Sprintf("invalid pattern %q", clipped(pattern)),
+		report(at, fmt.Sprintf("invalid pattern %q", printable.Clip(pattern)),
 			`want names with *, ? and [0-9], as in "h[0-3]"`)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -32,13 +34,13 @@ func ParseComparison(text string) (Comparison, error) {
 	parts := comparisonForm.FindStringSubmatch(text)
 	if parts == nil {
 		return Comparison{}, fmt.Errorf("comparison %q: want >=, >, <= or <, a number, and Mbit/s, Gbit/s, "+
-			"MB/s or GB/s, as in %q", clipped(text), ">= 600 Mbit/s")
+			"MB/s or GB/s, as in %q", printable.Clip(text), ">= 600 Mbit/s")
 	}
 	unit := rateOf[parts[3]]
 	rate, err := units.ParseRate(parts[2] + unit.suffix)
 	if err != nil || rate > 1e18 {
 		return Comparison{}, fmt.Errorf("comparison %q: want a whole number of bits per second below 10^18",
-			clipped(text))
+			printable.Clip(text))
 	}
 	return Comparison{Op: parts[1], Rate: rate * unit.factor}, nil
 }
@@ -95,8 +97,8 @@ func (c *checker) checks() {
 		}
 		if p := check.Packets; p != nil {
 			c.packets(at+".packets", p)
-			if !captures && !c.known("steps") {
-				c.reportKey(at+".packets", "a check of packets in a file without a capture",
+			if !captures && !c.Known("steps") {
+				c.ReportKey(at+".packets", "a check of packets in a file without a capture",
 					"add the step - capture: {at: [all], file: run.pcapng}")
 			}
 		}
@@ -107,36 +109,36 @@ func (c *checker) workloadCheck(at string, w *WorkloadCheck) {
 	if b := w.Beside; b != nil {
 		c.workloadNamed(at+".beside.workload", b.Workload)
 		if b.Workload != "" && b.Workload == w.Name {
-			c.report(at+".beside.workload", "a workload compared with itself", "name another workload")
+			c.Report(at+".beside.workload", "a workload compared with itself", "name another workload")
 		}
-		if *b == (Beside{Workload: b.Workload}) && !c.broken(at+".beside") {
-			c.report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)
+		if *b == (Beside{Workload: b.Workload}) && !c.Broken(at+".beside") {
+			c.Report(at+".beside", at+".beside compares nothing", `add busbw: ">= 90%"`)
 		}
 	}
 	c.figures(at, w)
-	if *w == (WorkloadCheck{Name: w.Name}) && !c.broken(at) {
-		c.report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
+	if *w == (WorkloadCheck{Name: w.Name}) && !c.Broken(at) {
+		c.Report(at, at+" checks nothing", `add correct: true or busbw: ">= 600 Mbit/s"`)
 	}
 }
 
 // workloadNamed checks that a check names a workload of this file.
 func (c *checker) workloadNamed(path, name string) {
-	if name == "" || c.workloads[name] || c.full() || c.known("steps") || c.broken("steps") {
+	if name == "" || c.workloads[name] || c.Full() || c.Known("steps") || c.Broken("steps") {
 		return // a step that could not be decoded may have this name
 	}
 	want := "add a workload to the steps"
 	if len(c.workloads) > 0 {
-		_, want = suggest(name, c.named)
+		_, want = nearest.Suggest(name, c.named)
 	}
-	c.report(path, fmt.Sprintf("workload %q does not exist", clipped(name)), want)
+	c.Report(path, fmt.Sprintf("workload %q does not exist", printable.Clip(name)), want)
 }
 
 // workloadOf checks the workload of a check, which may omit it if the file has only one.
 func (c *checker) workloadOf(at, name string) {
 	if name != "" {
 		c.workloadNamed(at+".workload", name)
-	} else if len(c.workloads) != 1 && !c.broken("steps") && !c.known("steps") {
-		c.report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)),
+	} else if len(c.workloads) != 1 && !c.Broken("steps") && !c.Known("steps") {
+		c.Report(at, fmt.Sprintf("the file has %d workloads, and this check names none", len(c.workloads)),
 			"add workload: NAME")
 	}
 }

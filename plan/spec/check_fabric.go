@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -23,19 +25,19 @@ func (c *checker) fabric() {
 	f := &c.t.Fabric
 	_, generated := generators[f.Topology]
 	if generated && c.given("fabric.hosts", len(f.Hosts)) {
-		c.reportKey("fabric.hosts", "topology "+f.Topology+" makes its own hosts",
+		c.ReportKey("fabric.hosts", "topology "+f.Topology+" makes its own hosts",
 			"remove hosts, or write topology: explicit")
 	}
 	if generated && c.given("fabric.connect", len(f.Connect)) {
-		c.reportKey("fabric.connect", "topology "+f.Topology+" makes its own links",
+		c.ReportKey("fabric.connect", "topology "+f.Topology+" makes its own links",
 			"remove connect, or write topology: explicit")
 	}
 	if f.Topology == Explicit && c.given("fabric.params", len(f.Params)) {
-		c.reportKey("fabric.params", "topology explicit has no parameters",
+		c.ReportKey("fabric.params", "topology explicit has no parameters",
 			"remove params, or name a generator as the topology")
 	}
 	if len(f.Hosts) > MaxNodes {
-		c.report("fabric.hosts", fmt.Sprintf("%d hosts", len(f.Hosts)),
+		c.Report("fabric.hosts", fmt.Sprintf("%d hosts", len(f.Hosts)),
 			fmt.Sprintf("want at most %d", MaxNodes))
 	}
 	c.hosts()
@@ -47,12 +49,12 @@ func (c *checker) fabric() {
 	}
 	c.switchSettings("fabric.switch", f.Switch)
 	for _, entry := range f.Switches {
-		at := keyed("fabric.switches", entry.Key)
+		at := strictyaml.EntryPath("fabric.switches", entry.Key)
 		c.overrideKey(at, entry.Key, "switch", nodeName, nodeNameForm)
 		c.switchSettings(at, entry.Value)
 	}
 	for _, entry := range f.Links {
-		at := keyed("fabric.links", entry.Key)
+		at := strictyaml.EntryPath("fabric.links", entry.Key)
 		if entry.Key != HostLink && entry.Key != FabricLink {
 			c.overrideKey(at, entry.Key, "link", linkName,
 				linkNameForm+`, "host" or "fabric" for a class, a pattern, or "default"`)
@@ -70,12 +72,12 @@ func (c *checker) fabric() {
 // entries bounds the size of a mapping of overrides, because each name is looked up in all entries.
 func (c *checker) entries(path string, count int) {
 	if count > MaxNodes {
-		c.report(path, fmt.Sprintf("%d entries in %s", count, path),
+		c.Report(path, fmt.Sprintf("%d entries in %s", count, path),
 			fmt.Sprintf("want at most %d; a pattern stands for many names", MaxNodes))
 	}
 }
 
-func (c *checker) given(path string, length int) bool { return length > 0 || c.t.Source.Has(path) }
+func (c *checker) given(path string, length int) bool { return length > 0 || c.Source.Has(path) }
 
 func (c *checker) hosts() {
 	switches := make(map[string]bool, len(c.t.Fabric.Switches))
@@ -86,14 +88,14 @@ func (c *checker) hosts() {
 	for i, host := range c.t.Fabric.Hosts {
 		at := fmt.Sprintf("fabric.hosts[%d]", i)
 		if !nodeName.MatchString(host) || host == DefaultKey {
-			c.report(at, fmt.Sprintf("invalid host name %q", clipped(host)),
+			c.Report(at, fmt.Sprintf("invalid host name %q", printable.Clip(host)),
 				"want "+nodeNameForm+`, and not "default"`)
 			continue
 		}
 		if named[host] {
-			c.report(at, fmt.Sprintf("host %q is named twice", host), "give each host a name of its own")
+			c.Report(at, fmt.Sprintf("host %q is named twice", host), "give each host a name of its own")
 		} else if switches[host] {
-			c.report(at, fmt.Sprintf("%q is a host and a switch", host), "give each a name of its own")
+			c.Report(at, fmt.Sprintf("%q is a host and a switch", host), "give each a name of its own")
 		}
 		named[host] = true
 	}
@@ -101,27 +103,27 @@ func (c *checker) hosts() {
 
 func (c *checker) overrideKey(at, key, kind string, name *regexp.Regexp, form string) {
 	if key != DefaultKey {
-		c.pattern(c.reportKey, at, key, kind, name, form)
+		c.pattern(c.ReportKey, at, key, kind, name, form)
 	}
 }
 
 // positive reports a value that the file gives as zero although the setting has no zero value.
 func (c *checker) positive(path string, value uint64, what, want string) {
-	if value == 0 && c.t.Source.Has(path) {
-		c.report(path, what, want)
+	if value == 0 && c.Source.Has(path) {
+		c.Report(path, what, want)
 	}
 }
 
 func (c *checker) atMost(path string, value, limit uint64, shown fmt.Stringer, want string) {
 	if value > limit {
-		c.report(path, fmt.Sprintf("%s is %s", path, shown), want)
+		c.Report(path, fmt.Sprintf("%s is %s", path, shown), want)
 	}
 }
 
 func (c *checker) direction(at string, d Direction) {
 	for _, s := range LinkSettings {
 		if s.check != nil {
-			s.check(c, joined(at, s.Key), &d)
+			s.check(c, strictyaml.FieldPath(at, s.Key), &d)
 		}
 	}
 }
@@ -138,10 +140,10 @@ const minMemory = units.Bytes(4 << 20)
 func (c *checker) nodes() {
 	c.entries("nodes", len(c.t.Nodes))
 	for _, entry := range c.t.Nodes {
-		at, node := keyed("nodes", entry.Key), entry.Value
+		at, node := strictyaml.EntryPath("nodes", entry.Key), entry.Value
 		c.overrideKey(at, entry.Key, "node", nodeName, nodeNameForm)
 		if node.Memory != 0 && node.Memory < minMemory {
-			c.report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory),
+			c.Report(at+".memory", fmt.Sprintf("%s.memory is %s", at, node.Memory),
 				"want at least "+minMemory.String()+", or 0B for no limit")
 		}
 		c.positive(at+".nic-queue", uint64(node.NICQueue), "nic-queue is 0B, which drops every packet",
@@ -152,16 +154,18 @@ func (c *checker) nodes() {
 		c.management(at+".management", node.Management)
 		for _, name := range sortedKeys(node.Env) {
 			if !envName.MatchString(name) {
-				c.reportKey(keyed(at+".env", name),
-					fmt.Sprintf("invalid environment variable %q", clipped(name)),
+				c.ReportKey(strictyaml.EntryPath(at+".env", name),
+					fmt.Sprintf("invalid environment variable %q", printable.Clip(name)),
 					"want letters, digits and _, the first not a digit")
 			} else if strings.ContainsRune(node.Env[name], 0) {
-				c.report(keyed(at+".env", name), "a NUL byte in the value of "+name, "remove it")
+				c.Report(strictyaml.EntryPath(at+".env", name), "a NUL byte in the value of "+name,
+					"remove it")
 			}
 		}
 		for _, name := range sortedKeys(node.Sysctls) {
 			if !sysctlName.MatchString(name) {
-				c.reportKey(keyed(at+".sysctls", name), fmt.Sprintf("invalid sysctl %q", clipped(name)),
+				c.ReportKey(strictyaml.EntryPath(at+".sysctls", name),
+					fmt.Sprintf("invalid sysctl %q", printable.Clip(name)),
 					"want a setting of the node's own network, such as net.ipv4.tcp_ecn")
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"railbed/internal/element"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -16,9 +18,9 @@ import (
 func set(v any, choices []string) []string {
 	var found []string
 	value := reflect.ValueOf(v)
-	for _, f := range fieldsOf(value.Type()) {
-		if slices.Contains(choices, f.key) && !value.FieldByIndex(f.index).IsZero() {
-			found = append(found, f.key)
+	for _, f := range strictyaml.Fields(value.Type()) {
+		if slices.Contains(choices, f.Key) && !value.FieldByIndex(f.Index).IsZero() {
+			found = append(found, f.Key)
 		}
 	}
 	return found
@@ -28,23 +30,25 @@ func set(v any, choices []string) []string {
 func (c *checker) exactlyOne(path string, v any, choices ...string) {
 	found := set(v, choices)
 	for _, choice := range choices {
-		if c.known(joined(path, choice)) {
+		if c.Known(strictyaml.FieldPath(path, choice)) {
 			return
 		}
 	}
-	if c.broken(path) {
+	if c.Broken(path) {
 		return // the unknown key was probably meant as the choice
 	}
 	switch len(found) {
 	case 0:
-		c.report(path, path+" does nothing", "want exactly one of "+strings.Join(choices, ", "))
+		c.Report(path, path+" does nothing", "want exactly one of "+strings.Join(choices, ", "))
 	case 1:
 	default:
 		slices.SortStableFunc(found, func(a, b string) int {
-			p, q := c.t.Source.KeyPos(joined(path, a)), c.t.Source.KeyPos(joined(path, b))
+			p := c.Source.KeyPos(strictyaml.FieldPath(path, a))
+			q := c.Source.KeyPos(strictyaml.FieldPath(path, b))
 			return cmp.Or(cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 		})
-		c.reportKey(joined(path, found[1]), fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")),
+		c.ReportKey(strictyaml.FieldPath(path, found[1]),
+			fmt.Sprintf("%s has %s", path, strings.Join(found, " and ")),
 			"want exactly one of them; make the others entries of their own")
 	}
 }
@@ -57,7 +61,7 @@ func (c *checker) steps() {
 		c.exactlyOne(at, *step, stepKeys()...)
 		if step.At != nil {
 			if *step.At < last {
-				c.report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At,
+				c.Report(at+".at", fmt.Sprintf("%s.at is %s, before the step above at %s", at, *step.At,
 					last), "write steps in the order of their times")
 			}
 			last = max(last, *step.At)
@@ -75,9 +79,9 @@ func (w Wait) check(c *checker, at string, index int) {
 	for i, name := range w {
 		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool {
 			return name != "" && s.Lasts() == name
-		}) && !c.broken("steps") {
-			c.report(fmt.Sprintf("%s[%d]", at, i),
-				fmt.Sprintf("no background step above is named %q", clipped(name)),
+		}) && !c.Broken("steps") {
+			c.Report(fmt.Sprintf("%s[%d]", at, i),
+				fmt.Sprintf("no background step above is named %q", printable.Clip(name)),
 				"name a workload, training, messages, traffic, stack or exec with background: true")
 		}
 	}
@@ -89,15 +93,15 @@ func (c *checker) unique(path, name string) {
 		return
 	}
 	if !nodeName.MatchString(name) {
-		c.report(path, fmt.Sprintf("invalid name %q", clipped(name)), "want "+nodeNameForm)
+		c.Report(path, fmt.Sprintf("invalid name %q", printable.Clip(name)), "want "+nodeNameForm)
 		return
 	}
 	if first, twice := c.taken[name]; twice {
-		c.report(path, fmt.Sprintf("name %q is taken by %s", name, first),
+		c.Report(path, fmt.Sprintf("name %q is taken by %s", name, first),
 			"give each workload, training, messages, traffic, stack and exec a name of its own")
 		return
 	}
-	c.taken[name] = parent(path)
+	c.taken[name] = strictyaml.ParentPath(path)
 }
 
 const (
@@ -115,10 +119,10 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 	}
 	if file := capture.File; file != "" {
 		if !captureName.MatchString(file) {
-			c.report(at+".file", fmt.Sprintf("invalid capture file %q", clipped(file)),
+			c.Report(at+".file", fmt.Sprintf("invalid capture file %q", printable.Clip(file)),
 				"want a file name without folders that ends in .pcapng, such as run.pcapng")
 		} else if first, twice := c.files[file]; twice {
-			c.report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first),
+			c.Report(at+".file", fmt.Sprintf("capture file %q is written by %s", file, first),
 				"give each capture a file of its own")
 		} else {
 			c.files[file] = at
@@ -126,14 +130,14 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 	}
 	capture.checkRotation(c, at)
 	if len(capture.Filter) > 4096 {
-		c.report(at+".filter", fmt.Sprintf("a filter of %d bytes", len(capture.Filter)), "want at most 4096")
+		c.Report(at+".filter", fmt.Sprintf("a filter of %d bytes", len(capture.Filter)), "want at most 4096")
 	}
 	c.between(at+".snaplen", capture.SnapLen, minSnapLen, maxSnapLen)
 	c.between(at+".limit", capture.Limit, minLimit, 1<<40)
 	for name, triggers := range map[string][]string{"start": capture.Start, "stop": capture.Stop} {
 		for i, trigger := range triggers {
 			if len(trigger) > 4096 {
-				c.report(fmt.Sprintf("%s.%s[%d]", at, name, i), fmt.Sprintf("an event of %d bytes",
+				c.Report(fmt.Sprintf("%s.%s[%d]", at, name, i), fmt.Sprintf("an event of %d bytes",
 					len(trigger)), "want at most 4096")
 			}
 		}
@@ -143,13 +147,13 @@ func (capture *Capture) check(c *checker, at string, _ int) {
 	c.positive(at+".last-bytes", uint64(capture.LastBytes), "last-bytes is 0B, which keeps nothing",
 		"want a size such as 64MiB")
 	if capture.After > 0 && len(capture.Stop) == 0 {
-		c.report(at+".after", "after without stop", "add stop, or remove after")
+		c.Report(at+".after", "after without stop", "add stop, or remove after")
 	}
 }
 
 func (c *checker) between(path string, value, least, most units.Bytes) {
-	if given := value != 0 || c.t.Source.Has(path); given && (value < least || value > most) {
-		c.report(path, fmt.Sprintf("%s is %s", path, value), fmt.Sprintf("want %s to %s", least, most))
+	if given := value != 0 || c.Source.Has(path); given && (value < least || value > most) {
+		c.Report(path, fmt.Sprintf("%s is %s", path, value), fmt.Sprintf("want %s to %s", least, most))
 	}
 }
 
@@ -177,34 +181,34 @@ func (c *checker) sizes(at string, w *Workload) {
 	}
 	c.between(at+".size", w.Size, each, 1<<36)
 	if w.Size%each != 0 {
-		c.report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size),
+		c.Report(at+".size", fmt.Sprintf("%s.size is %s", at, w.Size),
 			fmt.Sprintf("want a multiple of %s, the size of an element", each))
 	}
-	s, hasSize := w.Sizes, w.Size != 0 || c.t.Source.Has(at+".size")
+	s, hasSize := w.Sizes, w.Size != 0 || c.Source.Has(at+".size")
 	if why := map[string]string{KindSGD: "whose network gives the size",
 		KindMoE: "whose mixture gives the size", Barrier: "which has no data"}[w.Kind]; why != "" {
 		for _, key := range []string{"size", "sizes"} {
-			if c.t.Source.Has(at + "." + key) {
-				c.reportKey(at+"."+key, key+" of "+w.Kind+", "+why, "remove it")
+			if c.Source.Has(at + "." + key) {
+				c.ReportKey(at+"."+key, key+" of "+w.Kind+", "+why, "remove it")
 			}
 		}
 		return
 	}
 	if s == nil {
-		if !hasSize && !c.t.Source.Has(at+".sizes") {
-			c.report(at, called(at)+` lacks the key "size"`,
+		if !hasSize && !c.Source.Has(at+".sizes") {
+			c.Report(at, strictyaml.Called(at)+` lacks the key "size"`,
 				"add size: a size such as 40KB, or sizes: {from: 1KiB, to: 64MiB}")
 		}
 		return
 	}
 	switch {
 	case hasSize:
-		c.reportKey(at+".sizes", "size and sizes are both set", "remove one of them")
+		c.ReportKey(at+".sizes", "size and sizes are both set", "remove one of them")
 	case s.From > s.To && s.To != 0:
-		c.report(at+".sizes.to", fmt.Sprintf("sizes.to is %s and sizes.from %s", s.To, s.From),
+		c.Report(at+".sizes.to", fmt.Sprintf("sizes.to is %s and sizes.from %s", s.To, s.From),
 			fmt.Sprintf("want at least %s", s.From))
 	case w.MayDrop():
-		c.reportKey(at+".sizes", "sizes with droppable partial sums",
+		c.ReportKey(at+".sizes", "sizes with droppable partial sums",
 			"want one size, or remove droppable")
 	}
 	c.between(at+".sizes.from", s.From, each, 1<<36)
@@ -220,11 +224,11 @@ func (e *Exec) Traits() Traits {
 func (e *Exec) check(c *checker, at string, _ int) {
 	c.unique(at+".name", e.Name)
 	for i, node := range e.Nodes {
-		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
+		c.pattern(c.Report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	c.words(at, e.Command, "[ping, -c1, h7]")
 	if strings.ContainsRune(e.Workdir, 0) {
-		c.report(at+".workdir", "a NUL byte in the directory", "remove it")
+		c.Report(at+".workdir", "a NUL byte in the directory", "remove it")
 	}
 	c.positive(at+".timeout", uint64(e.Timeout), "timeout is 0", "want a duration such as 1m")
 }
@@ -232,11 +236,11 @@ func (e *Exec) check(c *checker, at string, _ int) {
 // words checks a command.
 func (c *checker) words(at string, command []string, example string) {
 	if len(command) > 0 && command[0] == "" {
-		c.report(at+".command[0]", "an empty command", "want a program, as in "+example)
+		c.Report(at+".command[0]", "an empty command", "want a program, as in "+example)
 	}
 	for i, word := range command {
 		if strings.ContainsRune(word, 0) {
-			c.report(fmt.Sprintf("%s.command[%d]", at, i), "a NUL byte in the command", "remove it")
+			c.Report(fmt.Sprintf("%s.command[%d]", at, i), "a NUL byte in the command", "remove it")
 		}
 	}
 }
@@ -305,20 +309,20 @@ func (l *LinkChange) setDefaults() {}
 func (l *LinkChange) check(c *checker, at string, _ int) {
 	link, _ := l.Target()
 	if l.Where != "" {
-		c.pattern(c.report, at+".where", link, "link", linkName,
+		c.pattern(c.Report, at+".where", link, "link", linkName,
 			linkNameForm+`, with " a-to-b" or " b-to-a" for one direction`)
 	}
 	switch {
-	case l.State == "" && l.Set == nil && !c.known(at+".state") && !c.known(at+".set"):
-		c.report(at, at+" changes nothing", "add state: up or down, or set: with settings")
+	case l.State == "" && l.Set == nil && !c.Known(at+".state") && !c.Known(at+".set"):
+		c.Report(at, at+" changes nothing", "add state: up or down, or set: with settings")
 	case l.State == "up" && l.For != 0:
-		c.report(at+".for", fmt.Sprintf("for: %s with state: up", l.For),
+		c.Report(at+".for", fmt.Sprintf("for: %s with state: up", l.For),
 			"remove it, or take state: down or set")
 	}
 	if l.Set != nil {
 		c.direction(at+".set", *l.Set)
 		if reflect.DeepEqual(*l.Set, Direction{}) {
-			c.report(at+".set", at+".set changes nothing", "name settings, as in {loss: 1%}")
+			c.Report(at+".set", at+".set changes nothing", "name settings, as in {loss: 1%}")
 		}
 	}
 	c.positive(at+".for", uint64(l.For), "for is 0", "want a duration such as 200ms, or remove the key")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -27,19 +29,19 @@ func (c *checker) switchSettings(at string, s Switch) {
 		"want a duration such as 50us, or load-balance: spray")
 	c.atMost(at+".flowlet-gap", uint64(s.FlowletGap), uint64(maxDelay), s.FlowletGap, "want at most 1m0s")
 	if s.FlowletGap != 0 && s.LoadBalance != "" && s.LoadBalance != Flowlet {
-		c.report(at+".flowlet-gap", "a flowlet-gap with load-balance: "+clipped(s.LoadBalance),
+		c.Report(at+".flowlet-gap", "a flowlet-gap with load-balance: "+printable.Clip(s.LoadBalance),
 			"want load-balance: flowlet, or remove it")
 	}
 	if a := s.Alpha; !a.IsZero() && a.Float() > maxAlpha {
-		c.report(at+".alpha", fmt.Sprintf("%s.alpha is %s", at, a), fmt.Sprintf("want at most %d", maxAlpha))
+		c.Report(at+".alpha", fmt.Sprintf("%s.alpha is %s", at, a), fmt.Sprintf("want at most %d", maxAlpha))
 	}
 	for _, entry := range s.Priorities {
-		path := keyed(at+".priorities", entry.Key)
+		path := strictyaml.EntryPath(at+".priorities", entry.Key)
 		if dscp, err := strconv.Atoi(entry.Key); err != nil || dscp < 0 || dscp > 63 ||
 			strconv.Itoa(dscp) != entry.Key {
-			c.reportKey(path, fmt.Sprintf("%q is no DSCP", clipped(entry.Key)), "want 0 to 63")
+			c.ReportKey(path, fmt.Sprintf("%q is no DSCP", printable.Clip(entry.Key)), "want 0 to 63")
 		} else if entry.Value < 0 || entry.Value >= Priorities {
-			c.report(path, fmt.Sprintf("%d is no priority", entry.Value), "want 0 to 7")
+			c.Report(path, fmt.Sprintf("%d is no priority", entry.Value), "want 0 to 7")
 		}
 	}
 	if s.Scheduler != nil {
@@ -68,8 +70,8 @@ func (c *checker) switchSettings(at string, s Switch) {
 
 // priorities checks a list of queues. A list that the file gives must not be empty.
 func (c *checker) priorities(at string, list []int) {
-	if len(list) == 0 && c.t.Source.Has(at) {
-		c.report(at, at+" is empty", "want priorities such as [3], or false in place of the mapping")
+	if len(list) == 0 && c.Source.Has(at) {
+		c.Report(at, at+" is empty", "want priorities such as [3], or false in place of the mapping")
 	}
 	c.distinct(at, list, 0, Priorities-1, "priority")
 }
@@ -81,9 +83,9 @@ func (c *checker) distinct(at string, list []int, least, most int, what string) 
 		path := fmt.Sprintf("%s[%d]", at, i)
 		switch {
 		case n < least || n > most:
-			c.report(path, fmt.Sprintf("%d is no %s", n, what), fmt.Sprintf("want %d to %d", least, most))
+			c.Report(path, fmt.Sprintf("%d is no %s", n, what), fmt.Sprintf("want %d to %d", least, most))
 		case seen[n]:
-			c.report(path, fmt.Sprintf("%s %d occurs twice", what, n), "remove one")
+			c.Report(path, fmt.Sprintf("%s %d occurs twice", what, n), "remove one")
 		}
 		seen[n] = true
 	}
@@ -92,16 +94,16 @@ func (c *checker) distinct(at string, list []int, least, most int, what string) 
 func (c *checker) scheduler(at string, s *Scheduler) {
 	c.distinct(at+".strict", s.Strict, 0, Priorities-1, "priority")
 	for _, entry := range s.Weights {
-		path := keyed(at+".weights", entry.Key)
+		path := strictyaml.EntryPath(at+".weights", entry.Key)
 		q, err := strconv.Atoi(entry.Key)
 		switch {
 		case err != nil || q < 0 || q >= Priorities || strconv.Itoa(q) != entry.Key:
-			c.reportKey(path, fmt.Sprintf("%q is no priority", clipped(entry.Key)), "want 0 to 7")
+			c.ReportKey(path, fmt.Sprintf("%q is no priority", printable.Clip(entry.Key)), "want 0 to 7")
 		case entry.Value < 1 || entry.Value > maxWeight:
-			c.report(path, fmt.Sprintf("weight is %d", entry.Value),
+			c.Report(path, fmt.Sprintf("weight is %d", entry.Value),
 				fmt.Sprintf("want 1 to %d; a queue of weight 0 would never be served", maxWeight))
 		case slices.Contains(s.Strict, q):
-			c.report(path, fmt.Sprintf("priority %d is strict and has a weight", q), "remove one of them")
+			c.Report(path, fmt.Sprintf("priority %d is strict and has a weight", q), "remove one of them")
 		}
 	}
 }
@@ -114,7 +116,7 @@ func (c *checker) ecn(at string, e *ECN) {
 		"want a size such as 40KB; 1B marks from the first packet that waits")
 	c.positive(at+".pmax", e.PMax.Num, "pmax is 0", "want a share such as 20%, or ecn: false")
 	if e.KMin != 0 && e.KMax != 0 && e.KMin > e.KMax {
-		c.report(at+".kmin", fmt.Sprintf("kmin is %s and kmax %s", e.KMin, e.KMax), "want kmin at most kmax")
+		c.Report(at+".kmin", fmt.Sprintf("kmin is %s and kmax %s", e.KMin, e.KMax), "want kmin at most kmax")
 	}
 	for _, time := range []struct {
 		key string
@@ -124,14 +126,14 @@ func (c *checker) ecn(at string, e *ECN) {
 		c.atMost(at+"."+time.key, uint64(time.of), uint64(maxDelay), time.of, "want at most 1m0s")
 	}
 	if e.Target != 0 && e.PersistentTarget > e.Target {
-		c.report(at+".persistent-target",
+		c.Report(at+".persistent-target",
 			fmt.Sprintf("persistent-target is %s and target %s", e.PersistentTarget, e.Target),
 			"want at most the target: ecn-sharp marks every packet above it")
 	}
 	others := map[string][]string{RED: {"target", "persistent-target", "interval"},
 		ECNSharp: {"kmin", "kmax", "pmax"}}
 	for _, key := range set(*e, others[e.Kind]) {
-		c.report(at+"."+key, fmt.Sprintf("%s with kind: %s", key, e.Kind),
+		c.Report(at+"."+key, fmt.Sprintf("%s with kind: %s", key, e.Kind),
 			"remove it, or take the other kind")
 	}
 	c.priorities(at+".priorities", e.Priorities)
@@ -142,7 +144,7 @@ func (c *checker) pfc(at string, p *PFC) {
 	c.threshold(at+".xon", p.XOn)
 	c.threshold(at+".headroom", p.Headroom)
 	if p.XOff != nil && p.XOn != nil && *p.XOn > *p.XOff {
-		c.report(at+".xon", fmt.Sprintf("xon is %s and xoff %s", *p.XOn, *p.XOff), "want xon at most xoff")
+		c.Report(at+".xon", fmt.Sprintf("xon is %s and xoff %s", *p.XOn, *p.XOff), "want xon at most xoff")
 	}
 	c.priorities(at+".priorities", p.Priorities)
 }
@@ -151,15 +153,15 @@ func (c *checker) gfc(at string, g *GFC) {
 	c.threshold(at+".b1", g.B1)
 	c.threshold(at+".bm", g.BM)
 	if g.B1 != nil && g.BM != nil && *g.B1 >= *g.BM {
-		c.report(at+".b1", fmt.Sprintf("b1 is %s and bm %s", *g.B1, *g.BM), "want b1 below bm")
+		c.Report(at+".b1", fmt.Sprintf("b1 is %s and bm %s", *g.B1, *g.BM), "want b1 below bm")
 	}
 	c.positive(at+".period", uint64(g.Period), "period is 0", "want a duration such as 50us")
 	c.atMost(at+".period", uint64(g.Period), uint64(maxDelay), g.Period, "want at most 1m0s")
 	switch {
 	case g.Stages != 0 && g.Kind == GFCTime:
-		c.report(at+".stages", "stages with kind: time", "remove it, or take kind: buffer")
+		c.Report(at+".stages", "stages with kind: time", "remove it, or take kind: buffer")
 	case g.Period != 0 && g.Kind != GFCTime && g.Kind != "":
-		c.report(at+".period", "a period with kind: buffer", "remove it, or take kind: time")
+		c.Report(at+".period", "a period with kind: buffer", "remove it, or take kind: time")
 	}
 	c.priorities(at+".priorities", g.Priorities)
 }

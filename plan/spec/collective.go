@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"railbed/internal/element"
+	"railbed/internal/printable"
 	"railbed/plan/schedule"
 )
 
@@ -129,51 +130,53 @@ func (c *checker) collective(at string, w *Workload) {
 	}
 	algorithm := cmp.Or(w.Algorithm, algorithms[0])
 	if !slices.Contains(algorithms, algorithm) && slices.Contains(enumOf[Workload]("algorithm"), algorithm) {
-		c.report(at+".algorithm", fmt.Sprintf("%s has no algorithm %q", kind, clipped(algorithm)),
+		c.Report(at+".algorithm", fmt.Sprintf("%s has no algorithm %q", kind, printable.Clip(algorithm)),
 			"want "+strings.Join(algorithms, " or "))
 	}
 	switch {
 	case algorithm == schedule.MSCCL && w.File == "":
-		c.report(at+".algorithm", "algorithm: "+schedule.MSCCL+" without a file",
+		c.Report(at+".algorithm", "algorithm: "+schedule.MSCCL+" without a file",
 			"want file: NAME.xml, relative to this file")
 	case algorithm != schedule.MSCCL && w.File != "":
-		c.reportKey(at+".file", "file with algorithm: "+clipped(algorithm),
+		c.ReportKey(at+".file", "file with algorithm: "+printable.Clip(algorithm),
 			"want algorithm: "+schedule.MSCCL+", or remove it")
 	}
 	if w.MayDrop() && (kind != AllReduce || algorithm != schedule.Ring) {
-		c.reportKey(at+".rd.droppable",
+		c.ReportKey(at+".rd.droppable",
 			fmt.Sprintf("droppable partial sums of %s by %s, which can drop none", kind,
-				clipped(algorithm)),
+				printable.Clip(algorithm)),
 			"remove it, or take kind: "+AllReduce+" and algorithm: "+schedule.Ring)
 	}
 	if w.MayDrop() && (cmp.Or(w.Type, string(element.Float32)) != string(element.Float32) ||
 		cmp.Or(w.Op, string(element.Sum)) != string(element.Sum)) {
-		c.reportKey(at+".rd.droppable", "droppable partial sums that are not sums of float",
+		c.ReportKey(at+".rd.droppable", "droppable partial sums that are not sums of float",
 			"remove it, or take type: "+string(element.Float32)+" and op: "+string(element.Sum))
 	}
 	if w.Op != "" && !schedule.Kind(kind).Combines() {
-		c.reportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
+		c.ReportKey(at+".op", "an op of "+kind+", which combines nothing", "remove it")
 	}
 	if w.Root != 0 && !schedule.Kind(kind).Rooted() {
-		c.reportKey(at+".root", "a root of "+kind+", which has no root",
+		c.ReportKey(at+".root", "a root of "+kind+", which has no root",
 			"remove it, or take kind: "+strings.Join(rooted(), " or "))
 	}
 	c.inNetwork(at, w, algorithm)
 	switch {
 	case w.Channels == 0:
 	case w.Kind == KindSGD || !HasChannels(kind, algorithm):
-		c.reportKey(at+".channels", clipped(w.Kind)+" by "+clipped(algorithm)+" has no channels",
+		c.ReportKey(at+".channels",
+			printable.Clip(w.Kind)+" by "+printable.Clip(algorithm)+" has no channels",
 			"remove it"+withChannels(w.Kind))
 	case w.RD != nil && (w.MayDrop() || w.RD.Control == ControlOffline || w.RD.Control == ControlArbiter):
-		c.reportKey(at+".channels", "channels with computed rates or droppable bytes",
+		c.ReportKey(at+".channels", "channels with computed rates or droppable bytes",
 			"remove channels, or control and droppable")
 	}
 	if w.RD != nil && w.RD.Control == ControlOffline && !HasRates(kind, algorithm) {
-		c.report(at+".rd.control", fmt.Sprintf("control: %s with algorithm: %s, which has no computed rates",
-			ControlOffline, clipped(algorithm)), "want algorithm: "+schedule.Ring+", or another control")
+		c.Report(at+".rd.control", fmt.Sprintf("control: %s with algorithm: %s, which has no computed rates",
+			ControlOffline, printable.Clip(algorithm)),
+			"want algorithm: "+schedule.Ring+", or another control")
 	}
 	if (kind != AllToAll || algorithm == schedule.MSCCL) && w.Skew != 0 {
-		c.reportKey(at+".skew", kind+" by "+clipped(algorithm)+" has no skew",
+		c.ReportKey(at+".skew", kind+" by "+printable.Clip(algorithm)+" has no skew",
 			"remove it, or take kind: "+AllToAll+" and algorithm: "+schedule.Direct+" or "+schedule.Pairwise)
 	}
 }
@@ -182,26 +185,26 @@ func (c *checker) collective(at string, w *Workload) {
 func (c *checker) inNetwork(at string, w *Workload, algorithm string) {
 	if algorithm != schedule.InNetwork {
 		if w.Transport == InSwitch {
-			c.report(at+".transport", "transport: "+InSwitch+" with algorithm: "+clipped(algorithm),
+			c.Report(at+".transport", "transport: "+InSwitch+" with algorithm: "+printable.Clip(algorithm),
 				"want algorithm: "+schedule.InNetwork+", or another transport")
 		}
 		if w.Switch != "" {
-			c.reportKey(at+".switch", "switch with algorithm: "+clipped(algorithm),
+			c.ReportKey(at+".switch", "switch with algorithm: "+printable.Clip(algorithm),
 				"want algorithm: "+schedule.InNetwork+", or remove it")
 		}
 		return
 	}
 	computes := func(key, value string, all []string) {
 		if value != "" && !slices.Contains(all, value) {
-			c.report(at+"."+key, fmt.Sprintf("%s: %s with algorithm: %s, with which no switch computes", key,
-				clipped(value), schedule.InNetwork), "want one of "+strings.Join(all, ", "))
+			c.Report(at+"."+key, fmt.Sprintf("%s: %s with algorithm: %s, with which no switch computes", key,
+				printable.Clip(value), schedule.InNetwork), "want one of "+strings.Join(all, ", "))
 		}
 	}
 	computes("type", w.Type, InNetworkTypes)
 	computes("op", w.Op, InNetworkOps)
 	if w.Transport != "" && w.Transport != InSwitch {
-		c.report(at+".transport", "transport: "+clipped(w.Transport)+" with algorithm: "+schedule.InNetwork+
-			", which uses the switch's own protocol", "remove it")
+		c.Report(at+".transport", "transport: "+printable.Clip(w.Transport)+" with algorithm: "+
+			schedule.InNetwork+", which uses the switch's own protocol", "remove it")
 	}
 }
 
@@ -211,11 +214,11 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 		return
 	}
 	if b.Formula == FormulaTraining && c.workloads[b.Workload] && c.t.training(b.Workload) == nil {
-		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining,
+		c.Report(at+".formula", fmt.Sprintf("formula %s of %s, which is no training job", FormulaTraining,
 			b.Workload), "want the formula of its algorithm and kind, such as ring-all-reduce")
 	}
 	if b.Formula == FormulaMessages && c.workloads[b.Workload] && c.t.messages(b.Workload) == nil {
-		c.report(at+".formula", fmt.Sprintf("formula %s of %s, which is no messages step",
+		c.Report(at+".formula", fmt.Sprintf("formula %s of %s, which is no messages step",
 			FormulaMessages, b.Workload), "want the formula of its algorithm and kind, such as "+
 			"ring-all-reduce")
 	}
@@ -224,9 +227,9 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 			c.trainingFormula(at, b, step.Training)
 		}
 		if m := step.Messages; m != nil && m.Name == b.Workload && b.Formula != FormulaMessages &&
-			!c.known(at+".formula") {
-			c.report(at+".formula", fmt.Sprintf("formula %q of a messages step",
-				clipped(b.Formula)), "want "+FormulaMessages)
+			!c.Known(at+".formula") {
+			c.Report(at+".formula", fmt.Sprintf("formula %q of a messages step",
+				printable.Clip(b.Formula)), "want "+FormulaMessages)
 		}
 		w := step.Workload
 		if w == nil || w.Name != b.Workload && (b.Workload != "" || len(c.workloads) != 1) {
@@ -238,8 +241,8 @@ func (c *checker) formula(at string, b *BytesPerRank) {
 			continue // enums and the workload's check have reported it
 		}
 		if want := formula(kind, algorithm); want != b.Formula {
-			c.report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
-				clipped(b.Formula), kind, algorithm), "want "+want)
+			c.Report(at+".formula", fmt.Sprintf("formula %q of a workload that is %s by %s",
+				printable.Clip(b.Formula), kind, algorithm), "want "+want)
 		}
 	}
 }

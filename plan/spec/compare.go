@@ -3,11 +3,14 @@ package spec
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 )
 
 // maxCompare bounds the comparisons, each of which may have a pair for each cell.
@@ -42,11 +45,11 @@ func (c *Compare) String() string {
 // readCompare reads the key compare.
 func (f *file) readCompare(key, node *yaml.Node) {
 	if f.Repeat == 0 {
-		f.fail(key, compareKey, "compare without a matrix", "add a matrix, whose cells it compares")
+		f.Fail(key, compareKey, "compare without a matrix", "add a matrix, whose cells it compares")
 		return
 	}
 	if list := resolved(node); list.Kind == yaml.SequenceNode && len(list.Content) > maxCompare {
-		f.fail(node, compareKey, fmt.Sprintf("compare has %d entries", len(list.Content)),
+		f.Fail(node, compareKey, fmt.Sprintf("compare has %d entries", len(list.Content)),
 			fmt.Sprintf("want at most %d; an entry without cells judges all cells", maxCompare))
 		return
 	}
@@ -54,41 +57,41 @@ func (f *file) readCompare(key, node *yaml.Node) {
 	for _, v := range f.variables {
 		values[v.name] = v.value
 	}
-	f.source.replace(node, values, func(*yaml.Node, reference) {})
+	replace(f.Decoder, node, values, func(*yaml.Node, reference) {})
 	holder := struct {
 		Compare []Compare `yaml:"compare,omitempty"`
 	}{}
-	f.decode(node, reflect.ValueOf(&holder.Compare).Elem(), target{path: compareKey})
-	c := newChecker(&Testbed{Source: f.source}, f.wrong)
-	c.constraints(reflect.ValueOf(&holder).Elem(), "")
+	f.Decoder.Decode(node, compareKey, &holder.Compare)
+	c := newChecker(&Testbed{Source: f.Source}, f.Wrong)
+	c.Tags("", &holder)
 	for i := range holder.Compare {
 		f.comparison(c, fmt.Sprintf("%s[%d]", compareKey, i), &holder.Compare[i])
 	}
-	f.problems = append(f.problems, c.problems...)
+	f.Problems = append(f.Problems, c.Problems...)
 	f.Compare = holder.Compare
 }
 
 // comparison checks a comparison and finds its cells.
 func (f *file) comparison(c *checker, at string, one *Compare) {
-	one.Where = f.source.Pos(at)
+	one.Where = f.Source.Pos(at)
 	if one.Ratio != "" {
 		c.bound(at+".ratio", one.Ratio, BesideBound)
 	}
-	if f.source.Has(at+".beside") && len(one.Beside) == 0 {
-		c.report(at+".beside", "beside names no axis", "write the values of another cell, as in {loss: 0}")
+	if f.Source.Has(at+".beside") && len(one.Beside) == 0 {
+		c.Report(at+".beside", "beside names no axis", "write the values of another cell, as in {loss: 0}")
 	}
 	known := true
 	for key, values := range map[string]map[string]string{"cells": one.Cells, "beside": one.Beside} {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			path := keyed(joined(at, key), name)
+			path := strictyaml.EntryPath(strictyaml.FieldPath(at, key), name)
 			if find(f.axes, name) == nil {
-				_, hint := suggest(name, namesOf(f.axes))
-				c.reportKey(path, fmt.Sprintf("%q is no axis", clipped(name)), hint)
+				_, hint := nearest.Suggest(name, namesOf(f.axes))
+				c.ReportKey(path, fmt.Sprintf("%q is no axis", printable.Clip(name)), hint)
 				known = false
 			} else if !slices.ContainsFunc(f.Cells, func(c Cell) bool {
 				return c.has(map[string]string{name: values[name]})
 			}) {
-				c.report(path, fmt.Sprintf("no cell has %s=%s", name, clipped(values[name])),
+				c.Report(path, fmt.Sprintf("no cell has %s=%s", name, printable.Clip(values[name])),
 					"write a value of the axis")
 				known = false
 			}
@@ -113,7 +116,7 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 		}
 	}
 	if len(one.Pairs) == 0 {
-		c.report(at, "the matrix has no two cells to compare",
+		c.Report(at, "the matrix has no two cells to compare",
 			"write cells that are in the matrix, and beside with the value of an axis in which they differ")
 	}
 }

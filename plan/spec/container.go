@@ -9,6 +9,9 @@ import (
 	"strconv"
 	"strings"
 
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -157,15 +160,15 @@ var (
 // container checks the container settings of a node.
 func (c *checker) container(at string, n Container) {
 	if sources := n.Sources(); len(sources) > 1 {
-		c.report(at+"."+sources[1], fmt.Sprintf("%s and %s are both set", sources[1], sources[0]),
+		c.Report(at+"."+sources[1], fmt.Sprintf("%s and %s are both set", sources[1], sources[0]),
 			"want only one of image, build and rootfs")
 	}
 	if n.Image != "" && !imageForm.MatchString(n.Image) {
-		c.report(at+".image", fmt.Sprintf("invalid image %q", clipped(n.Image)),
+		c.Report(at+".image", fmt.Sprintf("invalid image %q", printable.Clip(n.Image)),
 			"want a name such as debian:12")
 	}
 	if n.Idle && (n.Entrypoint != nil || n.Command != nil) {
-		c.report(at+".idle", "idle with entrypoint or command", "remove idle, or both others")
+		c.Report(at+".idle", "idle with entrypoint or command", "remove idle, or both others")
 	}
 	for _, list := range []struct {
 		key  string
@@ -173,7 +176,7 @@ func (c *checker) container(at string, n Container) {
 	}{{"entrypoint", n.Entrypoint}, {"command", n.Command}} {
 		if path := at + "." + list.key; c.given(path, len(list.args)) &&
 			(len(list.args) == 0 || list.args[0] == "") {
-			c.report(path, list.key+" names no program", `want a list such as [sleep, "10"], or idle: true`)
+			c.Report(path, list.key+" names no program", `want a list such as [sleep, "10"], or idle: true`)
 		}
 	}
 	for i, bind := range n.Binds {
@@ -181,20 +184,21 @@ func (c *checker) container(at string, n Container) {
 		bad := len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !path.IsAbs(parts[1]) ||
 			path.Clean(parts[1]) == "/"
 		if bad || len(parts) == 3 && parts[2] != "ro" && parts[2] != "rw" {
-			c.report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("invalid bind %q", clipped(bind)),
+			c.Report(fmt.Sprintf("%s.binds[%d]", at, i), fmt.Sprintf("invalid bind %q", printable.Clip(bind)),
 				`want "HOST:/CONTAINER" or "HOST:/CONTAINER:ro"`)
 		}
 	}
 	for i, capability := range n.Capabilities {
 		if !slices.Contains(Capabilities, capability) {
-			c.report(fmt.Sprintf("%s.capabilities[%d]", at, i),
-				fmt.Sprintf("unknown capability %q", clipped(capability)),
+			c.Report(fmt.Sprintf("%s.capabilities[%d]", at, i),
+				fmt.Sprintf("unknown capability %q", printable.Clip(capability)),
 				"want a name of capabilities(7) without CAP_, such as NET_ADMIN")
 		}
 	}
 	for i, device := range n.Devices {
 		if !deviceForm.MatchString(device) {
-			c.report(fmt.Sprintf("%s.devices[%d]", at, i), fmt.Sprintf("invalid device %q", clipped(device)),
+			c.Report(fmt.Sprintf("%s.devices[%d]", at, i),
+				fmt.Sprintf("invalid device %q", printable.Clip(device)),
 				`want "/dev/NAME" or "/dev/NAME:/dev/OTHER:rw"`)
 		}
 	}
@@ -204,15 +208,15 @@ func (c *checker) container(at string, n Container) {
 func (c *checker) limits(at string, n Container) {
 	for _, name := range sortedKeys(n.Ulimits) {
 		value := n.Ulimits[name]
-		where := keyed(at+".ulimits", name)
+		where := strictyaml.EntryPath(at+".ulimits", name)
 		if !slices.Contains(Ulimits, name) {
-			_, hint := suggest(name, Ulimits)
-			c.reportKey(where, fmt.Sprintf("unknown ulimit %q", clipped(name)), hint)
+			_, hint := nearest.Suggest(name, Ulimits)
+			c.ReportKey(where, fmt.Sprintf("unknown ulimit %q", printable.Clip(name)), hint)
 		} else if !ulimitForm.MatchString(value) {
-			c.report(where, fmt.Sprintf("ulimit %s is %q", name, clipped(value)),
+			c.Report(where, fmt.Sprintf("ulimit %s is %q", name, printable.Clip(value)),
 				"want a number such as 1024, or soft:hard")
 		} else if soft, hard, both := strings.Cut(value, ":"); both && above(soft, hard) {
-			c.report(where, fmt.Sprintf("ulimit %s is %s, with the soft limit above the hard limit", name,
+			c.Report(where, fmt.Sprintf("ulimit %s is %s, with the soft limit above the hard limit", name,
 				value), "want "+hard+":"+soft+", or a soft limit of at most "+hard)
 		}
 	}

@@ -175,9 +175,9 @@ const (
 var LinkSettings = indexed([]*LinkSetting{
 	{Key: "rate", Hint: "1gbit", Flag: "`RATE` of the link, as in 1gbit", By: Shaper, arrivals: same,
 		check: func(c *checker, at string, d *Direction) {
-			given := d.Rate != 0 || c.t.Source.Has(at)
+			given := d.Rate != 0 || c.Source.Has(at)
 			if given && (d.Rate < minRate || d.Rate > maxRate) {
-				c.report(at, fmt.Sprintf("%s is %s", at, d.Rate),
+				c.Report(at, fmt.Sprintf("%s is %s", at, d.Rate),
 					fmt.Sprintf("want %s to %s", minRate, maxRate))
 			}
 		}},
@@ -228,7 +228,7 @@ var LinkSettings = indexed([]*LinkSetting{
 	{Key: "drop-list", Hint: "[5, 6]", Off: "[]", yaml: true, zero: ZeroDropList, arrivals: fewer,
 		check: func(c *checker, at string, d *Direction) {
 			if len(d.DropList) > maxDropList {
-				c.report(at, fmt.Sprintf("a drop-list of %d packets", len(d.DropList)),
+				c.Report(at, fmt.Sprintf("a drop-list of %d packets", len(d.DropList)),
 					fmt.Sprintf("want at most %d", maxDropList))
 			} else {
 				c.distinct(at, d.DropList, 1, math.MaxInt32, "packet number")
@@ -284,7 +284,7 @@ var LinkSettings = indexed([]*LinkSetting{
 			c.atMost(at+".every", uint64(f.Every), uint64(maxFlap), f.Every,
 				"want at most "+maxFlap.String())
 			if f.Every != 0 && f.For >= f.Every {
-				c.report(at+".for", fmt.Sprintf("flap.for is %s and flap.every %s", f.For, f.Every),
+				c.Report(at+".for", fmt.Sprintf("flap.for is %s and flap.every %s", f.For, f.Every),
 					"want a shorter flap.for, or a link step with state: down")
 			}
 		},
@@ -330,7 +330,7 @@ func (c *checker) gilbertElliott(at string, g *GilbertElliott) {
 	c.positive(at+".loss", g.Loss.Num, "loss is 0, so bursts lose nothing",
 		"want a share such as 50%, or remove the key for 100%")
 	if loss := cmp.Or(g.Loss, units.Ratio{Num: 1, Den: 1}); g.LossGood.Float() > loss.Float() {
-		c.report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss),
+		c.Report(at+".loss-good", fmt.Sprintf("loss-good is %s and loss %s", g.LossGood, loss),
 			"want the good state to lose less than the bad one")
 	}
 }

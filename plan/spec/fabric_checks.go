@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
 // packetChecks holds the keys of a PacketsCheck.
-var packetChecks = slices.DeleteFunc(keysOf(fieldsOf(reflect.TypeFor[PacketsCheck]())),
+var packetChecks = slices.DeleteFunc(strictyaml.Keys(strictyaml.Fields(reflect.TypeFor[PacketsCheck]())),
 	func(key string) bool { return key == "during" || key == "outside" })
 
 // PacketChecks returns the keys of all checks of packets, in the order of PacketsCheck.
@@ -200,7 +202,7 @@ var boundForm = regexp.MustCompile(`^(>=|>|<=|<|==)\s*([0-9][0-9a-zA-Z.%/]*)$`)
 
 // ParseBound parses a comparison such as ">= 10%".
 func ParseBound(text string, kind BoundKind) (Bound, error) {
-	wrong := fmt.Errorf("%s %q: want >=, >, <=, < or == and a %s, as in %q", kind.name, clipped(text),
+	wrong := fmt.Errorf("%s %q: want >=, >, <=, < or == and a %s, as in %q", kind.name, printable.Clip(text),
 		kind.name, kind.example)
 	parts := boundForm.FindStringSubmatch(text)
 	if parts == nil {
@@ -284,7 +286,7 @@ func (c *checker) bound(path, text string, kind BoundKind) {
 		return
 	}
 	if _, err := ParseBound(text, kind); err != nil {
-		c.report(path, fmt.Sprintf("%s %q is no comparison", path, clipped(text)),
+		c.Report(path, fmt.Sprintf("%s %q is no comparison", path, printable.Clip(text)),
 			fmt.Sprintf("want >=, >, <=, < or == and a %s, as in %q", kind.name, kind.example))
 	}
 }
@@ -310,7 +312,7 @@ func (c *checker) needs(at, example string, given ...string) {
 			return
 		}
 	}
-	if !c.broken(at) && !c.known(at) {
-		c.report(at, at+" checks nothing", "add "+example)
+	if !c.Broken(at) && !c.Known(at) {
+		c.Report(at, at+" checks nothing", "add "+example)
 	}
 }

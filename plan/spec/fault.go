@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -156,12 +157,12 @@ var faultPlace = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9:._-]*$`)
 func (f *Fault) check(c *checker, at string, index int) {
 	for _, step := range c.t.Steps[:index] {
 		if f.Name != "" && step.Fault != nil && step.Fault.Name == f.Name {
-			c.report(at+".name", fmt.Sprintf("another fault is named %q", clipped(f.Name)),
+			c.Report(at+".name", fmt.Sprintf("another fault is named %q", printable.Clip(f.Name)),
 				"give each fault a name of its own")
 		}
 	}
 	if f.Name != "" && !nodeName.MatchString(f.Name) {
-		c.report(at+".name", fmt.Sprintf("invalid name %q", clipped(f.Name)), "want "+nodeNameForm)
+		c.Report(at+".name", fmt.Sprintf("invalid name %q", printable.Clip(f.Name)), "want "+nodeNameForm)
 	}
 	f.checkPlace(c, at)
 	c.exactlyOne(at, *f, FaultKeys(false)...)
@@ -171,12 +172,12 @@ func (f *Fault) check(c *checker, at string, index int) {
 		c.pick(at+"."+key, pick)
 	}
 	switch {
-	case f.Reboot && f.For == 0 && !c.known(at+".for"):
-		c.report(at, "a reboot without for", "add for: with the time that the switch is down, such as 200ms")
+	case f.Reboot && f.For == 0 && !c.Known(at+".for"):
+		c.Report(at, "a reboot without for", "add for: with the time that the switch is down, such as 200ms")
 	case f.QueuePairs != "" && f.For > 0:
-		c.report(at+".for", "queue pairs that are lost do not come back", "remove for:")
+		c.Report(at+".for", "queue pairs that are lost do not come back", "remove for:")
 	case f.Memory != nil && *f.Memory < minFaultMemory:
-		c.report(at+".memory", fmt.Sprintf("memory is %s", f.Memory), "want at least 1MiB")
+		c.Report(at+".memory", fmt.Sprintf("memory is %s", f.Memory), "want at least 1MiB")
 	}
 	c.positive(at+".for", uint64(f.For), "for is 0", "want a duration such as 200ms, or remove the key")
 }
@@ -186,28 +187,28 @@ func (f *Fault) checkPlace(c *checker, at string) {
 	name, direction := f.Place()
 	switch {
 	case f.Partition != nil && f.Where != "":
-		c.report(at+".where", "a partition with a place", "remove where: the sets name the nodes")
+		c.Report(at+".where", "a partition with a place", "remove where: the sets name the nodes")
 	case f.Partition != nil:
 		if len(f.Partition) < 2 {
-			c.report(at+".partition", fmt.Sprintf("%d set of nodes", len(f.Partition)),
+			c.Report(at+".partition", fmt.Sprintf("%d set of nodes", len(f.Partition)),
 				"want at least two, as in [[h0, h1], [h2, h3]]")
 		}
 		for i, set := range f.Partition {
 			for j, node := range set {
-				c.pattern(c.report, fmt.Sprintf("%s.partition[%d][%d]", at, i, j), node, "node", nodeName,
+				c.pattern(c.Report, fmt.Sprintf("%s.partition[%d][%d]", at, i, j), node, "node", nodeName,
 					nodeNameForm)
 			}
 		}
 	case f.Where == "" && f.Rank != nil && f.OfNodes():
-	case f.Where == "" && !c.known(at+".where"):
-		c.report(at, at+` lacks the key "where"`, "add where: with a link, a port, a node or a switch")
+	case f.Where == "" && !c.Known(at+".where"):
+		c.Report(at, at+` lacks the key "where"`, "add where: with a link, a port, a node or a switch")
 	case f.whole() && direction != "":
-		c.report(at+".where", fmt.Sprintf("%q has a direction", clipped(f.Where)),
+		c.Report(at+".where", fmt.Sprintf("%q has a direction", printable.Clip(f.Where)),
 			"want the name of a node, or of a switch for reboot")
 	case f.whole():
-		c.pattern(c.report, at+".where", name, "node", nodeName, nodeNameForm)
+		c.pattern(c.Report, at+".where", name, "node", nodeName, nodeNameForm)
 	case name != "":
-		c.pattern(c.report, at+".where", name, "place", faultPlace,
+		c.pattern(c.Report, at+".where", name, "place", faultPlace,
 			"the name of a link, "+PortForm+`; a link may have " a-to-b" or " b-to-a" after it`)
 	}
 	for _, key := range []struct {
@@ -215,15 +216,15 @@ func (f *Fault) checkPlace(c *checker, at string) {
 		given bool
 	}{{"program", f.Program != ""}, {"rank", f.Rank != nil}} {
 		if key.given && !f.Crash && !f.Hang {
-			c.report(at+"."+key.name, "only crash and hang are faults of programs", "remove "+key.name+":")
+			c.Report(at+"."+key.name, "only crash and hang are faults of programs", "remove "+key.name+":")
 		}
 	}
 	if _, err := path.Match(f.Program, ""); err != nil {
-		c.report(at+".program", fmt.Sprintf("invalid pattern %q", clipped(f.Program)),
+		c.Report(at+".program", fmt.Sprintf("invalid pattern %q", printable.Clip(f.Program)),
 			`want a name, or a pattern such as "redis-*"`)
 	}
 	if f.whole() && f.Match != "" {
-		c.report(at+".match", "a fault of a whole node or switch with a match", "remove match:")
+		c.Report(at+".match", "a fault of a whole node or switch with a match", "remove match:")
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -203,7 +205,7 @@ func (k *FaultCorrupt) setDefaults() {
 
 func (k *FaultCorrupt) check(c *checker, at string) {
 	if k.At == 0 && k.Bits != 0 {
-		c.report(at+".bits", "bits without a place", "add at: with the place of the byte, such as 60B")
+		c.Report(at+".bits", "bits without a place", "add at: with the place of the byte, such as 60B")
 	}
 	c.atMost(at+".at", uint64(k.At), maxFrame, k.At, "want at most 65535B")
 }
@@ -216,7 +218,7 @@ func (t *FaultTruncate) check(c *checker, at string) { c.frame(at+".to", t.To) }
 func (c *checker) frame(at string, length units.Bytes) {
 	c.atMost(at, uint64(length), maxFrame, length, "want at most 65535B")
 	if length < ethernetLen && length > 0 {
-		c.report(at, fmt.Sprintf("a frame of %s", length),
+		c.Report(at, fmt.Sprintf("a frame of %s", length),
 			"want at least 14B, the length of the Ethernet header")
 	}
 }
@@ -257,7 +259,7 @@ func (m *FaultMirror) words() string { return "to " + m.To }
 
 func (m *FaultMirror) check(c *checker, at string) {
 	if m.To != "" && !faultPlace.MatchString(m.To) {
-		c.report(at+".to", fmt.Sprintf("invalid name %q", clipped(m.To)), "want NODE or NODE:NIC")
+		c.Report(at+".to", fmt.Sprintf("invalid name %q", printable.Clip(m.To)), "want NODE or NODE:NIC")
 	}
 }
 
@@ -265,7 +267,7 @@ func (m *FaultMisroute) words() string { return "to " + m.To }
 
 func (m *FaultMisroute) check(c *checker, at string) {
 	if m.To != "" && !faultPlace.MatchString(m.To) {
-		c.report(at+".to", fmt.Sprintf("invalid name %q", clipped(m.To)), "want SWITCH:PORT or a link")
+		c.Report(at+".to", fmt.Sprintf("invalid name %q", printable.Clip(m.To)), "want SWITCH:PORT or a link")
 	}
 }
 
@@ -284,23 +286,24 @@ func (p *FaultPause) check(c *checker, at string) {
 // pick checks which packets a fault hits.
 func (c *checker) pick(at string, p Pick) {
 	if given := set(p, []string{"nth", "every", "share", "flows"}); len(given) > 1 {
-		c.reportKey(joined(at, given[1]), fmt.Sprintf("%s has %s", at, strings.Join(given, " and ")),
+		c.ReportKey(strictyaml.FieldPath(at, given[1]),
+			fmt.Sprintf("%s has %s", at, strings.Join(given, " and ")),
 			"want at most one of nth, every, share and flows")
 	}
 	if p.Per == PickMessages && len(p.Nth) == 0 && p.Every == 0 && p.Share.IsZero() {
-		c.report(at+".per", "per: message without a number of messages",
+		c.Report(at+".per", "per: message without a number of messages",
 			"add nth, every or share, or remove per:")
 	}
 	if len(p.Nth) > maxNth {
-		c.report(at+".nth", fmt.Sprintf("%d packets", len(p.Nth)), fmt.Sprintf("want at most %d", maxNth))
+		c.Report(at+".nth", fmt.Sprintf("%d packets", len(p.Nth)), fmt.Sprintf("want at most %d", maxNth))
 	}
 	for i, n := range p.Nth {
 		switch {
 		case n < 1:
-			c.report(fmt.Sprintf("%s.nth[%d]", at, i), fmt.Sprintf("packet %d", n), "count packets from 1")
+			c.Report(fmt.Sprintf("%s.nth[%d]", at, i), fmt.Sprintf("packet %d", n), "count packets from 1")
 			return
 		case i > 0 && n <= p.Nth[i-1]:
-			c.report(fmt.Sprintf("%s.nth[%d]", at, i),
+			c.Report(fmt.Sprintf("%s.nth[%d]", at, i),
 				fmt.Sprintf("packet %d after packet %d", n, p.Nth[i-1]),
 				"list the packets in ascending order, each once")
 			return
@@ -308,7 +311,7 @@ func (c *checker) pick(at string, p Pick) {
 	}
 	for key, share := range map[string]units.Ratio{"share": p.Share, "flows": p.Flows} {
 		if share.Num > share.Den {
-			c.report(at+"."+key, "a share above 100%", "want at most 100%")
+			c.Report(at+"."+key, "a share above 100%", "want at most 100%")
 		}
 	}
 }

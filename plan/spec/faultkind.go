@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -130,9 +131,8 @@ func (k *FaultKind) Value(text string) string {
 
 // of returns the field of a fault for the kind.
 func (k *FaultKind) of(f *Fault) reflect.Value {
-	fields := fieldsOf(reflect.TypeFor[Fault]())
-	i := slices.IndexFunc(fields, func(f field) bool { return f.key == k.Key })
-	return reflect.ValueOf(f).Elem().FieldByIndex(fields[i].index)
+	field := strictyaml.FieldOf(reflect.TypeFor[Fault](), k.Key)
+	return reflect.ValueOf(f).Elem().FieldByIndex(field.Index)
 }
 
 // settings returns the settings of a fault's kind, or nil if it has no kind.

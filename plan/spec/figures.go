@@ -3,6 +3,8 @@ package spec
 import (
 	"fmt"
 	"strings"
+
+	"railbed/internal/printable"
 )
 
 // Figure is a result of a workload. A check can bound it or compare it with the same figure of
@@ -54,7 +56,7 @@ func (t *Testbed) classes(name string) (all [workloadClasses]bool) {
 // figures checks that the bounds of a check can be parsed and that the workloads have the figures.
 func (c *checker) figures(at string, w *WorkloadCheck) {
 	if m := c.t.messages(w.Name); w.Attained != "" && m != nil && !m.HasSLO() {
-		c.report(at+".attained", "attained of "+clipped(w.Name)+", which has no slo",
+		c.Report(at+".attained", "attained of "+printable.Clip(w.Name)+", which has no slo",
 			"add slo: DURATION to its cache or blocks")
 	}
 	for _, f := range Figures {
@@ -63,7 +65,7 @@ func (c *checker) figures(at string, w *WorkloadCheck) {
 				c.bound(at+"."+f.Name, text, f.Kind)
 			} else if _, err := ParseComparison(text); err != nil {
 				what, want, _ := strings.Cut(err.Error(), ": want ")
-				c.report(at+"."+f.Name, what, "want "+want)
+				c.Report(at+"."+f.Name, what, "want "+want)
 			}
 			c.hasFigure(at, w.Name, f)
 		}
@@ -97,6 +99,6 @@ func (c *checker) hasFigure(at, name string, f Figure) {
 	if len(is) == 0 {
 		return // a step that could not be decoded, or a step of a command
 	}
-	c.reportKey(at+"."+f.Name, fmt.Sprintf("%s of %s, which is %s and not %s", f.Name, clipped(name),
+	c.ReportKey(at+"."+f.Name, fmt.Sprintf("%s of %s, which is %s and not %s", f.Name, printable.Clip(name),
 		strings.Join(is, " and "), f.of), "judge "+strings.Join(has, " or "))
 }

@@ -7,6 +7,10 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 )
 
 // File is a file with its variables, its matrix and the comparisons between the matrix's cells. Each cell is
@@ -33,7 +37,7 @@ type File struct {
 
 // file reads a File.
 type file struct {
-	*decoder
+	*strictyaml.Decoder
 	*File
 	repeat int
 	// extra are the names of variables under include. used are the names that values use.
@@ -48,14 +52,14 @@ func Parse(name string, text []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	source := &Source{File: name, values: map[string]mark{}, text: text, replaced: map[place]bool{}}
-	f := &file{decoder: newDecoder(source), used: map[string]bool{},
+	source := strictyaml.NewSource(name, text, "")
+	f := &file{Decoder: format.Decoder(source), used: map[string]bool{},
 		File: &File{Name: name, text: text, Cells: []Cell{{}}, matrix: source}}
 	keys, values := map[string]*yaml.Node{}, map[string]*yaml.Node{}
 	sections(root, func(key string, keyNode, value *yaml.Node) {
 		if slices.Contains(fileKeys, key) && keys[key] == nil {
 			keys[key], values[key] = keyNode, value
-			source.values[key] = markOf(keyNode, value)
+			f.Mark(key, keyNode, value)
 		}
 	})
 	if len(keys) == 0 {
@@ -69,13 +73,13 @@ func Parse(name string, text []byte) (*File, error) {
 		f.readMatrix(keys[matrixKey], values[matrixKey])
 		f.Repeat = f.repeat
 	}
-	if len(f.problems) == 0 {
+	if len(f.Problems) == 0 {
 		f.readReferences(root)
 	}
-	if keys[compareKey] != nil && len(f.problems) == 0 {
+	if keys[compareKey] != nil && len(f.Problems) == 0 {
 		f.readCompare(keys[compareKey], values[compareKey])
 	}
-	if err := f.problems.Err(); err != nil {
+	if err := f.Problems.Err(); err != nil {
 		return nil, err
 	}
 	return f.File, nil
@@ -100,7 +104,7 @@ func (f *File) Set(s Setting) error {
 		if f.set == nil {
 			f.set = map[string]*yaml.Node{}
 		}
-		node := scalarNode("!!str", s.Value)
+		node := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s.Value}
 		if s.Value == "true" || s.Value == "false" {
 			node.Tag = "!!bool"
 		}
@@ -110,7 +114,7 @@ func (f *File) Set(s Setting) error {
 		if len(f.Settable()) == 0 {
 			return fmt.Errorf("%s has no variable %q: want a file with variables or a matrix", f.Name, s.Name)
 		}
-		_, hint := suggest(s.Name, f.Settable())
+		_, hint := nearest.Suggest(s.Name, f.Settable())
 		return fmt.Errorf("%s has no variable %q; %s", f.Name, s.Name, hint)
 	}
 	var values []string
@@ -122,8 +126,8 @@ func (f *File) Set(s Setting) error {
 		return c.Values[at].Value != s.Value
 	})
 	if len(left) == 0 {
-		return fmt.Errorf("%s has no cell with %s=%s: want %s", f.Name, s.Name, clipped(s.Value),
-			oneOf(values))
+		return fmt.Errorf("%s has no cell with %s=%s: want %s", f.Name, s.Name, printable.Clip(s.Value),
+			nearest.OneOf(values))
 	}
 	f.Cells = left
 	return nil
@@ -147,7 +151,7 @@ func (f *File) Only() (*Cell, error) {
 	for _, v := range f.Cells[0].Values {
 		fmt.Fprintf(&first, " --set %s=%s", v.Name, v.Value)
 	}
-	return nil, Problems{f.matrix.problemAt(f.matrix.Pos(matrixKey), matrixKey,
+	return nil, Problems{f.matrix.ProblemAt(f.matrix.Pos(matrixKey), matrixKey,
 		fmt.Sprintf("matrix of %d cells, and one testbed is wanted", len(f.Cells)),
 		fmt.Sprintf("choose a cell, as in%s, or run all of them with railbed test; the cells are %s", &first,
 			strings.Join(names, "; ")))}
@@ -165,35 +169,32 @@ func (f *File) DecodeOnly() (*Testbed, error) {
 // Decode decodes the testbed of a cell, as the function Decode does. Its problems name the cell.
 func (f *File) Decode(cell *Cell) (*Testbed, error) {
 	if f.root != nil {
-		return decodeTree(&Source{File: f.Name, values: map[string]mark{}, text: f.text}, f.root, nil)
+		return decodeTree(format.Decoder(strictyaml.NewSource(f.Name, f.text, "")), f.root)
 	}
 	root, err := ParseTree(f.Name, f.text)
 	if err != nil {
 		return nil, err
 	}
-	source := &Source{File: f.Name, values: map[string]mark{}, text: f.text, cell: cell.String(),
-		replaced: map[place]bool{}}
+	d := format.Decoder(strictyaml.NewSource(f.Name, f.text, cell.String()))
 	values := map[string]*yaml.Node{}
 	for _, v := range slices.Concat(f.variables, cell.more) {
 		values[v.name] = v.value
 	}
 	maps.Copy(values, f.set)
 	maps.Copy(values, cell.axes)
-	var problems Problems
 	sections(root, func(key string, _, value *yaml.Node) {
 		if key == variablesKey || key == matrixKey {
 			return
 		}
-		source.replace(value, values, func(node *yaml.Node, r reference) {
-			problems = append(problems, source.problemAt(source.at(node, r.at), "",
-				fmt.Sprintf("variable %q has no value in this cell", r.name),
-				fmt.Sprintf("add %s: VALUE to variables, for the cells that include does not name", r.name)))
+		replace(d, value, values, func(node *yaml.Node, r reference) {
+			d.FailAt(node, r.at, fmt.Sprintf("variable %q has no value in this cell", r.name),
+				fmt.Sprintf("add %s: VALUE to variables, for the cells that include does not name", r.name))
 		})
 	})
-	if err := problems.Err(); err != nil {
+	if err := d.Problems.Err(); err != nil {
 		return nil, err
 	}
-	return decodeTree(source, root, fileKeys)
+	return decodeTree(d, root)
 }
 
 // MergeProblems joins the problems of cells. It names the cells of a problem, unless all of them have it.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -45,7 +46,7 @@ func ParseFormulaBound(text string) (op string, f *Formula, err *TextError) {
 		}
 		return op, &Formula{text, value, p.names}, err
 	}
-	return "", nil, &TextError{0, fmt.Sprintf("%q is no comparison", clipped(text)),
+	return "", nil, &TextError{0, fmt.Sprintf("%q is no comparison", printable.Clip(text)),
 		`>=, >, <=, < or == and a number or formula, as in "<= 2"`}
 }
 
@@ -171,7 +172,7 @@ func (p *formulaParser) factor() (term, *TextError) {
 	if err != nil || strings.ContainsAny(word, "eExXpP_") {
 		size, sizeErr := units.ParseBytes(word)
 		if v, err = float64(size), sizeErr; err != nil {
-			return nil, &TextError{from, fmt.Sprintf("unknown number %q", clipped(word)), want}
+			return nil, &TextError{from, fmt.Sprintf("unknown number %q", printable.Clip(word)), want}
 		}
 	}
 	return func(map[string]float64) float64 { return v }, nil

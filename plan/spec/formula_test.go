@@ -4,7 +4,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 func TestFormulas(t *testing.T) {
@@ -76,33 +75,6 @@ func FuzzFormula(f *testing.F) {
 		v, err := formula.Value(map[string]float64{"n": 4, "size": 100, "iterations": 2})
 		if err == nil && (math.IsNaN(v) || math.IsInf(v, 0)) {
 			t.Errorf("%q is %v", text, v)
-		}
-	})
-}
-
-// FuzzWithin decodes any file, and asks for the places of the bytes of its first value. They are within the
-// file.
-func FuzzWithin(f *testing.F) {
-	for _, text := range []string{"name: a\ndescription: b c", "description: 'it''s'", `description: "a\"b"`,
-		"description: >-\n  a\n  b\n", "description: |\n  a\n\n  b\n",
-		"description: a\n  b\n", "description: 'a\n\n  b'"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		root, err := ParseTree("f", []byte(text))
-		if err != nil || len(root.Content) < 2 {
-			return
-		}
-		value := root.Content[1]
-		s := &Source{File: "f", text: []byte(text),
-			values: map[string]mark{"x": markOf(root.Content[0], value)}}
-		lines := strings.Split(text, "\n")
-		for offset := range len(value.Value) + 2 {
-			at := s.Within("x", offset)
-			if at.Line < 1 || at.Line > len(lines) || at.Column < 1 ||
-				at.Column > utf8.RuneCountInString(lines[at.Line-1])+1 {
-				t.Fatalf("byte %d of %q in %q is at %v", offset, value.Value, text, at)
-			}
 		}
 	})
 }

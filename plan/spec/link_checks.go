@@ -3,6 +3,8 @@ package spec
 import (
 	"cmp"
 	"fmt"
+
+	"railbed/internal/printable"
 )
 
 // LatencyCheck judges the time from a packet's departure at the NIC of its source until its arrival at
@@ -60,7 +62,7 @@ func LinkTarget(text string) (link, direction string) { return splitWhere(cmp.Or
 func (k *LatencyCheck) form(c *checker, at string) {
 	for key, text := range map[string]string{"p50": k.P50, "p99": k.P99, "p999": k.P999, "max": k.Max} {
 		if b, err := ParseBound(text, DurationBound); err == nil && b.Op == "==" {
-			c.report(at+"."+key, fmt.Sprintf("a latency of exactly %s", clipped(text[2:])),
+			c.Report(at+"."+key, fmt.Sprintf("a latency of exactly %s", printable.Clip(text[2:])),
 				`want >=, >, <= or <, as in "<= 200us"`)
 		}
 	}

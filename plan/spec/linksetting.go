@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 	"railbed/internal/wire"
 )
@@ -59,8 +60,7 @@ const (
 func indexed(all []*LinkSetting) []*LinkSetting {
 	file, plan := reflect.TypeFor[Direction](), reflect.TypeFor[PlannedDirection]()
 	for _, s := range all {
-		fields := fieldsOf(file)
-		s.inFile = fields[slices.IndexFunc(fields, func(f field) bool { return f.key == s.Key })].index[0]
+		s.inFile = strictyaml.FieldOf(file, s.Key).Index[0]
 		f, _ := plan.FieldByName(file.Field(s.inFile).Name)
 		s.inPlan = f.Index[0]
 	}
@@ -73,11 +73,13 @@ func settingOf(key string) *LinkSetting {
 }
 
 // Given reports whether a direction of a file has the setting with an effect.
-func (s *LinkSetting) Given(d Direction) bool { return !isZero(reflect.ValueOf(d).Field(s.inFile)) }
+func (s *LinkSetting) Given(d Direction) bool {
+	return !strictyaml.IsZero(reflect.ValueOf(d).Field(s.inFile))
+}
 
 // On reports whether a direction of a plan has the setting with an effect.
 func (s *LinkSetting) On(d *PlannedDirection) bool {
-	return !isZero(reflect.ValueOf(d).Elem().Field(s.inPlan))
+	return !strictyaml.IsZero(reflect.ValueOf(d).Elem().Field(s.inPlan))
 }
 
 // Text returns the value as files have it, or "" without an effect.
@@ -111,7 +113,7 @@ func (s *LinkSetting) Parse(name, text string) (Direction, error) {
 func (d Direction) Over(base Direction) Direction {
 	made, from := reflect.ValueOf(&d).Elem(), reflect.ValueOf(&base).Elem()
 	for _, s := range LinkSettings {
-		if f := made.Field(s.inFile); d.Zero&s.zero == 0 && isZero(f) {
+		if f := made.Field(s.inFile); d.Zero&s.zero == 0 && strictyaml.IsZero(f) {
 			f.Set(from.Field(s.inFile))
 		}
 	}
@@ -124,7 +126,7 @@ func (d PlannedDirection) With(set Direction) PlannedDirection {
 	for _, s := range LinkSettings {
 		value, into := from.Field(s.inFile), made.Field(s.inPlan)
 		switch {
-		case set.Zero&s.zero == 0 && isZero(value):
+		case set.Zero&s.zero == 0 && strictyaml.IsZero(value):
 			continue
 		case s.planned != nil:
 			value = reflect.ValueOf(s.planned(&set))
@@ -271,14 +273,12 @@ func ParseDirection(name, text string) (Direction, error) {
 
 // parse parses a value as it is written in files, at the place of a path, and checks it.
 func parse[T any](name, text, at string, check func(c *checker, value *T)) (value T, err error) {
-	root, err := ParseTree(name, []byte(text))
+	d, err := decodePart(name, []byte(text), at, &value)
 	if err != nil {
 		return value, err
 	}
-	d := newDecoder(&Source{File: name, values: map[string]mark{at: markOf(root, root)}})
-	d.decode(root, reflect.ValueOf(&value).Elem(), target{path: at})
-	c := &checker{t: &Testbed{Source: d.source}, wrong: d.wrong, holders: map[string]bool{}}
-	c.constraints(reflect.ValueOf(&value).Elem(), at)
+	c := newChecker(&Testbed{Source: d.Source}, d.Wrong)
+	c.Tags(at, &value)
 	check(c, &value)
-	return value, append(d.problems, c.problems...).Err()
+	return value, append(d.Problems, c.Problems...).Err()
 }

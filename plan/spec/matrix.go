@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 )
 
 // Bounds of a matrix.
@@ -87,8 +90,8 @@ func (f *file) readMatrix(key, node *yaml.Node) {
 	var include, exclude *yaml.Node
 	f.repeat = 1
 	want := "write a mapping of axes to lists of values, as in {loss: [0, 1%]}"
-	childPath := func(key string) string { return joined(matrixKey, key) }
-	f.pairs(node, matrixKey, want, childPath, func(name string, keyNode, value *yaml.Node) {
+	childPath := func(key string) string { return strictyaml.FieldPath(matrixKey, key) }
+	f.Mapping(node, matrixKey, want, childPath, func(name string, keyNode, value *yaml.Node) {
 		switch name {
 		case includeKey:
 			include = value
@@ -101,13 +104,13 @@ func (f *file) readMatrix(key, node *yaml.Node) {
 		}
 	})
 	switch {
-	case len(f.problems) > 0:
+	case len(f.Problems) > 0:
 		return
 	case len(f.axes) == 0:
-		f.fail(key, matrixKey, "matrix without an axis", "add an axis, as in loss: [0, 1%]")
+		f.Fail(key, matrixKey, "matrix without an axis", "add an axis, as in loss: [0, 1%]")
 		return
 	case len(f.axes) > maxAxes:
-		f.fail(key, matrixKey, fmt.Sprintf("matrix with %d axes", len(f.axes)),
+		f.Fail(key, matrixKey, fmt.Sprintf("matrix with %d axes", len(f.axes)),
 			fmt.Sprintf("want at most %d", maxAxes))
 		return
 	}
@@ -116,56 +119,56 @@ func (f *file) readMatrix(key, node *yaml.Node) {
 	original := len(f.Cells)
 	f.list(include, includeKey, func(path string, entry *yaml.Node) { f.include(path, entry, original) })
 	switch {
-	case len(f.problems) > 0:
+	case len(f.Problems) > 0:
 	case len(f.Cells) == 0:
-		f.fail(key, matrixKey, "matrix without a cell", "exclude fewer cells")
+		f.Fail(key, matrixKey, "matrix without a cell", "exclude fewer cells")
 	case len(f.Cells) > MaxCells:
 		f.tooMany(key, len(f.Cells))
 	}
 }
 
 func (f *file) tooMany(key *yaml.Node, cells int) {
-	f.fail(key, matrixKey, fmt.Sprintf("matrix of %d cells", cells),
+	f.Fail(key, matrixKey, fmt.Sprintf("matrix of %d cells", cells),
 		fmt.Sprintf("want at most %d; remove values, or use several files", MaxCells))
 }
 
 func (f *file) readRepeat(value *yaml.Node) {
-	path := joined(matrixKey, repeatKey)
-	repeat := reflect.ValueOf(&f.repeat).Elem()
-	f.decode(value, repeat, target{path: path})
-	if !f.wrong[path] && (f.repeat < 1 || f.repeat > MaxRepeat) {
-		f.fail(value, path, fmt.Sprintf("repeat is %d", f.repeat), fmt.Sprintf("want 1 to %d", MaxRepeat))
+	path := strictyaml.FieldPath(matrixKey, repeatKey)
+	f.Decoder.Decode(value, path, &f.repeat)
+	if !f.Wrong[path] && (f.repeat < 1 || f.repeat > MaxRepeat) {
+		f.Fail(value, path, fmt.Sprintf("repeat is %d", f.repeat), fmt.Sprintf("want 1 to %d", MaxRepeat))
 	}
 }
 
 func (f *file) readAxis(name string, key, value *yaml.Node) {
-	path := joined(matrixKey, name)
+	path := strictyaml.FieldPath(matrixKey, name)
 	if !f.named(path, name, key) {
 		return
 	}
 	if v := find(f.variables, name); v != nil {
-		f.fail(key, path, fmt.Sprintf("%q is an axis and a variable", name),
+		f.Fail(key, path, fmt.Sprintf("%q is an axis and a variable", name),
 			fmt.Sprintf("rename one; the variable is at line %d, column %d", v.key.Line, v.key.Column))
 		return
 	}
 	value = resolved(value)
 	if value.Kind != yaml.SequenceNode {
-		f.fail(value, path, called(path)+" is "+described(value), "write a list of values, as in [0, 1%]")
+		f.Fail(value, path, strictyaml.Called(path)+" is "+strictyaml.Described(value),
+			"write a list of values, as in [0, 1%]")
 		return
 	}
 	if len(value.Content) == 0 {
-		f.fail(key, path, fmt.Sprintf("axis %q has no values", name),
+		f.Fail(key, path, fmt.Sprintf("axis %q has no values", name),
 			"write at least one value, or remove it")
 	}
 	seen := map[string]*yaml.Node{}
 	for i, one := range value.Content {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		if f.full() || !f.hasLabel(at, one) {
+		if f.Full() || !f.hasLabel(at, one) {
 			continue
 		}
 		text := resolved(one).Value
 		if first := seen[text]; first != nil {
-			f.fail(one, at, fmt.Sprintf("value %s appears twice in axis %q", text, name),
+			f.Fail(one, at, fmt.Sprintf("value %s appears twice in axis %q", text, name),
 				fmt.Sprintf("remove one; the first is at line %d, column %d", first.Line, first.Column))
 		}
 		seen[text] = one
@@ -181,11 +184,11 @@ func (f *file) hasLabel(path string, node *yaml.Node) bool {
 	node = resolved(node)
 	switch {
 	case node.Kind != yaml.ScalarNode:
-		f.fail(node, path, called(path)+" is "+described(node),
+		f.Fail(node, path, strictyaml.Called(path)+" is "+strictyaml.Described(node),
 			"write a short text or number, and give its cells the mapping or list under include")
 	case len(node.Value) > maxLabel || node.Value == "" ||
 		strings.ContainsFunc(node.Value, func(r rune) bool { return r < ' ' || r == ',' }):
-		f.fail(node, path, fmt.Sprintf("%q cannot name a cell", clipped(node.Value)),
+		f.Fail(node, path, fmt.Sprintf("%q cannot name a cell", printable.Clip(node.Value)),
 			fmt.Sprintf("write 1 to %d characters on one line without a comma, and others under include",
 				maxLabel))
 	default:
@@ -225,17 +228,18 @@ func (c Cell) with(axis string, value *yaml.Node) Cell {
 
 // list reads the entries of include or exclude.
 func (f *file) list(node *yaml.Node, key string, read func(path string, entry *yaml.Node)) {
-	if node == nil || len(f.problems) > 0 {
+	if node == nil || len(f.Problems) > 0 {
 		return
 	}
-	path := joined(matrixKey, key)
+	path := strictyaml.FieldPath(matrixKey, key)
 	node = resolved(node)
 	if node.Kind != yaml.SequenceNode {
-		f.fail(node, path, called(path)+" is "+described(node), "write a list of mappings, as in [{loss: 0}]")
+		f.Fail(node, path, strictyaml.Called(path)+" is "+strictyaml.Described(node),
+			"write a list of mappings, as in [{loss: 0}]")
 		return
 	}
 	for i, entry := range node.Content {
-		if !f.full() {
+		if !f.Full() {
 			read(fmt.Sprintf("%s[%d]", path, i), resolved(entry))
 		}
 	}
@@ -244,11 +248,11 @@ func (f *file) list(node *yaml.Node, key string, read func(path string, entry *y
 // entry reads an entry of include or exclude: the values of axes, and the others. It returns false if there
 // was a problem.
 func (f *file) entry(path string, node *yaml.Node) (axes map[string]string, more []variable, ok bool) {
-	before := len(f.problems)
+	before := len(f.Problems)
 	axes = map[string]string{}
-	f.pairs(node, path, "write a mapping of axes to values, as in {loss: 0}", f.keyed(path),
+	f.Mapping(node, path, "write a mapping of axes to values, as in {loss: 0}", f.keyed(path),
 		func(key string, keyNode, value *yaml.Node) {
-			at := keyed(path, key)
+			at := strictyaml.EntryPath(path, key)
 			if find(f.axes, key) == nil {
 				if f.named(at, key, keyNode) && f.hasValue(at, value) {
 					more = append(more, variable{key, keyNode, resolved(value)})
@@ -257,7 +261,7 @@ func (f *file) entry(path string, node *yaml.Node) (axes map[string]string, more
 				axes[key] = resolved(value).Value
 			}
 		})
-	return axes, more, len(f.problems) == before
+	return axes, more, len(f.Problems) == before
 }
 
 func (f *file) exclude(path string, node *yaml.Node) {
@@ -266,14 +270,14 @@ func (f *file) exclude(path string, node *yaml.Node) {
 		return
 	}
 	for _, v := range more {
-		_, hint := suggest(v.name, namesOf(f.axes))
-		f.fail(v.key, keyed(path, v.name), fmt.Sprintf("%q is no axis", v.name), hint)
+		_, hint := nearest.Suggest(v.name, namesOf(f.axes))
+		f.Fail(v.key, strictyaml.EntryPath(path, v.name), fmt.Sprintf("%q is no axis", v.name), hint)
 		return
 	}
 	before := len(f.Cells)
 	f.Cells = slices.DeleteFunc(f.Cells, func(c Cell) bool { return c.has(axes) })
 	if len(f.Cells) == before {
-		f.fail(node, path, "no cell to exclude has these values",
+		f.Fail(node, path, "no cell to exclude has these values",
 			"write values of the axes, or remove the entry")
 	}
 }
@@ -295,7 +299,7 @@ func (f *file) include(path string, node *yaml.Node, original int) {
 	}
 	if matches {
 		if len(more) == 0 {
-			f.fail(node, path, "the matrix has these cells already",
+			f.Fail(node, path, "the matrix has these cells already",
 				"add the value of a variable, or remove the entry")
 		}
 		for name := range axes {
@@ -308,14 +312,14 @@ func (f *file) include(path string, node *yaml.Node, original int) {
 	sections(node, func(key string, _, value *yaml.Node) { values[key] = resolved(value) })
 	for _, a := range f.axes {
 		if values[a.name] == nil {
-			f.fail(node, path, "no cell has these values, and a new cell lacks axis "+a.name,
+			f.Fail(node, path, "no cell has these values, and a new cell lacks axis "+a.name,
 				fmt.Sprintf("add %s: VALUE, or write values of the axes", a.name))
 			return
 		}
 		added = added.with(a.name, values[a.name])
 	}
 	if slices.ContainsFunc(f.Cells, func(c Cell) bool { return c.has(axes) }) {
-		f.fail(node, path, "another entry adds this cell", "write one entry")
+		f.Fail(node, path, "another entry adds this cell", "write one entry")
 		return
 	}
 	added.more = more

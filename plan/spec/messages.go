@@ -195,8 +195,8 @@ func (m *Messages) check(c *checker, at string, _ int) {
 	}
 	if o := m.Open; o != nil {
 		c.exactlyOne(at+".open", *o, "sizes", "file")
-		if o.Load.IsZero() && c.t.Source.Has(at+".open.load") {
-			c.report(at+".open.load", "load is 0", "want a share such as 40%")
+		if o.Load.IsZero() && c.Source.Has(at+".open.load") {
+			c.Report(at+".open.load", "load is 0", "want a share such as 40%")
 		}
 	}
 	if o := m.Closed; o != nil {
@@ -205,10 +205,10 @@ func (m *Messages) check(c *checker, at string, _ int) {
 	if k := m.Cache; k != nil {
 		c.exactlyOne(at+".cache", *k, "per-second", "trace")
 		switch {
-		case k.Trace == "" && k.Requests == 0 && !c.known(at+".cache.requests") && !c.broken(at+".cache"):
-			c.report(at+".cache", at+".cache has neither requests nor trace", "add requests: NUMBER")
+		case k.Trace == "" && k.Requests == 0 && !c.Known(at+".cache.requests") && !c.Broken(at+".cache"):
+			c.Report(at+".cache", at+".cache has neither requests nor trace", "add requests: NUMBER")
 		case k.Trace == "" && (k.Tokens != 0 || k.TimeScale != units.Factor{}):
-			c.report(at+".cache", at+".cache has tokens or time-scale, and no trace",
+			c.Report(at+".cache", at+".cache has tokens or time-scale, and no trace",
 				"remove them, or add trace: FILE")
 		}
 		c.between(at+".cache.layer-bytes", k.LayerBytes, 1, 1<<30)

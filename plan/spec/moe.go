@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -45,33 +47,35 @@ func (m *MoE) setDefaults() {
 
 // moe checks conditions on a mixture of experts that struct tags cannot express.
 func (c *checker) moe(at string, w *Workload) {
+	workload := strictyaml.ParentPath(at)
 	for key, why := range map[string]string{"type": "a type", "op": "an op", "file": "a file"} {
-		if place := joined(parent(at), key); w.Kind == KindMoE && c.t.Source.Has(place) {
-			c.reportKey(place, why+" of "+KindMoE+", whose tokens are FP8 and bfloat16", "remove it")
+		if place := strictyaml.FieldPath(workload, key); w.Kind == KindMoE && c.Source.Has(place) {
+			c.ReportKey(place, why+" of "+KindMoE+", whose tokens are FP8 and bfloat16", "remove it")
 		}
 	}
 	switch {
 	case w.MoE == nil && w.Kind == KindMoE:
-		c.report(joined(parent(at), "kind"), "kind: "+KindMoE+" without moe", "add moe: {experts: 16}")
+		c.Report(strictyaml.FieldPath(workload, "kind"), "kind: "+KindMoE+" without moe",
+			"add moe: {experts: 16}")
 		return
 	case w.MoE == nil:
 		return
 	case w.Kind != KindMoE:
-		c.reportKey(at, "moe is a mixture of experts, and the kind is "+clipped(w.Kind),
+		c.ReportKey(at, "moe is a mixture of experts, and the kind is "+printable.Clip(w.Kind),
 			"want kind: "+KindMoE+", or remove it")
 		return
 	}
 	m := *w.MoE
 	m.setDefaults()
 	if m.Hidden%TokenBlock != 0 {
-		c.report(at+".hidden", fmt.Sprintf("hidden is %d", m.Hidden),
+		c.Report(at+".hidden", fmt.Sprintf("hidden is %d", m.Hidden),
 			fmt.Sprintf("want a multiple of %d", TokenBlock))
 	}
 	if m.TopK > m.Experts && m.Experts > 0 {
-		c.report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),
+		c.Report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),
 			fmt.Sprintf("want at most %d", m.Experts))
 	}
 	if m.Skew.Float() > 4 {
-		c.report(at+".skew", "skew is "+m.Skew.String(), "want at most 4")
+		c.Report(at+".skew", "skew is "+m.Skew.String(), "want at most 4")
 	}
 }

@@ -19,7 +19,7 @@ func (s *FaultSlow) words() string { return fmt.Sprintf("to %g CPUs", s.CPU) }
 
 func (s *FaultSlow) check(c *checker, at string) {
 	if s.CPU != 0 && s.CPU < minSlowCPU {
-		c.report(at+".cpu", fmt.Sprintf("cpu is %g", s.CPU), "want a number of cores from 0.01")
+		c.Report(at+".cpu", fmt.Sprintf("cpu is %g", s.CPU), "want a number of cores from 0.01")
 	}
 }
 
@@ -50,10 +50,10 @@ func (k *FaultClock) words() string {
 func (k *FaultClock) check(c *checker, at string) {
 	c.exactlyOne(at, *k, "jump", "drift")
 	if k.Jump > maxJump || k.Jump < -maxJump {
-		c.report(at+".jump", fmt.Sprintf("a jump by %s", k.Jump), "want at most ten years, 87600h")
+		c.Report(at+".jump", fmt.Sprintf("a jump by %s", k.Jump), "want at most ten years, 87600h")
 	}
 	if k.Drift > MaxDrift || k.Drift < -MaxDrift {
-		c.report(at+".drift", fmt.Sprintf("a drift by %s", k.Drift), "want -100000ppm to 100000ppm")
+		c.Report(at+".drift", fmt.Sprintf("a drift by %s", k.Drift), "want -100000ppm to 100000ppm")
 	}
 }
 

@@ -51,6 +51,12 @@ const (
 	ZeroStrict Zeros = 1 << 13
 )
 
+// Mark marks the field with a key.
+func (z *Zeros) Mark(key string) { *z |= zeroOf[key] }
+
+// Marked reports whether the field with a key is marked.
+func (z Zeros) Marked(key string) bool { return z&zeroOf[key] != 0 }
+
 var zeroOf = marks()
 
 // marks returns the marks of keys.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"slices"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/plan/schedule"
 )
 
@@ -36,15 +38,18 @@ type Name struct {
 
 // keyValue is a key of a check or a step with its value.
 type keyValue struct {
-	field
+	strictyaml.Field
 	path  string
 	value reflect.Value
 }
 
+// kind returns the kind of a name.
+func (k *keyValue) kind() string { return k.Tag.Get("names") }
+
 // keysOfStruct returns all keys of a struct at a path.
 func keysOfStruct(path string, v reflect.Value) (all []keyValue) {
-	for _, f := range fieldsOf(v.Type()) {
-		all = append(all, keyValue{f, joined(path, f.key), v.FieldByIndex(f.index)})
+	for _, f := range strictyaml.Fields(v.Type()) {
+		all = append(all, keyValue{f, strictyaml.FieldPath(path, f.Key), v.FieldByIndex(f.Index)})
 	}
 	return all
 }
@@ -94,14 +99,14 @@ func (s *Step) Names() []Name {
 func namesIn(keys []keyValue) (found []Name) {
 	for _, k := range keys {
 		switch {
-		case k.names == "":
+		case k.kind() == "":
 		case k.value.Kind() == reflect.Slice:
 			for i := range k.value.Len() {
-				found = append(found, Name{Path: fmt.Sprintf("%s[%d]", k.path, i), Kind: k.names,
+				found = append(found, Name{Path: fmt.Sprintf("%s[%d]", k.path, i), Kind: k.kind(),
 					Text: k.value.Index(i).String(), Listed: true, value: k.value.Index(i)})
 			}
 		default:
-			found = append(found, Name{Path: k.path, Kind: k.names, Text: k.value.String(), value: k.value})
+			found = append(found, Name{Path: k.path, Kind: k.kind(), Text: k.value.String(), value: k.value})
 		}
 	}
 	return found
@@ -142,7 +147,7 @@ func (c *checker) packets(at string, p *PacketsCheck) {
 		c.nameForm(at+"."+n.Path, n)
 	}
 	for _, k := range p.keys() {
-		if kind, is := boundOf[k.unit]; is && k.value.Kind() == reflect.String {
+		if kind, is := boundOf[k.Tag.Get("unit")]; is && k.value.Kind() == reflect.String {
 			c.bound(at+"."+k.path, k.value.String(), kind)
 		}
 		if check, is := k.value.Interface().(formed); is {
@@ -159,22 +164,23 @@ func (c *checker) nameForm(path string, n Name) {
 		c.ports(path, n.Text)
 	case NamesNode, NamesSwitch:
 		if n.Text != "" {
-			c.pattern(c.report, path, n.Text, n.Kind, nodeName, nodeNameForm)
+			c.pattern(c.Report, path, n.Text, n.Kind, nodeName, nodeNameForm)
 		}
 	case NamesLink:
 		link, _ := LinkTarget(n.Text)
-		c.pattern(c.report, path, link, "link", linkName, linkNameForm)
+		c.pattern(c.Report, path, link, "link", linkName, linkNameForm)
 	case NamesWorkload:
 		c.workloadNamed(path, n.Text)
 	case NamesOnly:
-		c.workloadOf(parent(path), n.Text)
+		c.workloadOf(strictyaml.ParentPath(path), n.Text)
 	case NamesStack:
 		c.stackNamed(path, n.Text)
 	case NamesSums:
 		c.workloadNamed(path, n.Text)
 		for _, step := range c.t.Steps {
 			if w := step.Workload; w != nil && w.Name == n.Text && w.Algorithm != schedule.InNetwork {
-				c.report(path, fmt.Sprintf("no switch adds up the partial sums of %s", clipped(n.Text)),
+				c.Report(path,
+					fmt.Sprintf("no switch adds up the partial sums of %s", printable.Clip(n.Text)),
 					"want the name of a workload with algorithm: "+schedule.InNetwork)
 			}
 		}

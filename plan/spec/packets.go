@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -101,20 +104,21 @@ func (p *PacketsCheck) TimeWords() string {
 }
 
 // limitable are the checks that can be limited in time.
-var limitable = keysOf(slices.DeleteFunc(slices.Clone(fieldsOf(reflect.TypeFor[PacketsCheck]())),
-	func(f field) bool { return f.limited == "" }))
+var limitable = strictyaml.Keys(slices.DeleteFunc(
+	slices.Clone(strictyaml.Fields(reflect.TypeFor[PacketsCheck]())),
+	func(f strictyaml.Field) bool { return f.Tag.Get("limited") == "" }))
 
 // packetLimit checks the limit in time of a check.
 func (c *checker) packetLimit(at string, p *PacketsCheck) {
 	if p.During != "" && p.Outside != "" {
-		c.reportKey(at+".outside", "during and outside are both set", "remove one of them")
+		c.ReportKey(at+".outside", "during and outside are both set", "remove one of them")
 	}
 	for _, limit := range []struct{ key, name string }{{"during", p.During}, {"outside", p.Outside}} {
 		if limit.name == "" {
 			continue
 		}
 		if kind := p.Kind(); kind != "" && !slices.Contains(limitable, kind) {
-			c.reportKey(at+"."+limit.key, fmt.Sprintf("%s in a check of %s, which is about the whole capture",
+			c.ReportKey(at+"."+limit.key, fmt.Sprintf("%s in a check of %s, which is about the whole capture",
 				limit.key, kind), "remove it; it can be in checks of "+strings.Join(limitable, ", "))
 		}
 		names := namesOfFaults(c.t.Steps)
@@ -122,14 +126,15 @@ func (c *checker) packetLimit(at string, p *PacketsCheck) {
 			names = append(names, c.t.Steps[i].Traits().Name)
 		}
 		names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
-		if slices.Contains(names, limit.name) || c.full() || c.known("steps") || c.broken("steps") {
+		if slices.Contains(names, limit.name) || c.Full() || c.Known("steps") || c.Broken("steps") {
 			continue
 		}
 		want := "add name: to a fault or another step"
 		if len(names) > 0 {
-			_, want = suggest(limit.name, names)
+			_, want = nearest.Suggest(limit.name, names)
 		}
-		c.report(at+"."+limit.key, fmt.Sprintf("no fault or step is named %q", clipped(limit.name)), want)
+		c.Report(at+"."+limit.key,
+			fmt.Sprintf("no fault or step is named %q", printable.Clip(limit.name)), want)
 	}
 }
 
@@ -137,7 +142,7 @@ func (c *checker) packetLimit(at string, p *PacketsCheck) {
 // for the size, type and number of ranks. A text instead of a mapping is the name of the workload.
 type BytesPerRank struct {
 	// Workload is the workload's name. Default: the only one of the file.
-	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"only"`
+	Workload string `yaml:"workload,omitempty" json:"workload,omitempty" names:"only" alone:"true"`
 	// Formula is the formula of the workload's algorithm and kind. The expected bytes are counted from
 	// the algorithm's steps, to the byte, even if ranks cannot share the size evenly. Headers and
 	// replies of a transport do not count. Nor does traffic between ranks of one node, which passes no
@@ -174,8 +179,6 @@ type BytesPerRank struct {
 	Tolerance units.Ratio `yaml:"tolerance,omitempty" json:"tolerance,omitzero"`
 }
 
-func (b *BytesPerRank) name() *string { return &b.Workload }
-
 func (b *BytesPerRank) form(c *checker, at string) { c.formula(at, b) }
 
 // PathSpread judges how traffic is spread over a switch's equal-cost uplinks. By default every
@@ -196,6 +199,6 @@ type PathSpread struct {
 
 func (k *PathSpread) form(c *checker, at string) {
 	if k.Polarised && k.MinShare.Num != 0 {
-		c.report(at+".min-share", "min-share and polarised are both set", "remove one of them")
+		c.Report(at+".min-share", "min-share and polarised are both set", "remove one of them")
 	}
 }

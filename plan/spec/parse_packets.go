@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 )
 
@@ -45,7 +44,7 @@ func ParseRules(name string, text []byte, workloads ...string) ([]PacketsCheck, 
 			c.packets(RulesPath(i), &file.Rules[i])
 		}
 		if len(file.Rules) == 0 {
-			c.report("rules", "the file has no rules", `write rules: with a list such as `+
+			c.Report("rules", "the file has no rules", `write rules: with a list such as `+
 				`- rule: {never: 'railbed.verdict == "drop"'}`)
 		}
 	})
@@ -58,23 +57,20 @@ func ParseRules(name string, text []byte, workloads ...string) ([]PacketsCheck, 
 // parsePart decodes a text that is a part of a testbed's file, and checks it.
 func parsePart(name string, text []byte, path string, into any, workloads []string,
 	check func(*checker)) (*Source, error) {
-	root, err := ParseTree(name, text)
+	d, err := decodePart(name, text, path, into)
 	if err != nil {
 		return nil, err
 	}
-	d := newDecoder(&Source{File: name, values: map[string]mark{path: markOf(root, root)}, text: text})
-	value := reflect.ValueOf(into).Elem()
-	d.decode(root, value, target{path: path})
-	d.wrong["steps"] = len(workloads) == 0 // without workloads, checks of their names are skipped
-	c := newChecker(&Testbed{Source: d.source}, d.wrong)
+	d.Wrong["steps"] = len(workloads) == 0 // without workloads, checks of their names are skipped
+	c := newChecker(&Testbed{Source: d.Source}, d.Wrong)
 	c.named, c.runs = workloads, workloads
 	for _, workload := range workloads {
 		c.workloads[workload] = true
 	}
-	c.constraints(value, path)
+	c.Tags(path, into)
 	check(c)
-	if err := append(d.problems, c.problems...).Err(); err != nil {
+	if err := append(d.Problems, c.Problems...).Err(); err != nil {
 		return nil, err
 	}
-	return d.source, nil
+	return d.Source, nil
 }

@@ -48,8 +48,8 @@ func (c *checker) ports(path, selector string) {
 		return
 	}
 	node, port, hasPort := strings.Cut(selector, ":")
-	c.pattern(c.report, path, node, "tap", nodeName, PortForm)
+	c.pattern(c.Report, path, node, "tap", nodeName, PortForm)
 	if hasPort {
-		c.pattern(c.report, path, port, "port", portName, portNameForm)
+		c.pattern(c.Report, path, port, "port", portName, portNameForm)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -62,10 +63,10 @@ func (p *Probe) setDefaults() {
 func (p *Probe) check(c *checker, at string, _ int) {
 	c.unique(at+".name", p.Name)
 	if from, to := p.Nodes(); from != "" && from == to {
-		c.report(at+".to", fmt.Sprintf("probes from %s to itself", clipped(from)), "name another node")
+		c.Report(at+".to", fmt.Sprintf("probes from %s to itself", printable.Clip(from)), "name another node")
 	}
 	if p.Interval > maxProbeInterval {
-		c.report(at+".interval", fmt.Sprintf("interval is %s", p.Interval),
+		c.Report(at+".interval", fmt.Sprintf("interval is %s", p.Interval),
 			fmt.Sprintf("want at most %s", maxProbeInterval))
 	}
 	c.positive(at+".interval", uint64(p.Interval), "interval is 0", "want a duration such as 10ms")

@@ -108,46 +108,46 @@ func (c *checker) rd(at, transport string, r *RD) {
 		return
 	}
 	if transport != "rd" {
-		c.reportKey(at, "rd configures reliable datagrams, and the transport is "+transport,
+		c.ReportKey(at, "rd configures reliable datagrams, and the transport is "+transport,
 			"want transport: rd, or remove it")
 		return
 	}
 	if r.ReadableHeaders && !r.Encrypt {
-		c.reportKey(at+".readable-headers", "readable-headers without encryption",
+		c.ReportKey(at+".readable-headers", "readable-headers without encryption",
 			"want encrypt: true, or remove it")
 	}
 	if r.KeyLog && !r.Encrypt {
-		c.reportKey(at+".key-log", "key-log without encryption",
+		c.ReportKey(at+".key-log", "key-log without encryption",
 			"want encrypt: true, or remove it")
 	}
 	together, each := r.all()
 	if together > rdPaths {
-		c.report(at+".paths", fmt.Sprintf("all engines together have %d paths", together),
+		c.Report(at+".paths", fmt.Sprintf("all engines together have %d paths", together),
 			fmt.Sprintf("want at most %d", rdPaths))
 	}
 	if (r.Spray == "weighted") != (len(r.Weights) > 0) {
-		c.reportKey(at+".weights", "only one of weights and spray: weighted",
+		c.ReportKey(at+".weights", "only one of weights and spray: weighted",
 			"want both or neither")
 	} else if len(r.Weights) > 0 && len(r.Weights) != each {
-		c.report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each),
+		c.Report(at+".weights", fmt.Sprintf("%d weights of %d paths", len(r.Weights), each),
 			"want one weight for each path")
 	}
 	if r.Control == ControlArbiter && r.Engines > 1 {
-		c.report(at+".engines", fmt.Sprintf("control: %s with %d engines", ControlArbiter, r.Engines),
+		c.Report(at+".engines", fmt.Sprintf("control: %s with %d engines", ControlArbiter, r.Engines),
 			"want engines: 1")
 	}
 	if r.Rates != "" && r.Control != ControlOffline {
-		c.reportKey(at+".rates", "rates without control: "+ControlOffline, "add it, or remove rates")
+		c.ReportKey(at+".rates", "rates without control: "+ControlOffline, "add it, or remove rates")
 	}
 	some := false
 	for i, weight := range r.Weights {
 		some = some || weight > 0
 		if weight > maxRDWeight {
-			c.report(fmt.Sprintf("%s.weights[%d]", at, i), fmt.Sprintf("weight is %d", weight),
+			c.Report(fmt.Sprintf("%s.weights[%d]", at, i), fmt.Sprintf("weight is %d", weight),
 				fmt.Sprintf("want 0 to %d", maxRDWeight))
 		}
 	}
 	if len(r.Weights) > 0 && !some {
-		c.report(at+".weights", "all weights are 0", "want at least one weight above 0")
+		c.Report(at+".weights", "all weights are 0", "want at least one weight above 0")
 	}
 }

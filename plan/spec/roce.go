@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -36,10 +37,10 @@ func (c *checker) roce(at, transport string, r *RoCE) {
 	switch {
 	case r == nil:
 	case transport != "roce":
-		c.reportKey(at, "roce configures queue pairs, and the transport is "+transport,
+		c.ReportKey(at, "roce configures queue pairs, and the transport is "+transport,
 			"want transport: roce, or remove it")
-	case c.t.Source.Has(at+".timeout") && (r.Timeout < leastRoCETimeout || r.Timeout > mostRoCETimeout):
-		c.report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, r.Timeout), "want 1ms to 2s")
+	case c.Source.Has(at+".timeout") && (r.Timeout < leastRoCETimeout || r.Timeout > mostRoCETimeout):
+		c.Report(at+".timeout", fmt.Sprintf("%s.timeout is %s", at, r.Timeout), "want 1ms to 2s")
 	}
 }
 
@@ -86,14 +87,14 @@ type RoCECheck struct {
 }
 
 func (k *RoCECheck) form(c *checker, at string) {
-	if c.broken(at) {
+	if c.Broken(at) {
 		return
 	}
 	if k.Again != "" && k.Rule != RoCERulePSN {
-		c.report(at+".again", "rule "+clipped(k.Rule)+" does not count repeated requests",
+		c.Report(at+".again", "rule "+printable.Clip(k.Rule)+" does not count repeated requests",
 			"remove it, or judge rule psn")
 	}
 	if k.Within != 0 && !slices.Contains([]string{RoCERuleCNP, RoCERuleRate}, k.Rule) {
-		c.report(at+".within", "rule "+clipped(k.Rule)+" does not use within", "remove it")
+		c.Report(at+".within", "rule "+printable.Clip(k.Rule)+" does not use within", "remove it")
 	}
 }

@@ -47,11 +47,11 @@ func (capture *Capture) checkRotation(c *checker, at string) {
 	limit := cmp.Or(capture.Limit, defaultLimit)
 	atEnd := capture.Start == nil && (capture.Last > 0 || capture.LastBytes > 0) // then there is no limit
 	if capture.Rotate > limit && !atEnd {
-		c.report(at+".rotate", fmt.Sprintf("rotate is %s, and the recording ends at its limit of %s",
+		c.Report(at+".rotate", fmt.Sprintf("rotate is %s, and the recording ends at its limit of %s",
 			capture.Rotate, limit), "want a smaller size, or a higher limit")
 	}
 	taken := func(path, part string, number int, by string) {
-		c.report(path, fmt.Sprintf("capture file %q is file %d of %s, which rotates", part, number, by),
+		c.Report(path, fmt.Sprintf("capture file %q is file %d of %s, which rotates", part, number, by),
 			"give each capture a file of its own")
 	}
 	if whole, number := CaptureOf(capture.File); c.rotated[whole] != "" {

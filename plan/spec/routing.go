@@ -50,19 +50,19 @@ func (c *checker) routing(at string, r *Routing) {
 		c.positive(at+"."+timer.key, uint64(timer.value), timer.key+" is 0",
 			"want whole seconds, such as 3s")
 		if timer.value%second != 0 {
-			c.report(at+"."+timer.key, at+"."+timer.key+" is "+timer.value.String(),
+			c.Report(at+"."+timer.key, at+"."+timer.key+" is "+timer.value.String(),
 				"want whole seconds, such as 3s")
 		}
 	}
 	hold, keepalive := cmp.Or(r.Hold, defaultHold), cmp.Or(r.Keepalive, defaultKeepalive)
 	if hold < defaultHold || hold > maxHold {
-		c.report(at+".hold", at+".hold is "+hold.String(), "want 3s to 65535s")
+		c.Report(at+".hold", at+".hold is "+hold.String(), "want 3s to 65535s")
 	} else if keepalive*3 > hold {
-		c.report(at+".keepalive", "keepalive is "+keepalive.String()+" and hold "+hold.String(),
+		c.Report(at+".keepalive", "keepalive is "+keepalive.String()+" and hold "+hold.String(),
 			"want a keepalive of at most a third of hold")
 	}
 	c.positive(at+".bfd", uint64(r.BFD), "bfd is 0", "want 50ms or more, or remove it")
 	if b := r.BFD; b != 0 && (b < minBFD || b > maxBFD || b%millisecond != 0) {
-		c.report(at+".bfd", at+".bfd is "+b.String(), "want whole milliseconds from 50ms to 1m0s")
+		c.Report(at+".bfd", at+".bfd is "+b.String(), "want whole milliseconds from 50ms to 1m0s")
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -102,7 +104,7 @@ var ruleKinds = []struct {
 	{RuleSum, 1, []string{"is", "where", "per", "tolerance"}},
 }
 
-var ruleFields = keysOf(fieldsOf(reflect.TypeFor[Rule]()))
+var ruleFields = strictyaml.Keys(strictyaml.Fields(reflect.TypeFor[Rule]()))
 
 // RuleKinds returns the keys of the kinds of rules.
 func RuleKinds() (kinds []string) {
@@ -116,9 +118,9 @@ func RuleKinds() (kinds []string) {
 func (r *Rule) Kind() (key, text string) {
 	if found := set(*r, RuleKinds()); len(found) > 0 {
 		v := reflect.ValueOf(*r)
-		for _, f := range fieldsOf(v.Type()) {
-			if f.key == found[0] {
-				return f.key, v.FieldByIndex(f.index).String()
+		for _, f := range strictyaml.Fields(v.Type()) {
+			if f.Key == found[0] {
+				return f.Key, v.FieldByIndex(f.Index).String()
 			}
 		}
 	}
@@ -131,7 +133,7 @@ func (r *Rule) Title() string {
 		return r.Name
 	}
 	kind, text := r.Kind()
-	title := kind + " " + clipped(text)
+	title := kind + " " + printable.Clip(text)
 	if r.Per != "" {
 		title += " per " + r.Per
 	}
@@ -152,24 +154,24 @@ func (r *Rule) form(c *checker, at string) {
 	c.exactlyOne(at, *r, RuleKinds()...)
 	kind, _ := r.Kind()
 	i := slices.Index(RuleKinds(), kind)
-	if i < 0 || c.broken(at) {
+	if i < 0 || c.Broken(at) {
 		return
 	}
 	takes := append([]string{kind, "name", "at", "workload"}, ruleKinds[i].keys...)
 	for _, key := range set(*r, ruleFields) {
 		if !slices.Contains(takes, key) && !slices.Contains(RuleKinds(), key) {
-			c.reportKey(at+"."+key, fmt.Sprintf("%s has no meaning for a rule of %s", key, kind),
+			c.ReportKey(at+"."+key, fmt.Sprintf("%s has no meaning for a rule of %s", key, kind),
 				"remove it; "+kind+" takes "+strings.Join(takes[1:], ", "))
 		}
 	}
 	given := set(*r, ruleFields)
 	for _, key := range ruleKinds[i].keys[:ruleKinds[i].needs] {
 		if !slices.Contains(given, key) {
-			c.report(at, fmt.Sprintf("a rule of %s lacks the key %q", kind, key), "add "+ruleExamples[key])
+			c.Report(at, fmt.Sprintf("a rule of %s lacks the key %q", kind, key), "add "+ruleExamples[key])
 		}
 	}
 	if r.Per == PerRank && r.Workload == "" {
-		c.report(at+".per", "per: rank without a workload", "add workload: NAME")
+		c.Report(at+".per", "per: rank without a workload", "add workload: NAME")
 	}
 	c.ruleBound(at, kind, r)
 }
@@ -189,25 +191,26 @@ func (c *checker) ruleBound(at, kind string, r *Rule) {
 	}
 	op, formula, err := ParseFormulaBound(r.Is)
 	if err != nil {
-		c.problems = append(c.problems, c.t.Source.within(at, err))
+		c.Problems = append(c.Problems, c.Source.ProblemAt(c.Source.Within(at, err.At), at, err.What,
+			"want "+err.Want))
 		return
 	}
 	for _, name := range formula.Names() {
 		if r.Workload == "" {
-			c.report(at, fmt.Sprintf("%s is a number of a workload, and the rule names none", name),
+			c.Report(at, fmt.Sprintf("%s is a number of a workload, and the rule names none", name),
 				"add workload: NAME")
 			break
 		}
 	}
 	if !r.Tolerance.IsZero() && op != "==" {
-		c.report(at, fmt.Sprintf("tolerance with %s", op), `want ==, as in "== 2*(n-1)/n*size"`)
+		c.Report(at, fmt.Sprintf("tolerance with %s", op), `want ==, as in "== 2*(n-1)/n*size"`)
 	}
 	if r.Window > 0 {
 		limit, err := formula.Value(nil)
 		if op == ">" || op == ">=" || op == "==" && (err != nil || limit != 0) {
-			c.report(at, fmt.Sprintf("%q within each window", r.Is), `want <= or <, as in "<= 3"`)
+			c.Report(at, fmt.Sprintf("%q within each window", r.Is), `want <= or <, as in "<= 3"`)
 		} else if err == nil && limit > MaxWindowCount {
-			c.report(at, fmt.Sprintf("%q within each window", r.Is),
+			c.Report(at, fmt.Sprintf("%q within each window", r.Is),
 				fmt.Sprintf("want at most %d", MaxWindowCount))
 		}
 	}

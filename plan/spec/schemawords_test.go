@@ -15,6 +15,8 @@ import (
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/strictyaml"
 )
 
 // unitOf names the units of the values that have a form of their own.
@@ -80,7 +82,7 @@ func structsOf(typ reflect.Type, found map[string]reflect.Type) {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
 		structsOf(typ.Elem(), found)
 	case reflect.Struct:
-		if isUnit(typ) || found[typ.Name()] != nil {
+		if _, unit := unitForms[typ]; unit || found[typ.Name()] != nil {
 			return
 		}
 		found[typ.Name()] = typ
@@ -98,14 +100,14 @@ func declaredBy(typ reflect.Type) map[string]wordsOf {
 	if typ == nil {
 		return declared
 	}
-	for _, f := range fieldsOf(typ) {
+	for _, f := range strictyaml.Fields(typ) {
 		owner, field := typ, reflect.StructField{}
-		for i, at := range f.index {
-			if field = owner.Field(at); i < len(f.index)-1 {
+		for i, at := range f.Index {
+			if field = owner.Field(at); i < len(f.Index)-1 {
 				owner = field.Type
 			}
 		}
-		declared[f.key] = wordsOf{owner.Name(), field.Tag.Get("unit"), field.Name}
+		declared[f.Key] = wordsOf{owner.Name(), field.Tag.Get("unit"), field.Name}
 	}
 	return declared
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -80,46 +82,47 @@ func (s *SGD) setDefaults() {
 
 // sgd checks conditions on a training that struct tags cannot express.
 func (c *checker) sgd(at string, w *Workload) {
+	workload := strictyaml.ParentPath(at)
 	for key, why := range map[string]string{
 		"warmup": "a warm-up of " + KindSGD + ", which learns from the first iteration on",
 		"type":   "a type of " + KindSGD + ", which follows from the exchange",
 		"op":     "an op of " + KindSGD + ", which is a sum",
 	} {
-		if place := joined(parent(at), key); w.Kind == KindSGD && c.t.Source.Has(place) {
-			c.reportKey(place, why, "remove it")
+		if place := strictyaml.FieldPath(workload, key); w.Kind == KindSGD && c.Source.Has(place) {
+			c.ReportKey(place, why, "remove it")
 		}
 	}
 	if w.SGD == nil {
 		return
 	}
 	if w.Kind != KindSGD {
-		c.reportKey(at, "sgd configures a training, and the kind is "+clipped(w.Kind),
+		c.ReportKey(at, "sgd configures a training, and the kind is "+printable.Clip(w.Kind),
 			"want kind: "+KindSGD+", or remove it")
 		return
 	}
 	s := w.SGD
 	if len(s.Hidden) > mostLayers {
-		c.report(at+".hidden", fmt.Sprintf("%d layers", len(s.Hidden)),
+		c.Report(at+".hidden", fmt.Sprintf("%d layers", len(s.Hidden)),
 			fmt.Sprintf("want at most %d", mostLayers))
 	}
 	for i, width := range s.Hidden {
 		if width < 1 || width > mostWidth {
-			c.report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("layer width %d", width),
+			c.Report(fmt.Sprintf("%s.hidden[%d]", at, i), fmt.Sprintf("layer width %d", width),
 				fmt.Sprintf("want 1 to %d", mostWidth))
 		}
 	}
 	if s.Momentum.Float() >= 1 {
-		c.report(at+".momentum", "momentum is "+s.Momentum.String(), "want less than 100%")
+		c.Report(at+".momentum", "momentum is "+s.Momentum.String(), "want less than 100%")
 	}
 	for key, of := range map[string]string{"keep": ExchangeTopK, "bits": ExchangeQuantised} {
-		if c.t.Source.Has(at+"."+key) && s.Exchange != of {
-			c.reportKey(at+"."+key, key+" of exchange: "+cmp.Or(clipped(s.Exchange), ExchangeWhole),
+		if c.Source.Has(at+"."+key) && s.Exchange != of {
+			c.ReportKey(at+"."+key, key+" of exchange: "+cmp.Or(printable.Clip(s.Exchange), ExchangeWhole),
 				"remove it, or take exchange: "+of)
 		}
 	}
 	if w.MayDrop() && s.Exchange != "" && s.Exchange != ExchangeWhole {
-		c.reportKey(joined(parent(at), "rd.droppable"),
-			"droppable partial sums of exchange: "+clipped(s.Exchange),
+		c.ReportKey(strictyaml.FieldPath(workload, "rd.droppable"),
+			"droppable partial sums of exchange: "+printable.Clip(s.Exchange),
 			"remove it, or take exchange: "+ExchangeWhole)
 	}
 }

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -85,18 +84,6 @@ func TestHasTellsDefaultsFromSettings(t *testing.T) {
 	}
 }
 
-func TestParent(t *testing.T) {
-	for path, want := range map[string]string{
-		"": "", "a": "", "a.b": "a", "a[3]": "a", "a[3].b": "a[3]", `a["x.y[0]"]`: "a",
-		`a["x.y[0]"].b`:             `a["x.y[0]"]`,
-		fmt.Sprintf("a[%q]", `x"]`): "a",
-	} {
-		if got := parent(path); got != want {
-			t.Errorf("%s: got %q, want %q", path, got, want)
-		}
-	}
-}
-
 func TestProblemOfATestbedBuiltInGo(t *testing.T) {
 	built := &Testbed{Name: "A", Fabric: Fabric{Topology: LeafSpine},
 		Steps: []Step{{Capture: &Capture{At: []string{"all"}}}}}
@@ -107,12 +94,6 @@ steps[0].capture.file: steps[0].capture lacks the key "file"; add file: text`
 		!strings.Contains(err.Error(), strings.Split(want, "\n")[0]) ||
 		!strings.Contains(err.Error(), strings.Split(want, "\n")[1]) {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
-	}
-}
-
-func TestErrOfNoProblems(t *testing.T) {
-	if err := (Problems)(nil).Err(); err != nil {
-		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package spec defines the file that a user writes: its types, strict YAML decoding with positions,
-// defaults, and the JSON Schema made from the types.
+// Package spec defines the file that a user writes: its types, their checks and defaults, its variables and
+// matrix, and the JSON Schema made from the types. Package strictyaml decodes the file.
 //
 // A spec is inert data. The package does not look at the host, and two decodings of the same bytes
 // are equal.

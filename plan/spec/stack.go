@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -128,7 +130,7 @@ func (s *Stack) Traits() Traits {
 func (s *Stack) check(c *checker, at string, index int) {
 	c.unique(at+".name", s.Name)
 	for i, node := range s.Nodes {
-		c.pattern(c.report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
+		c.pattern(c.Report, fmt.Sprintf("%s.nodes[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	c.between(at+".size", s.Size, 4, 1<<36)
 	c.positive(at+".timeout", uint64(s.Timeout), "timeout is 0", "want a duration such as 1m")
@@ -142,25 +144,25 @@ func (s *Stack) check(c *checker, at string, index int) {
 		if len(kind.tests) == 0 {
 			want = "remove it: " + s.Kind + " has only one test"
 		}
-		c.report(at+".test", fmt.Sprintf("%s has no test %q", s.Kind, clipped(s.Test)), want)
+		c.Report(at+".test", fmt.Sprintf("%s has no test %q", s.Kind, printable.Clip(s.Test)), want)
 	}
-	given := func(key string) bool { return c.t.Source.Has(at + "." + key) }
+	given := func(key string) bool { return c.Source.Has(at + "." + key) }
 	switch {
 	case len(s.Command) > 0 && !kind.command:
-		c.reportKey(at+".command", s.Kind+" takes no command", "remove it; an exec step runs any program")
+		c.ReportKey(at+".command", s.Kind+" takes no command", "remove it; an exec step runs any program")
 	case len(s.Command) > 0 && given("test"):
-		c.reportKey(at+".test", "test and command are both set", "remove one of them")
+		c.ReportKey(at+".test", "test and command are both set", "remove one of them")
 	case len(s.Command) == 0 && s.Sends != 0:
-		c.reportKey(at+".sends", "sends without command", "remove it")
+		c.ReportKey(at+".sends", "sends without command", "remove it")
 	case kind.iterations == 0 && s.Iterations != 0:
-		c.reportKey(at+".iterations", s.Kind+" takes no iterations", "remove it")
+		c.ReportKey(at+".iterations", s.Kind+" takes no iterations", "remove it")
 	}
 	if s.Beside != "" && !slices.ContainsFunc(c.t.Steps[:index], func(step Step) bool {
 		return step.Stack != nil && step.Stack.Name == s.Beside && step.Stack.Kind == s.Kind &&
 			!step.Stack.Background
-	}) && !c.broken("steps") {
-		c.report(at+".beside", fmt.Sprintf("no earlier run of %s is named %q", s.Kind,
-			clipped(s.Beside)),
+	}) && !c.Broken("steps") {
+		c.Report(at+".beside", fmt.Sprintf("no earlier run of %s is named %q", s.Kind,
+			printable.Clip(s.Beside)),
 			"want the name of an earlier stack step of this kind without background: true")
 	}
 }
@@ -168,12 +170,12 @@ func (s *Stack) check(c *checker, at string, index int) {
 // stackNamed checks that a check names a stack's run of this file.
 func (c *checker) stackNamed(path, name string) {
 	names := c.runs
-	if name == "" || slices.Contains(names, name) || c.full() || c.known("steps") || c.broken("steps") {
+	if name == "" || slices.Contains(names, name) || c.Full() || c.Known("steps") || c.Broken("steps") {
 		return
 	}
 	want := "add a stack to the steps"
 	if len(names) > 0 {
-		_, want = suggest(name, names)
+		_, want = nearest.Suggest(name, names)
 	}
-	c.report(path, fmt.Sprintf("stack %q does not exist", clipped(name)), want)
+	c.Report(path, fmt.Sprintf("stack %q does not exist", printable.Clip(name)), want)
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"railbed/internal/strictyaml"
 	"railbed/internal/units"
 )
 
@@ -57,9 +58,9 @@ type stepKey struct {
 // actions are the fields of Step with the tag "action".
 var actions = func() (all []stepKey) {
 	step := reflect.TypeFor[Step]()
-	for i, f := range fieldsOf(step) {
+	for i, f := range strictyaml.Fields(step) {
 		if kind, is := step.Field(i).Tag.Lookup("action"); is {
-			all = append(all, stepKey{f.key, i, kind == "sends"})
+			all = append(all, stepKey{f.Key, i, kind == "sends"})
 		}
 	}
 	return all
@@ -172,6 +173,6 @@ func (Sleep) setDefaults() {}
 
 func (s Sleep) check(c *checker, at string, _ int) {
 	if s == 0 {
-		c.report(at, "sleep is 0", "want a duration such as 100ms")
+		c.Report(at, "sleep is 0", "want a duration such as 100ms")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -36,18 +37,18 @@ func (c *checker) timeline(at string, step *Step, index int) {
 		}
 	}
 	if len(starts) > 1 {
-		c.reportKey(at+"."+starts[1], fmt.Sprintf("%s has %s and %s", at, starts[0], starts[1]),
+		c.ReportKey(at+"."+starts[1], fmt.Sprintf("%s has %s and %s", at, starts[0], starts[1]),
 			"want one of at, when and after")
 	}
 	if len(step.When) > 4096 {
-		c.report(at+".when", fmt.Sprintf("an event of %d characters", len(step.When)), "want at most 4096")
+		c.Report(at+".when", fmt.Sprintf("an event of %d characters", len(step.When)), "want at most 4096")
 	}
 	for i, name := range step.After {
 		if !slices.ContainsFunc(c.t.Steps[:index], func(s Step) bool {
 			return name != "" && s.Traits().Name == name
-		}) && !c.broken("steps") {
-			c.report(fmt.Sprintf("%s.after[%d]", at, i), fmt.Sprintf("no step above is named %q",
-				clipped(name)), "name an earlier step")
+		}) && !c.Broken("steps") {
+			c.Report(fmt.Sprintf("%s.after[%d]", at, i), fmt.Sprintf("no step above is named %q",
+				printable.Clip(name)), "name an earlier step")
 		}
 	}
 	c.repetition(at, step)
@@ -58,11 +59,11 @@ func (c *checker) repetition(at string, step *Step) {
 	key, action := step.Action()
 	traits := step.Traits()
 	if step.Retry != nil && (step.Exec == nil || traits.Background) && action != nil {
-		c.reportKey(at+".retry", "retry of a "+key,
+		c.ReportKey(at+".retry", "retry of a "+key,
 			"take it for exec without background: true, or remove retry:")
 	}
 	if step.Fails && action != nil && traits.Carriage == nil && step.Stack == nil {
-		c.reportKey(at+".fails", "fails of a "+key,
+		c.ReportKey(at+".fails", "fails of a "+key,
 			"take it for workload, training, messages or stack, or remove fails:; exec has expect:")
 	}
 	if step.Every == 0 {
@@ -70,8 +71,8 @@ func (c *checker) repetition(at string, step *Step) {
 			name  string
 			given bool
 		}{{"times", step.Times != 0}, {"until", step.Until != 0}} {
-			if key.given && !c.known(at+".every") {
-				c.reportKey(at+"."+key.name, key.name+" without every",
+			if key.given && !c.Known(at+".every") {
+				c.ReportKey(at+"."+key.name, key.name+" without every",
 					"add every: with the time between two starts")
 			}
 		}
@@ -87,14 +88,14 @@ func (c *checker) repetition(at string, step *Step) {
 	case step.Fault != nil:
 		lasts = &step.Fault.For
 	case step.Exec == nil || traits.Background:
-		c.reportKey(at+".every", "every of a "+key,
+		c.ReportKey(at+".every", "every of a "+key,
 			"take it for link, fault, or exec without background: true")
 	}
 	if step.Times != 0 && step.Until != 0 {
-		c.reportKey(at+".until", at+" has times and until", "want at most one of them")
+		c.ReportKey(at+".until", at+" has times and until", "want at most one of them")
 	}
 	if lasts != nil && (*lasts == 0 || *lasts >= step.Every) {
-		c.reportKey(at+".every", fmt.Sprintf("every is %s, and for is %s", step.Every, *lasts),
+		c.ReportKey(at+".every", fmt.Sprintf("every is %s, and for is %s", step.Every, *lasts),
 			"want a for: that is shorter than every:")
 	}
 }

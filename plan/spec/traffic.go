@@ -78,17 +78,17 @@ func (s *Traffic) check(c *checker, at string, _ int) {
 	c.unique(at+".name", s.Name)
 	c.exactlyOne(at, *s, "to", "shift", "pause")
 	for i, node := range s.From {
-		c.pattern(c.report, fmt.Sprintf("%s.from[%d]", at, i), node, "node", nodeName, nodeNameForm)
+		c.pattern(c.Report, fmt.Sprintf("%s.from[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	for i, node := range s.To {
-		c.pattern(c.report, fmt.Sprintf("%s.to[%d]", at, i), node, "node", nodeName, nodeNameForm)
+		c.pattern(c.Report, fmt.Sprintf("%s.to[%d]", at, i), node, "node", nodeName, nodeNameForm)
 	}
 	c.between(at+".size", s.Size, minTraffic, maxTraffic)
 	if s.Pause != nil {
 		c.priorities(at+".pause.priorities", s.Pause.Priorities)
 		for _, key := range []string{"rate", "size", "flows", "dscp", "ecn"} {
-			if c.t.Source.Has(at + "." + key) {
-				c.reportKey(at+"."+key, key+" applies only to datagrams", "remove it, or remove pause")
+			if c.Source.Has(at + "." + key) {
+				c.ReportKey(at+"."+key, key+" applies only to datagrams", "remove it, or remove pause")
 			}
 		}
 	}

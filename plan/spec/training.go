@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"railbed/internal/printable"
 	"railbed/internal/units"
 )
 
@@ -176,8 +177,8 @@ func (t *Testbed) training(name string) *Training {
 
 // trainingFormula checks that a check of a job's bytes has the formula of jobs.
 func (c *checker) trainingFormula(at string, b *BytesPerRank, t *Training) {
-	if t.Name == b.Workload && b.Formula != FormulaTraining && !c.known(at+".formula") {
-		c.report(at+".formula", fmt.Sprintf("formula %q of a training job", clipped(b.Formula)),
+	if t.Name == b.Workload && b.Formula != FormulaTraining && !c.Known(at+".formula") {
+		c.Report(at+".formula", fmt.Sprintf("formula %q of a training job", printable.Clip(b.Formula)),
 			"want "+FormulaTraining)
 	}
 }
@@ -196,23 +197,23 @@ func (t *Training) check(c *checker, at string, _ int) {
 	c.positive(at+".timeout", uint64(t.Timeout), "timeout is 0", "want a duration such as 2m")
 	c.exactlyOne(at, *t, "model", "trace")
 	if t.Groups != "" && !strings.HasSuffix(t.Trace, ".et") && !strings.HasSuffix(t.Trace, ".json") {
-		c.report(at+".groups", "groups without a trace of Chakra",
+		c.Report(at+".groups", "groups without a trace of Chakra",
 			"remove groups, or want a trace NAME.0.et or NAME.0.json")
 	}
 	c.carriage(at, cmp.Or(t.Transport, defaultTransport), &t.Carriage)
 	if t.Placement != "" && len(t.Ranks) > 0 {
-		c.report(at+".placement", "placement and ranks are both set", "remove one of them")
+		c.Report(at+".placement", "placement and ranks are both set", "remove one of them")
 	}
 	if t.World != 0 && (t.Model != nil || len(t.Ranks) > 0 && len(t.Ranks) != t.World) {
-		c.report(at+".world", fmt.Sprintf("world %d with a model, or with another number of ranks", t.World),
+		c.Report(at+".world", fmt.Sprintf("world %d with a model, or with another number of ranks", t.World),
 			"remove it")
 	}
-	if t.Model != nil && !c.broken(at+".model") {
+	if t.Model != nil && !c.Broken(at+".model") {
 		m := *t.Model // with defaults, which are set after the checks
 		m.setDefaults()
 		c.model(at+".model", &m)
 		if n := m.World(); len(t.Ranks) > 0 && len(t.Ranks) != n {
-			c.report(at+".ranks", fmt.Sprintf("%d ranks for dp %d * tp %d * pp %d", len(t.Ranks), m.DP, m.TP,
+			c.Report(at+".ranks", fmt.Sprintf("%d ranks for dp %d * tp %d * pp %d", len(t.Ranks), m.DP, m.TP,
 				m.PP), fmt.Sprintf("want %d", n))
 		}
 	}
@@ -222,7 +223,7 @@ func (t *Training) check(c *checker, at string, _ int) {
 func (c *checker) model(at string, m *Model) {
 	divides := func(key string, whole int, what string, by int) {
 		if by > 0 && whole%by != 0 {
-			c.report(at+"."+key, fmt.Sprintf("%s %d does not divide %s, %d", key, by, what, whole),
+			c.Report(at+"."+key, fmt.Sprintf("%s %d does not divide %s, %d", key, by, what, whole),
 				fmt.Sprintf("want a divisor of %d", whole))
 		}
 	}
@@ -236,23 +237,23 @@ func (c *checker) model(at string, m *Model) {
 		divides("tp", m.Sequence, "the sequence", m.TP)
 	}
 	if each := m.DP * m.MicroBatch; m.GlobalBatch%each != 0 {
-		c.report(at+".global-batch", fmt.Sprintf("a global batch of %d with dp %d and micro-batches of %d",
+		c.Report(at+".global-batch", fmt.Sprintf("a global batch of %d with dp %d and micro-batches of %d",
 			m.GlobalBatch, m.DP, m.MicroBatch), fmt.Sprintf("want a multiple of %d", each))
 	}
 	switch {
 	case m.SP && m.TP == 1:
-		c.report(at+".sp", "sequence parallelism without tensor parallelism",
+		c.Report(at+".sp", "sequence parallelism without tensor parallelism",
 			"want tp of at least 2, or remove it")
 	case m.ZeRO > 1 && m.PP > 1:
 		// Partitioned gradients cannot wait for the other micro-batches of a pipeline (DeepSpeed,
 		// "Pipeline Parallelism").
-		c.report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP),
+		c.Report(at+".zero", fmt.Sprintf("zero %d with a pipeline of %d stages", m.ZeRO, m.PP),
 			"want zero of at most 1, or pp: 1")
 	case m.TopK > m.Experts:
-		c.report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),
+		c.Report(at+".top-k", fmt.Sprintf("top-k is %d and experts %d", m.TopK, m.Experts),
 			fmt.Sprintf("want at most %d", m.Experts))
 	}
 	if m.Efficiency.Float() > 1 {
-		c.report(at+".efficiency", "efficiency is above 100%", "want a share such as 40%")
+		c.Report(at+".efficiency", "efficiency is above 100%", "want a share such as 40%")
 	}
 }

@@ -1,13 +1,16 @@
 package spec
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
+	"railbed/internal/strictyaml"
 )
 
 // Keys of a file that describe several testbeds. A Testbed does not have them.
@@ -73,7 +76,8 @@ func references(text string) (parts []reference, err *TextError) {
 		}
 		name := text[at+2 : at+length]
 		if !variableName.MatchString(name) {
-			return nil, &TextError{At: at, What: fmt.Sprintf("%q is no name of a variable", clipped(name)),
+			return nil, &TextError{At: at,
+				What: fmt.Sprintf("%q is no name of a variable", printable.Clip(name)),
 				Want: literal}
 		}
 		if kept += text[start:at]; kept != "" {
@@ -116,7 +120,8 @@ func sections(root *yaml.Node, do func(key string, keyNode, value *yaml.Node)) {
 // whatever type. Otherwise the texts are joined, and the result is read as if it had no quotes. The decoder
 // reads a mapping or a list through an alias, which bounds how many values many uses of it become. missing is
 // called for names without a value.
-func (s *Source) replace(node *yaml.Node, values map[string]*yaml.Node, missing func(*yaml.Node, reference)) {
+func replace(d *strictyaml.Decoder, node *yaml.Node, values map[string]*yaml.Node,
+	missing func(*yaml.Node, reference)) {
 	visit(node, func(*yaml.Node) {}, func(n *yaml.Node) {
 		if !strings.Contains(n.Value, "${") {
 			return
@@ -125,7 +130,7 @@ func (s *Source) replace(node *yaml.Node, values map[string]*yaml.Node, missing 
 		if err != nil { // Parse has reported it
 			return
 		}
-		s.replaced[place{n.Line, n.Column}] = true
+		d.Replaced(n)
 		whole := slices.IndexFunc(parts, func(p reference) bool { return p.text != "" }) < 0 &&
 			len(parts) == 2
 		var text strings.Builder
@@ -152,18 +157,12 @@ func (s *Source) replace(node *yaml.Node, values map[string]*yaml.Node, missing 
 	})
 }
 
-// at returns the position of a byte of a scalar.
-func (s *Source) at(node *yaml.Node, offset int) Position {
-	line, column := rawPosition(bytes.Split(s.text, []byte("\n")), place{node.Line, node.Column}, offset)
-	return s.position(place{line, column})
-}
-
 // readVariables reads the key variables.
 func (f *file) readVariables(node *yaml.Node) {
-	f.pairs(node, variablesKey, "write a mapping of names to values, as in {loss: 0.1%}",
+	f.Mapping(node, variablesKey, "write a mapping of names to values, as in {loss: 0.1%}",
 		f.keyed(variablesKey),
 		func(key string, keyNode, value *yaml.Node) {
-			path := keyed(variablesKey, key)
+			path := strictyaml.EntryPath(variablesKey, key)
 			if f.named(path, key, keyNode) && f.hasValue(path, value) {
 				f.variables = append(f.variables, variable{key, keyNode, resolved(value)})
 			}
@@ -171,13 +170,14 @@ func (f *file) readVariables(node *yaml.Node) {
 }
 
 func (f *file) keyed(path string) func(string) string {
-	return func(key string) string { return keyed(path, key) }
+	return func(key string) string { return strictyaml.EntryPath(path, key) }
 }
 
 // named checks the form of a name.
 func (f *file) named(path, key string, node *yaml.Node) bool {
 	if !variableName.MatchString(key) {
-		f.fail(node, path, fmt.Sprintf("invalid name %q of a variable", clipped(key)), "want "+variableForm)
+		f.Fail(node, path, fmt.Sprintf("invalid name %q of a variable", printable.Clip(key)),
+			"want "+variableForm)
 		return false
 	}
 	return true
@@ -188,20 +188,20 @@ func (f *file) hasValue(path string, value *yaml.Node) (ok bool) {
 	ok = true
 	fail := func(node *yaml.Node, what, want string) {
 		if ok {
-			f.fail(node, path, what, want)
+			f.Fail(node, path, what, want)
 		}
 		ok = false
 	}
 	if resolved(value).Tag == "!!null" {
-		fail(value, called(path)+" is empty", "write a value")
+		fail(value, strictyaml.Called(path)+" is empty", "write a value")
 	}
 	visit(value, func(*yaml.Node) {}, func(node *yaml.Node) {
 		switch {
 		case node.Style&yaml.TaggedStyle != 0:
-			fail(node, fmt.Sprintf("tag %q", clipped(node.Tag)),
+			fail(node, fmt.Sprintf("tag %q", printable.Clip(node.Tag)),
 				"remove it; a value's type follows from its use")
 		case strings.Contains(node.Value, "${"):
-			fail(node, fmt.Sprintf("%s refers to a variable", called(path)),
+			fail(node, fmt.Sprintf("%s refers to a variable", strictyaml.Called(path)),
 				"write the value; variables cannot refer to variables")
 		}
 	})
@@ -221,7 +221,7 @@ func (f *file) readReferences(root *yaml.Node) {
 	known := slices.Concat(namesOf(f.variables), namesOf(f.axes), f.extra)
 	key := func(node *yaml.Node) {
 		if strings.Contains(node.Value, "${") && node.Kind == yaml.ScalarNode {
-			f.fail(node, node.Value, "${ in the key "+fmt.Sprintf("%q", clipped(node.Value)),
+			f.Fail(node, node.Value, "${ in the key "+fmt.Sprintf("%q", printable.Clip(node.Value)),
 				"write the key; variables stand for values only")
 		}
 	}
@@ -231,22 +231,22 @@ func (f *file) readReferences(root *yaml.Node) {
 			return
 		}
 		visit(value, key, func(node *yaml.Node) {
-			if !strings.Contains(node.Value, "${") || f.full() {
+			if !strings.Contains(node.Value, "${") || f.Full() {
 				return
 			}
 			parts, err := references(node.Value)
 			if err != nil {
-				f.failAt(node, err.At, err.What, "want "+err.Want)
+				f.FailAt(node, err.At, err.What, "want "+err.Want)
 			}
 			for _, part := range parts {
 				switch {
 				case part.name == "":
 				case !slices.Contains(known, part.name):
-					_, hint := suggest(part.name, known)
-					f.failAt(node, part.at, fmt.Sprintf("variable %q does not exist", part.name),
+					_, hint := nearest.Suggest(part.name, known)
+					f.FailAt(node, part.at, fmt.Sprintf("variable %q does not exist", part.name),
 						hint+fmt.Sprintf("; the text ${%s} is written as $${%s}", part.name, part.name))
 				case name == compareKey && find(f.variables, part.name) == nil:
-					f.failAt(node, part.at, fmt.Sprintf("%q differs between cells, which compare compares",
+					f.FailAt(node, part.at, fmt.Sprintf("%q differs between cells, which compare compares",
 						part.name), "write a value, or a variable that all cells share")
 				}
 				f.used[part.name] = true
@@ -255,19 +255,16 @@ func (f *file) readReferences(root *yaml.Node) {
 	})
 	for _, v := range f.variables {
 		if !f.used[v.name] {
-			f.fail(v.key, keyed(variablesKey, v.name), fmt.Sprintf("variable %q is not used", v.name),
+			f.Fail(v.key, strictyaml.EntryPath(variablesKey, v.name),
+				fmt.Sprintf("variable %q is not used", v.name),
 				fmt.Sprintf("write \"${%s}\" as a value, or remove the variable", v.name))
 		}
 	}
 	for _, a := range f.axes {
 		if !f.used[a.name] {
-			f.fail(a.key, keyed(matrixKey, a.name), fmt.Sprintf("axis %q changes nothing", a.name),
+			f.Fail(a.key, strictyaml.EntryPath(matrixKey, a.name),
+				fmt.Sprintf("axis %q changes nothing", a.name),
 				fmt.Sprintf("write \"${%s}\" as a value, or remove the axis", a.name))
 		}
 	}
-}
-
-// failAt reports a problem at a byte of a scalar.
-func (f *file) failAt(node *yaml.Node, offset int, what, want string) {
-	f.problems = append(f.problems, f.source.problemAt(f.source.at(node, offset), "", what, want))
 }

@@ -1,4 +1,4 @@
-package spec
+package strictyaml
 
 import (
 	"cmp"
@@ -28,7 +28,7 @@ func (p Position) String() string {
 //
 //	file:line:column: what is wrong; what would be right
 //
-// A testbed that came from no file has the path in place of the position.
+// A value that came from no file has the path in place of the position.
 type Problem struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`
@@ -36,7 +36,7 @@ type Problem struct {
 	// Path names the value, as in fabric.links["leaf1--spine2"].rate.
 	Path string `json:"path,omitempty"`
 	// Cell names the cell of a matrix that has the problem, as in "transport=rd, loss=1%". It is empty if all
-	// cells have the problem.
+	// cells have the problem, or if the file has no matrix.
 	Cell string `json:"cell,omitempty"`
 	// What describes the error, as in `unknown key "rat"`.
 	What string `json:"what"`
@@ -92,7 +92,7 @@ func (ps Problems) Err() error {
 	return slices.DeleteFunc(sorted, func(p Problem) bool {
 		if p.Line != 0 {
 			p.What = strings.ReplaceAll(strings.ReplaceAll(p.What, cmp.Or(p.Path, "\n"), ""),
-				cmp.Or(parent(p.Path), "\n"), "")
+				cmp.Or(ParentPath(p.Path), "\n"), "")
 			p.Path = ""
 		}
 		twice := seen[p]

@@ -1,8 +1,13 @@
-package spec
+package strictyaml
 
-import "strings"
+import (
+	"strconv"
+	"strings"
 
-// Source records the position in the file of every value of a Testbed.
+	"go.yaml.in/yaml/v4"
+)
+
+// Source records the position in a file of every value that was decoded from it.
 //
 // Paths name the values. A path names a field by its key in the file. It names an entry of a
 // mapping with free keys by the quoted key, and an element of a list by its index:
@@ -10,17 +15,22 @@ import "strings"
 //	fabric.links["leaf1--spine2"].a-to-b.rate
 //	steps[2].workload.name
 //
-// fmt's %q and %d format such keys and indices. A testbed built in Go has a nil *Source: its
-// problems carry the path and no position.
+// FieldPath and EntryPath make such paths, and fmt's %d formats indices. A value built in Go has a nil
+// *Source: its problems carry the path and no position.
 type Source struct {
 	File string
 
 	values map[string]mark
 	text   []byte // of the file
-	// cell is the name of the cell of a matrix, for problems.
-	cell string
-	// replaced are the positions of values in which variables were replaced.
+	cell   string
+	// replaced are the positions of values that differ from the text of the file.
 	replaced map[place]bool
+}
+
+// NewSource returns the Source of a file with a text, without positions. If the file has a matrix, cell is
+// the name of the cell that is decoded. Problems carry the name.
+func NewSource(file string, text []byte, cell string) *Source {
+	return &Source{File: file, values: map[string]mark{}, text: text, cell: cell, replaced: map[place]bool{}}
 }
 
 // Cell returns the name of the cell of a matrix, or "" for a file without a matrix.
@@ -41,6 +51,12 @@ type mark struct {
 }
 
 type place struct{ line, column int }
+
+func placeOf(node *yaml.Node) place { return place{node.Line, node.Column} }
+
+func markOf(key, value *yaml.Node) mark {
+	return mark{key: placeOf(key), value: placeOf(value), collection: value.Kind != yaml.ScalarNode}
+}
 
 // Pos returns the position of the path's value or, if the value is a mapping or a list, of its key. If the
 // file does not have the path, as for a defaulted field, Pos returns the position of the nearest enclosing
@@ -75,16 +91,17 @@ func (s *Source) Has(path string) bool {
 
 // Problem returns a problem with the value of the path, at its position.
 func (s *Source) Problem(path, what, want string) Problem {
-	return s.problemAt(s.Pos(path), path, what, want)
+	return s.ProblemAt(s.Pos(path), path, what, want)
 }
 
 // KeyProblem returns a problem with the key of the path's value, such as the name of an override
 // that matches nothing.
 func (s *Source) KeyProblem(path, what, want string) Problem {
-	return s.problemAt(s.KeyPos(path), path, what, want)
+	return s.ProblemAt(s.KeyPos(path), path, what, want)
 }
 
-func (s *Source) problemAt(at Position, path, what, want string) Problem {
+// ProblemAt returns a problem with the value of the path, at a position within the value.
+func (s *Source) ProblemAt(at Position, path, what, want string) Problem {
 	return Problem{File: at.File, Line: at.Line, Column: at.Column, Path: path, Cell: s.Cell(), What: what,
 		Want: want}
 }
@@ -104,13 +121,24 @@ func (s *Source) nearest(path string) mark {
 		if found, ok := s.values[path]; ok || path == "" {
 			return found
 		}
-		path = parent(path)
+		path = ParentPath(path)
 	}
 }
 
-// parent returns the path of the value that contains the path's value. It returns "" for the whole
+// FieldPath returns the path of a field of the path's value, by the field's key.
+func FieldPath(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// EntryPath returns the path of an entry of the path's value, which is a mapping with free keys.
+func EntryPath(path, key string) string { return path + "[" + strconv.Quote(key) + "]" }
+
+// ParentPath returns the path of the value that contains the path's value. It returns "" for the whole
 // file.
-func parent(path string) string {
+func ParentPath(path string) string {
 	if strings.HasSuffix(path, `"]`) {
 		// A quoted key may itself contain brackets and dots.
 		if start := strings.LastIndex(path, `["`); start >= 0 {

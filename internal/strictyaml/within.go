@@ -1,13 +1,16 @@
-package spec
+package strictyaml
 
 import (
 	"bytes"
 	"strings"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Within returns the position of a byte of a text value, counted from 0. The value may be quoted, and
-// may have several lines. In a value with variables, Within returns the position of the value.
+// may have several lines. In a value that differs from the text of the file (Decoder.Replaced), Within
+// returns the position of the value.
 func (s *Source) Within(path string, offset int) Position {
 	at := s.Pos(path)
 	if s == nil || at.Line == 0 || s.text == nil {
@@ -24,9 +27,10 @@ func (s *Source) Within(path string, offset int) Position {
 	return s.position(place{line, column})
 }
 
-// within returns a problem at a position within a text value.
-func (s *Source) within(path string, err *TextError) Problem {
-	return s.problemAt(s.Within(path, err.At), path, err.What, "want "+err.Want)
+// at returns the position of a byte of a scalar, counted from 0.
+func (s *Source) at(node *yaml.Node, offset int) Position {
+	line, column := rawPosition(bytes.Split(s.text, []byte("\n")), placeOf(node), offset)
+	return s.position(place{line, column})
 }
 
 // rawPosition finds the place of a byte of a scalar that begins at a place of a file. It reads the

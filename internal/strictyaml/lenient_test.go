@@ -1,4 +1,4 @@
-package spec
+package strictyaml
 
 import (
 	"strings"
@@ -25,7 +25,7 @@ func TestTextsOfPyYAML(t *testing.T) {
 		"a: 1\n---\n":                    "a=1",
 		"a: 1\n...\n---\n# end\n":        "a=1",
 	} {
-		tree, err := ParseTree("f", []byte(text))
+		tree, err := racks.Parse("f", []byte(text))
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -35,7 +35,7 @@ func TestTextsOfPyYAML(t *testing.T) {
 		}
 	}
 	// Positions behind a comment are positions in the file.
-	tree, err := ParseTree("f", []byte("a: [x, #c\n y]#d\nb: [z]#e\n"))
+	tree, err := racks.Parse("f", []byte("a: [x, #c\n y]#d\nb: [z]#e\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestTextsOfPyYAML(t *testing.T) {
 		"%YAML 2.0\n---\na: 1\n":                 "f:1:1: ",
 		"a: 1\n---\n---\nb: 1\n":                 "f:3:1: a second document starts here",
 	} {
-		if _, err := ParseTree("f", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := racks.Parse("f", []byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %s", text, err, want)
 		}
 	}

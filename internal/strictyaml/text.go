@@ -1,11 +1,10 @@
-package spec
+package strictyaml
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,31 +16,31 @@ import (
 	"railbed/internal/input"
 )
 
-const (
-	// maxFile bounds a file in bytes. A file that lists 4,096 nodes one by one needs a quarter of
-	// it. Parsing a file of this size takes under a second and some 100 MiB.
-	maxFile = 1 << 20
-	// maxDepth bounds nesting. The deepest value of a testbed is at depth 8.
-	maxDepth = 64
-)
+// maxDepth bounds nesting.
+const maxDepth = 64
 
-// Load reads and decodes a file. Its errors are Problems.
-func Load(path string) (*Testbed, error) {
-	text, err := ReadText(path)
-	if err != nil {
-		return nil, err
-	}
-	return Decode(path, text)
+// Format describes files of one kind to their readers, for the limits and the messages.
+type Format struct {
+	// Noun is the word for the contents of a file, such as "testbed".
+	Noun string
+	// Empty is the advice for an empty file, such as "write name: and fabric:".
+	Empty string
+	// InsteadOfMerge is the advice for a merge key, such as "write the settings".
+	InsteadOfMerge string
+	// MaxBytes bounds the size of a file.
+	MaxBytes int64
+	// Depth is the depth of the deepest value that a file needs.
+	Depth int
 }
 
-// ReadText reads a file of at most maxFile bytes, as ReadRegular does. Its errors are Problems.
-func ReadText(path string) ([]byte, error) {
-	text, err := ReadRegular(path, maxFile)
-	var large *LargeError
+// ReadFile reads a regular file. Its errors are Problems.
+func (f Format) ReadFile(path string) ([]byte, error) {
+	text, err := input.ReadRegular(path, f.MaxBytes)
+	var large *input.LargeError
 	switch {
 	case errors.As(err, &large):
-		return nil, tooLarge(path, fmt.Sprintf("has %d bytes", large.Size))
-	case errors.Is(err, errNotRegular):
+		return nil, f.tooLarge(path, fmt.Sprintf("has %d bytes", large.Size))
+	case errors.Is(err, input.ErrNotRegular):
 		return nil, fileProblem(path, err.Error(), "name a regular file, or - for standard input")
 	case err != nil:
 		return nil, fileProblem(path, err.Error(), "name a file that you can read, or - for standard input")
@@ -49,77 +48,15 @@ func ReadText(path string) ([]byte, error) {
 	return text, nil
 }
 
-var errNotRegular = errors.New("not a file")
-
-// LargeError reports a file with more bytes than the limit.
-type LargeError struct{ Size, Limit int64 }
-
-// Error implements error.
-func (e *LargeError) Error() string {
-	return fmt.Sprintf("has %d bytes; want at most %d", e.Size, e.Limit)
-}
-
-// ReadRegular reads a regular file of at most the given number of bytes. A device or a FIFO is an
-// error, so neither can block the read or fill memory. The errors do not name the file.
-func ReadRegular(path string, most int64) ([]byte, error) {
-	file, err := input.Open(path)
-	var kind *input.KindError
-	if errors.As(err, &kind) {
-		return nil, fmt.Errorf("is %s, %w", kind.Kind, errNotRegular)
-	}
+// ReadFrom reads at most MaxBytes+1 bytes. Parse refuses a text that has the extra byte. Errors are
+// Problems, and call the text by the given name.
+func (f Format) ReadFrom(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(r, f.MaxBytes+1))
 	if err != nil {
-		return nil, unreadableFile{err}
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, unreadableFile{err}
-	}
-	if info.Size() > most {
-		return nil, &LargeError{info.Size(), most}
-	}
-	text, err := io.ReadAll(io.LimitReader(file, most+1)) // the file may grow
-	if err != nil {
-		return nil, unreadableFile{err}
+		return nil, fileProblem(name, "cannot be read: "+input.Reason(err),
+			"try again, or name another file")
 	}
 	return text, nil
-}
-
-// unreadableFile is an error of the system about a file. Its message leaves out the name.
-type unreadableFile struct{ error }
-
-func (e unreadableFile) Error() string { return "cannot be read: " + reason(e.error) }
-
-func (e unreadableFile) Unwrap() error { return e.error }
-
-// ReadTextFrom reads at most maxFile+1 bytes. Decoding refuses a text that has the extra byte.
-// Errors call the text by the given name.
-func ReadTextFrom(name string, r io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err != nil {
-		return nil, fileProblem(name, "cannot be read: "+reason(err), "try again, or name another file")
-	}
-	return text, nil
-}
-
-// Read decodes the text of a reader. Errors call it by the given name.
-func Read(name string, r io.Reader) (*Testbed, error) {
-	text, err := ReadTextFrom(name, r)
-	if err != nil {
-		return nil, err
-	}
-	return Decode(name, text)
-}
-
-func reason(err error) string {
-	if input.Interrupted(err) {
-		return input.ErrInterrupted.Error()
-	}
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err.Error()
-	}
-	return err.Error()
 }
 
 // fileProblem returns a problem with a file as a whole, with the position of its start.
@@ -127,17 +64,17 @@ func fileProblem(file, what, want string) error {
 	return Problems{{File: file, Line: 1, Column: 1, What: "the file " + what, Want: want}}
 }
 
-func tooLarge(file, what string) error {
-	return fileProblem(file, what, fmt.Sprintf("a testbed has at most %d bytes", maxFile))
+func (f Format) tooLarge(file, what string) error {
+	return fileProblem(file, what, fmt.Sprintf("a %s has at most %d bytes", f.Noun, f.MaxBytes))
 }
 
-// ParseTree parses the text into the tree of its only document. It checks the text first, because
-// the parser reports some errors without a position.
-func ParseTree(file string, text []byte) (*yaml.Node, error) {
-	if len(text) > maxFile {
-		return nil, tooLarge(file, fmt.Sprintf("has more than %d bytes", maxFile))
+// Parse parses the text into the tree of its only document. It checks the text first, because the
+// parser reports some errors without a position. Errors are Problems, and call the text by the given name.
+func (f Format) Parse(name string, text []byte) (*yaml.Node, error) {
+	if int64(len(text)) > f.MaxBytes {
+		return nil, f.tooLarge(name, fmt.Sprintf("has more than %d bytes", f.MaxBytes))
 	}
-	if problem, bad := unreadable(file, text); bad {
+	if problem, bad := unreadable(name, text); bad {
 		return nil, Problems{problem}
 	}
 	documents, err := parseDocuments(text)
@@ -151,21 +88,21 @@ func ParseTree(file string, text []byte) (*yaml.Node, error) {
 	}
 	switch {
 	case err != nil:
-		return nil, syntaxProblem(file, text, err)
+		return nil, f.syntaxProblem(name, text, err)
 	case len(documents) == 0 || isEmpty(documents[0]):
-		return nil, fileProblem(file, "is empty", "write name: and fabric:, as `railbed generate` does")
+		return nil, fileProblem(name, "is empty", f.Empty)
 	}
 	for _, second := range documents[1:] {
 		if !isEmpty(second) {
-			return nil, Problems{{File: file, Line: second.Line, Column: second.Column,
+			return nil, Problems{{File: name, Line: second.Line, Column: second.Column,
 				What: "a second document starts here",
-				Want: "one file is one testbed; remove the --- or split the file"}}
+				Want: fmt.Sprintf("one file is one %s; remove the --- or split the file", f.Noun)}}
 		}
 	}
 	return documents[0].Content[0], nil
 }
 
-// maxDocuments bounds the documents that are parsed: the testbed and empty documents behind it.
+// maxDocuments bounds the documents that are parsed: the file's own and empty documents behind it.
 const maxDocuments = 4
 
 // parseDocuments parses the first documents of a text.
@@ -286,7 +223,7 @@ func isText(r rune) bool {
 }
 
 // syntaxProblem rewords the parser's error.
-func syntaxProblem(file string, text []byte, err error) error {
+func (f Format) syntaxProblem(file string, text []byte, err error) error {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
 		return fileProblem(file, "cannot be parsed: "+strings.TrimPrefix(err.Error(), "yaml: "), "write YAML")
@@ -304,7 +241,7 @@ func syntaxProblem(file string, text []byte, err error) error {
 		problem.Want = "write %YAML 1.2, or remove the line"
 	case strings.Contains(load.Message, "exceeded max depth"):
 		problem.What, problem.Want = "too many levels of nesting",
-			fmt.Sprintf("want at most %d; a testbed needs 8", maxDepth)
+			fmt.Sprintf("want at most %d; a %s needs %d", maxDepth, f.Noun, f.Depth)
 	case at == '\t':
 		problem.What, problem.Want = "a tab in the indentation", "indent with spaces"
 	case at == '@' || at == '`' || at == '%':

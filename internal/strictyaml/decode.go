@@ -1,4 +1,30 @@
-package spec
+// Package strictyaml reads YAML that people write into Go structs. It reports all mistakes of a text at once,
+// each with its position and the correct form. It also writes such structs as YAML.
+//
+// A Format reads a text and parses it into a tree. A Decoder decodes the tree into a struct and records the
+// positions of the values in a Source. A Checker checks the values: first by the tags of their fields, then
+// by the conditions that the caller reports. An Encoder writes a struct.
+//
+// Reading is stricter than YAML. Unknown, repeated and merge keys, tags and empty values are problems, as are
+// numbers in other notations than decimal. A text that looks like a number or a boolean needs quotes. Aliases
+// are expanded within a bound.
+//
+// These tags of a field have a meaning here:
+//
+//   - yaml:"KEY", yaml:"KEY,omitempty" for a key that may be missing, yaml:",inline", yaml:"-".
+//   - jsonschema:"minimum=0,maximum=9" and jsonschema:"enum=A,enum=B" bound the value.
+//   - why:"; REASON" follows the bounds in messages.
+//   - scalar:"any" accepts texts without quotes, whatever they look like.
+//   - empty:"EFFECT" describes the effect of an empty mapping in messages.
+//   - alone:"true" lets the value of the field be written in place of the whole mapping.
+//
+// Types have these forms in a file:
+//
+//   - A type with UnmarshalText is a scalar. A method Form describes its values in messages.
+//   - A struct with a field Off is a mapping, true for a mapping without keys, or false to set Off.
+//   - A slice of structs with the fields Key and Value, without tags, is a mapping in the order of the file.
+//   - A struct may have a field Zero with the methods Mark and Marked, which records the keys with a zero.
+package strictyaml
 
 import (
 	"cmp"
@@ -12,9 +38,10 @@ import (
 	"strconv"
 	"strings"
 
-	"railbed/internal/nearest"
-
 	"go.yaml.in/yaml/v4"
+
+	"railbed/internal/nearest"
+	"railbed/internal/printable"
 )
 
 const (
@@ -25,56 +52,62 @@ const (
 	maxKey = 256
 )
 
-// Decode decodes the text of a file. Errors call the file by the given name. Decode reports at
-// once, as Problems, every problem that it can find from the file alone. The plan compiler finds
-// problems that need the finished fabric, such as an override that matches no link. Decode fills in
-// defaults by SetDefaults.
-//
-// Decode replaces variables by their values. A file with a matrix of several cells is a problem.
-func Decode(file string, text []byte) (*Testbed, error) {
-	f, err := Parse(file, text)
-	if err != nil {
-		return nil, err
-	}
-	return f.DecodeOnly()
-}
-
-// decodeTree decodes a tree in which variables are replaced. It skips the given top-level keys.
-func decodeTree(source *Source, root *yaml.Node, skipped []string) (*Testbed, error) {
-	testbed := &Testbed{Source: source}
-	d := newDecoder(source)
-	d.skipped = skipped
-	d.source.values[""] = markOf(root, root)
-	d.decode(root, reflect.ValueOf(testbed).Elem(), target{})
-	problems := d.problems
-	if !d.full() { // otherwise the values are incomplete
-		problems = append(problems, testbed.check(d.wrong)...)
-	}
-	if err := problems.Err(); err != nil {
-		return nil, err
-	}
-	testbed.SetDefaults()
-	return testbed, nil
-}
-
-// decoder decodes a tree into Go values and records the position of each value.
-type decoder struct {
-	source   *Source
-	problems Problems
-	// wrong holds the paths that were reported, so that later checks of the same values do not
+// Decoder decodes a tree into Go values and records the position of each value.
+type Decoder struct {
+	Source   *Source
+	Problems Problems
+	// Wrong holds the paths that were reported, so that later checks of the same values do not
 	// report consequences.
-	wrong map[string]bool
+	Wrong map[string]bool
+	// Skipped are the top-level keys that the caller reads itself.
+	Skipped []string
+
+	format Format
 	// open holds the anchors whose content is being decoded. aliases counts those that an alias
 	// opened, and expanded counts all values that were decoded in this way.
 	open              map[*yaml.Node]bool
 	aliases, expanded int
-	// skipped are the top-level keys that belong to the File.
-	skipped []string
 }
 
-func newDecoder(source *Source) *decoder {
-	return &decoder{source: source, wrong: map[string]bool{}, open: map[*yaml.Node]bool{}}
+// Decoder returns a Decoder that records positions in the source.
+func (f Format) Decoder(source *Source) *Decoder {
+	return &Decoder{Source: source, Wrong: map[string]bool{}, format: f, open: map[*yaml.Node]bool{}}
 }
+
+// Decode decodes the tree of a value into the variable to which into points, and adds its problems to
+// Problems. The value has a path in the file, "" for the whole file.
+func (d *Decoder) Decode(root *yaml.Node, path string, into any) {
+	if !d.Source.Has(path) {
+		d.Mark(path, root, root)
+	}
+	d.decode(root, reflect.ValueOf(into).Elem(), target{path: path})
+}
+
+// Mark records the position of a path's value and of its key. A value without a key is its own key. Decode
+// and Mapping record all values that they read.
+func (d *Decoder) Mark(path string, key, value *yaml.Node) {
+	d.Source.values[path] = markOf(key, value)
+}
+
+// Replaced records that the caller has changed the text of a value.
+func (d *Decoder) Replaced(node *yaml.Node) { d.Source.replaced[placeOf(node)] = true }
+
+// Fail reports a problem with the value of a path, at the position of a node.
+func (d *Decoder) Fail(node *yaml.Node, path, what, want string) {
+	d.Wrong[path] = true
+	if !d.Full() {
+		d.Problems = append(d.Problems,
+			d.Source.ProblemAt(d.Source.position(placeOf(node)), path, what, want))
+	}
+}
+
+// FailAt reports a problem at a byte of a scalar, counted from 0.
+func (d *Decoder) FailAt(node *yaml.Node, offset int, what, want string) {
+	d.Problems = append(d.Problems, d.Source.ProblemAt(d.Source.at(node, offset), "", what, want))
+}
+
+// Full reports whether enough problems were found to stop decoding. Then values are incomplete.
+func (d *Decoder) Full() bool { return len(d.Problems) >= keptProblems }
 
 // target is the name of the value being decoded and the form that it accepts.
 type target struct {
@@ -85,25 +118,9 @@ type target struct {
 	empty string
 }
 
-func markOf(key, value *yaml.Node) mark {
-	return mark{key: place{key.Line, key.Column}, value: place{value.Line, value.Column},
-		collection: value.Kind != yaml.ScalarNode}
-}
-
-func (d *decoder) fail(node *yaml.Node, path, what, want string) {
-	d.wrong[path] = true
-	if !d.full() {
-		d.problems = append(d.problems,
-			d.source.problemAt(d.source.position(place{node.Line, node.Column}), path, what, want))
-	}
-}
-
-// full reports whether enough problems were found to stop decoding.
-func (d *decoder) full() bool { return len(d.problems) >= keptProblems }
-
 // decode decodes one value.
-func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
-	if d.full() {
+func (d *Decoder) decode(node *yaml.Node, into reflect.Value, t target) {
+	if d.Full() {
 		return
 	}
 	if node.Kind == yaml.AliasNode {
@@ -118,7 +135,7 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		defer delete(d.open, node)
 	}
 	if node.Style&yaml.TaggedStyle != 0 {
-		d.fail(node, t.path, fmt.Sprintf("tag %q", clipped(node.Tag)),
+		d.Fail(node, t.path, fmt.Sprintf("tag %q", printable.Clip(node.Tag)),
 			"remove it; a value's type follows from its key")
 		return
 	}
@@ -134,8 +151,8 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 		d.decodeOrdered(node, into, t)
 	case isSwitch(into.Type()) && node.Kind == yaml.ScalarNode:
 		d.decodeSwitch(node, into, t)
-	case isNamed(into) && node.Kind == yaml.ScalarNode:
-		d.decodeScalar(node, reflect.ValueOf(into.Addr().Interface().(named).name()).Elem(), t)
+	case aloneOf(into.Type()) != nil && node.Kind == yaml.ScalarNode:
+		d.decodeScalar(node, into.FieldByIndex(aloneOf(into.Type()).Index), t)
 	case into.Kind() == reflect.Struct:
 		d.decodeStruct(node, into, t)
 	case into.Kind() == reflect.Map:
@@ -147,14 +164,14 @@ func (d *decoder) decode(node *yaml.Node, into reflect.Value, t target) {
 	}
 }
 
-func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
+func (d *Decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
 	if d.open[node.Alias] {
-		d.fail(node, t.path, fmt.Sprintf("alias *%s is inside its own anchor", node.Value),
+		d.Fail(node, t.path, fmt.Sprintf("alias *%s is inside its own anchor", node.Value),
 			"an alias cannot contain itself")
 		return
 	}
 	if d.expanded > maxExpanded {
-		d.fail(node, t.path, fmt.Sprintf("aliases stand for more than %d values", maxExpanded),
+		d.Fail(node, t.path, fmt.Sprintf("aliases stand for more than %d values", maxExpanded),
 			"write fewer aliases of aliases")
 		return
 	}
@@ -163,8 +180,8 @@ func (d *decoder) decodeAlias(node *yaml.Node, into reflect.Value, t target) {
 	d.aliases--
 }
 
-// described describes a node for messages.
-func described(node *yaml.Node) string {
+// Described describes a node for messages, as in "the number 7".
+func Described(node *yaml.Node) string {
 	switch {
 	case node.Kind == yaml.MappingNode:
 		return "a mapping"
@@ -177,49 +194,41 @@ func described(node *yaml.Node) string {
 	case node.Tag == "!!bool":
 		return node.Value
 	default:
-		return "the text " + strconv.Quote(clipped(node.Value))
+		return "the text " + strconv.Quote(printable.Clip(node.Value))
 	}
 }
 
-// clipped shortens long values in messages.
-func clipped(text string) string {
-	const most = 60
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "..."
-	}
-	return text
-}
+// Called returns the name of a path in messages. The empty path is the whole file.
+func Called(path string) string { return cmp.Or(path, "the file") }
 
-// called returns the name of a path in messages. The empty path is the whole file.
-func called(path string) string { return cmp.Or(path, "the file") }
-
-// pairs reads a mapping and calls value for each usable key. It skips a key that is repeated.
-func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key string) string,
+// Mapping reads the mapping of a path and calls value for each usable key. It skips a key that is repeated.
+// want is the correct form, for a value that is no mapping. childPath returns the path of a key's value.
+func (d *Decoder) Mapping(node *yaml.Node, path, want string, childPath func(key string) string,
 	value func(key string, keyNode, node *yaml.Node)) {
 	if node.Kind != yaml.MappingNode {
-		d.fail(node, path, called(path)+" is "+described(node), want)
+		d.Fail(node, path, Called(path)+" is "+Described(node), want)
 		return
 	}
 	seen := map[string]*yaml.Node{}
-	for i := 0; i+1 < len(node.Content) && !d.full(); i += 2 {
+	for i := 0; i+1 < len(node.Content) && !d.Full(); i += 2 {
 		keyNode, valueNode := node.Content[i], node.Content[i+1]
 		key := keyNode.Value
 		switch {
 		case keyNode.Kind != yaml.ScalarNode || keyNode.Tag == "!!null" ||
 			keyNode.Style&yaml.TaggedStyle != 0:
-			d.fail(keyNode, path, "a key that is not plain text in "+called(path), `write "key: value"`)
+			d.Fail(keyNode, path, "a key that is not plain text in "+Called(path), `write "key: value"`)
 			continue
 		case keyNode.Tag == "!!merge":
-			d.fail(keyNode, path, "merge key << in "+called(path),
-				`merge keys are not read; write the settings, or use "default" and globs`)
+			d.Fail(keyNode, path, "merge key << in "+Called(path),
+				"merge keys are not read; "+d.format.InsteadOfMerge)
 			continue
 		case len(key) > maxKey:
-			d.fail(keyNode, path, fmt.Sprintf("a key of %d bytes in %s", len(key), called(path)),
+			d.Fail(keyNode, path, fmt.Sprintf("a key of %d bytes in %s", len(key), Called(path)),
 				fmt.Sprintf("keys have at most %d bytes", maxKey))
 			continue
 		}
 		if first := seen[key]; first != nil {
-			d.fail(keyNode, path, fmt.Sprintf("key %q appears twice in %s", key, called(path)),
+			d.Fail(keyNode, path, fmt.Sprintf("key %q appears twice in %s", key, Called(path)),
 				fmt.Sprintf("remove one; the first is at line %d, column %d", first.Line, first.Column))
 			continue
 		}
@@ -228,69 +237,69 @@ func (d *decoder) pairs(node *yaml.Node, path, want string, childPath func(key s
 		if valueNode.Kind == yaml.AliasNode && valueNode.Alias.Kind == yaml.ScalarNode {
 			resolved = valueNode.Alias
 		}
-		d.source.values[childPath(key)] = markOf(keyNode, resolved)
+		d.Mark(childPath(key), keyNode, resolved)
 		value(key, keyNode, valueNode)
 	}
 }
 
-func (d *decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
-	fields := fieldsOf(into.Type())
+func (d *Decoder) decodeStruct(node *yaml.Node, into reflect.Value, t target) {
+	fields := Fields(into.Type())
 	want := "write a mapping with " + keyList(fields)
-	if isNamed(into) {
+	if aloneOf(into.Type()) != nil {
 		want = "write a name, or a mapping with " + keyList(fields)
 	}
 	if t.empty != "" {
 		want += ", or {} for " + t.empty
 	}
-	childPath := func(key string) string { return joined(t.path, key) }
+	childPath := func(key string) string { return FieldPath(t.path, key) }
 	var meant []string
-	d.pairs(node, t.path, want, childPath, func(key string, keyNode, value *yaml.Node) {
+	zeros := zerosOf(into)
+	d.Mapping(node, t.path, want, childPath, func(key string, keyNode, value *yaml.Node) {
 		path := childPath(key)
-		i := slices.IndexFunc(fields, func(f field) bool { return f.key == key })
-		if t.path == "" && slices.Contains(d.skipped, key) {
+		i := slices.IndexFunc(fields, func(f Field) bool { return f.Key == key })
+		if t.path == "" && slices.Contains(d.Skipped, key) {
 			return
 		}
 		if i < 0 {
-			delete(d.source.values, path)
-			keys := keysOf(fields)
-			if into.Type() == reflect.TypeFor[Testbed]() {
-				keys = append(keys, fileKeys...)
+			delete(d.Source.values, path)
+			keys := Keys(fields)
+			if t.path == "" {
+				keys = append(keys, d.Skipped...)
 			}
-			near, hint := suggest(key, keys)
+			near, hint := nearest.Suggest(key, keys)
 			if near != "" {
 				meant = append(meant, childPath(near))
 			}
-			d.fail(keyNode, path, fmt.Sprintf("unknown key %q in %s", key, called(t.path)), hint)
+			d.Fail(keyNode, path, fmt.Sprintf("unknown key %q in %s", key, Called(t.path)), hint)
 			return
 		}
-		f := into.FieldByIndex(fields[i].index)
+		f := into.FieldByIndex(fields[i].Index)
 		d.decode(value, f, target{path: path, anyScalar: fields[i].anyScalar,
 			empty: fields[i].empty})
-		if bit := zeroOf[key]; bit != 0 && isZero(f) && !d.wrong[path] {
-			if zero := into.FieldByName("Zero"); zero.IsValid() {
-				zero.SetUint(zero.Uint() | uint64(bit))
-			}
+		if zeros != nil && IsZero(f) && !d.Wrong[path] {
+			zeros.Mark(key)
 		}
 	})
 	for _, path := range meant {
 		// A missing key is reported only once if a misspelt key was meant as this key.
-		d.wrong[path] = d.wrong[path] || !d.source.Has(path)
+		d.Wrong[path] = d.Wrong[path] || !d.Source.Has(path)
 	}
 }
 
 // decodeSwitch decodes true or false in place of a mapping.
-func (d *decoder) decodeSwitch(node *yaml.Node, into reflect.Value, t target) {
+func (d *Decoder) decodeSwitch(node *yaml.Node, into reflect.Value, t target) {
 	var on bool
 	if node.Tag != "!!bool" {
-		d.fail(node, t.path, called(t.path)+" is "+described(node),
-			"write true, false or a mapping with "+keyList(fieldsOf(into.Type())))
+		d.Fail(node, t.path, Called(t.path)+" is "+Described(node),
+			"write true, false or a mapping with "+keyList(Fields(into.Type())))
 		return
 	}
 	d.decodeScalar(node, reflect.ValueOf(&on).Elem(), t)
 	into.FieldByName("Off").SetBool(!on)
 }
 
-func isZero(v reflect.Value) bool {
+// IsZero reports whether a value is zero or an empty list.
+func IsZero(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice:
 		return v.Len() == 0
@@ -306,9 +315,9 @@ func isZero(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
-	childPath := func(key string) string { return keyed(t.path, key) }
-	d.pairs(node, t.path, "write a mapping of names to values", childPath,
+func (d *Decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
+	childPath := func(key string) string { return EntryPath(t.path, key) }
+	d.Mapping(node, t.path, "write a mapping of names to values", childPath,
 		func(key string, _, value *yaml.Node) {
 			entry := reflect.New(into.Type().Elem()).Elem()
 			entry.FieldByName("Key").SetString(key)
@@ -317,10 +326,10 @@ func (d *decoder) decodeOrdered(node *yaml.Node, into reflect.Value, t target) {
 		})
 }
 
-func (d *decoder) decodeMap(node *yaml.Node, into reflect.Value, t target) {
+func (d *Decoder) decodeMap(node *yaml.Node, into reflect.Value, t target) {
 	into.Set(reflect.MakeMap(into.Type()))
-	childPath := func(key string) string { return keyed(t.path, key) }
-	d.pairs(node, t.path, "write a mapping of names to values", childPath,
+	childPath := func(key string) string { return EntryPath(t.path, key) }
+	d.Mapping(node, t.path, "write a mapping of names to values", childPath,
 		func(key string, _, value *yaml.Node) {
 			element := reflect.New(into.Type().Elem()).Elem()
 			d.decode(value, element, target{path: childPath(key), anyScalar: true})
@@ -328,18 +337,18 @@ func (d *decoder) decodeMap(node *yaml.Node, into reflect.Value, t target) {
 		})
 }
 
-func (d *decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
+func (d *Decoder) decodeSlice(node *yaml.Node, into reflect.Value, t target) {
 	if node.Kind != yaml.SequenceNode {
-		d.fail(node, t.path, called(t.path)+" is "+described(node),
+		d.Fail(node, t.path, Called(t.path)+" is "+Described(node),
 			"write a list, as in [a, b] or lines that start with -")
 		return
 	}
 	for i, element := range node.Content {
-		if d.full() {
+		if d.Full() {
 			return
 		}
 		path := fmt.Sprintf("%s[%d]", t.path, i)
-		d.source.values[path] = markOf(element, element)
+		d.Mark(path, element, element)
 		value := reflect.New(into.Type().Elem()).Elem()
 		d.decode(element, value, target{path: path, anyScalar: t.anyScalar})
 		into.Set(reflect.Append(into, value))
@@ -353,8 +362,8 @@ var (
 	decimalNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)(\.[0-9]+)?$`)
 )
 
-func (d *decoder) decodeScalar(node *yaml.Node, into reflect.Value, t target) {
-	fail := func(want string) { d.fail(node, t.path, called(t.path)+" is "+described(node), want) }
+func (d *Decoder) decodeScalar(node *yaml.Node, into reflect.Value, t target) {
+	fail := func(want string) { d.Fail(node, t.path, Called(t.path)+" is "+Described(node), want) }
 	if node.Kind != yaml.ScalarNode {
 		fail("write " + wanted(into))
 		return
@@ -391,7 +400,8 @@ func (d *decoder) decodeScalar(node *yaml.Node, into reflect.Value, t target) {
 			fail("write " + wanted(into))
 		}
 	default:
-		panic(fmt.Sprintf("spec: field %s has type %s, which the decoder does not know", t.path, into.Type()))
+		panic(fmt.Sprintf("strictyaml: field %s has type %s, which the decoder does not know", t.path,
+			into.Type()))
 	}
 }
 
@@ -432,31 +442,11 @@ func wanted(into reflect.Value) string {
 	return exampleOf(into.Type())
 }
 
-// unitProblem splits an error of package units, `rate "x": want ...`, at its colon.
-func (d *decoder) unitProblem(node *yaml.Node, path string, err error) {
+// unitProblem splits an error of UnmarshalText, `rate "x": want ...`, at its colon.
+func (d *Decoder) unitProblem(node *yaml.Node, path string, err error) {
 	what, want, _ := strings.Cut(err.Error(), ": want ")
 	if unwrapped := errors.Unwrap(err); unwrapped != nil {
 		what, want, _ = strings.Cut(unwrapped.Error(), ": want ")
 	}
-	d.fail(node, path, clipped(what)+" cannot be read", "want "+want)
-}
-
-// suggest finds the key that was probably meant. The hint names that key, or lists all keys if none is near.
-func suggest(key string, keys []string) (near, hint string) {
-	if near = nearest.Word(key, keys); near != "" {
-		return near, fmt.Sprintf("did you mean %q?", near)
-	}
-	return "", "want " + oneOf(keys)
-}
-
-// oneOf lists the possible words. It cuts the list short if a file can make it long.
-func oneOf(words []string) string {
-	const most = 20
-	if len(words) > most {
-		words = append(slices.Clone(words[:most]), "...")
-	}
-	if len(words) <= 3 {
-		return strings.Join(words, " or ")
-	}
-	return "one of " + strings.Join(words, ", ")
+	d.Fail(node, path, printable.Clip(what)+" cannot be read", "want "+want)
 }

@@ -1,4 +1,4 @@
-package spec
+package strictyaml
 
 import (
 	"encoding"
@@ -11,35 +11,28 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Marshal encodes the testbed as a file for people. Keys are in the order of the types, settings
-// that equal their defaults are left out, and short mappings are on one line. Decoding the file
-// gives a testbed that is equal except for its Source.
-func Marshal(t *Testbed) ([]byte, error) {
-	e := encoder{defaults: defaultValues()}
-	root := e.value(reflect.ValueOf(t).Elem())
-	text, err := yaml.Dump(root, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
-	if err != nil {
-		return nil, fmt.Errorf("write testbed %s: %w", t.Name, err)
-	}
-	return text, nil
+// Encoder writes structs as YAML for people. Keys are in the order of the fields, and short mappings are on
+// one line. The text omits keys that equal their defaults. Decoding the text gives an equal value.
+type Encoder struct {
+	// Defaults returns a struct of the type of v with all defaults, which may depend on v. It returns nil
+	// if the type has no defaults.
+	Defaults func(v any) any
+	// Blocks are the types of structs that are never on one line.
+	Blocks []reflect.Type
 }
 
-// defaultValues returns, for each struct whose fields have defaults, a value with all of them.
-func defaultValues() map[reflect.Type]reflect.Value {
-	t := Testbed{Steps: []Step{{Capture: &Capture{}}, {Workload: &Workload{}}, {Exec: &Exec{}},
-		{Training: &Training{}}, {Messages: &Messages{}}}, Fabric: Fabric{Routing: &Routing{}}}
-	t.SetDefaults()
-	values := map[reflect.Type]reflect.Value{}
-	for _, v := range []any{Testbed{Seed: t.Seed, Dilation: t.Dilation}, t.Addressing, *t.Steps[0].Capture,
-		*t.Steps[1].Workload, *t.Steps[2].Exec, *t.Steps[3].Training, *t.Steps[4].Messages,
-		*t.Fabric.Routing} {
-		values[reflect.TypeOf(v)] = reflect.ValueOf(v)
-	}
-	return values
+// Text writes the struct to which v points.
+func (e *Encoder) Text(v any) ([]byte, error) {
+	return yaml.Dump(e.value(reflect.ValueOf(v)), yaml.WithIndent(2), yaml.WithCompactSeqIndent(false),
+		yaml.WithLineWidth(-1))
 }
 
-type encoder struct {
-	defaults map[reflect.Type]reflect.Value
+// Line writes the value to which v points on one line.
+func (e *Encoder) Line(v any) (string, error) {
+	root := e.value(reflect.ValueOf(v))
+	root.Style = yaml.FlowStyle
+	text, err := yaml.Dump(root, yaml.WithLineWidth(-1))
+	return strings.TrimSpace(string(text)), err
 }
 
 // maxInline is the largest width of a mapping or list on one line, in columns.
@@ -57,7 +50,7 @@ func plainNode(value string) *yaml.Node {
 	return textNode(value)
 }
 
-// textNode makes a node of text and quotes characters that Decode accepts only when they are
+// textNode makes a node of text and quotes characters that Parse accepts only when they are
 // escaped.
 func textNode(value string) *yaml.Node {
 	node := scalarNode("!!str", value)
@@ -69,14 +62,14 @@ func textNode(value string) *yaml.Node {
 	return node
 }
 
-func (e *encoder) value(v reflect.Value) *yaml.Node {
-	if v.Kind() == reflect.Pointer {
+func (e *Encoder) value(v reflect.Value) *yaml.Node {
+	for v.Kind() == reflect.Pointer {
 		v = v.Elem()
 	}
 	if text, ok := v.Interface().(encoding.TextMarshaler); ok {
 		written, err := text.MarshalText()
 		if err != nil {
-			panic(fmt.Sprintf("spec: %s does not print: %v", v.Type(), err)) // units print every value
+			panic(fmt.Sprintf("strictyaml: %s does not print: %v", v.Type(), err)) // units print every value
 		}
 		return plainNode(string(written))
 	}
@@ -100,32 +93,22 @@ func (e *encoder) value(v reflect.Value) *yaml.Node {
 	}
 }
 
-func (e *encoder) structure(v reflect.Value) *yaml.Node {
+func (e *Encoder) structure(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	var zeros Zeros
-	if field := v.FieldByName("Zero"); field.IsValid() {
-		zeros = field.Interface().(Zeros)
+	zeros := zerosOf(v)
+	var defaults reflect.Value
+	if e.Defaults != nil {
+		defaults = reflect.ValueOf(e.Defaults(v.Interface()))
 	}
-	defaults, hasDefaults := e.defaults[v.Type()]
-	if w, is := v.Interface().(Workload); is {
-		own := defaults.Interface().(Workload)
-		ofKind := Step{Workload: &Workload{Kind: w.Kind, SGD: w.SGD}}
-		ofKind.setDefaults()
-		own.Algorithm, own.Type, own.Op, own.Iterations = ofKind.Workload.Algorithm, ofKind.Workload.Type,
-			ofKind.Workload.Op, ofKind.Workload.Iterations
-		defaults = reflect.ValueOf(own)
-	}
-	if m, is := v.Interface().(Model); is {
-		defaults, hasDefaults = reflect.ValueOf(m.defaults()), true
-	}
-	for _, f := range fieldsOf(v.Type()) {
-		value := v.FieldByIndex(f.index)
-		onPurpose := zeros&zeroOf[f.key] != 0
+	for _, f := range Fields(v.Type()) {
+		value := v.FieldByIndex(f.Index)
+		onPurpose := zeros != nil && zeros.Marked(f.Key)
 		switch {
 		case f.required || onPurpose:
 		case value.IsZero():
 			continue
-		case hasDefaults && reflect.DeepEqual(value.Interface(), defaults.FieldByIndex(f.index).Interface()):
+		case defaults.IsValid() &&
+			reflect.DeepEqual(value.Interface(), defaults.FieldByIndex(f.Index).Interface()):
 			continue
 		}
 		written := e.value(value)
@@ -133,14 +116,14 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 			!f.required {
 			continue // a struct with only defaults
 		}
-		node.Content = append(node.Content, scalarNode("!!str", f.key), written)
+		node.Content = append(node.Content, scalarNode("!!str", f.Key), written)
 	}
-	if v.Type() != reflect.TypeFor[Testbed]() && v.Type() != reflect.TypeFor[Fabric]() {
+	if !slices.Contains(e.Blocks, v.Type()) {
 		inline(node)
 	}
-	if isNamed(v) && len(node.Content) == 2 {
-		if name := *v.Addr().Interface().(named).name(); node.Content[1].Value == name {
-			return textNode(name)
+	if alone := aloneOf(v.Type()); alone != nil && len(node.Content) == 2 {
+		if text := v.FieldByIndex(alone.Index).String(); node.Content[1].Value == text {
+			return textNode(text)
 		}
 	}
 	if isSwitch(v.Type()) && len(node.Content) == 0 {
@@ -149,14 +132,14 @@ func (e *encoder) structure(v reflect.Value) *yaml.Node {
 	return node
 }
 
-func (e *encoder) ordered(v reflect.Value) *yaml.Node {
+func (e *Encoder) ordered(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
-	numbers := v.Type() == reflect.TypeFor[Ordered[int]]()
+	numbers := v.Type().Elem().Field(1).Type.Kind() == reflect.Int
 	for i := range v.Len() {
 		entry := v.Index(i)
 		key := textNode(entry.Field(0).String())
 		if numbers {
-			key = plainNode(key.Value) // a DSCP or a priority
+			key = plainNode(key.Value) // the key is often a number, too
 		}
 		node.Content = append(node.Content, key, e.value(entry.Field(1)))
 	}
@@ -166,7 +149,7 @@ func (e *encoder) ordered(v reflect.Value) *yaml.Node {
 	return node
 }
 
-func (e *encoder) mapping(v reflect.Value) *yaml.Node {
+func (e *Encoder) mapping(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.MappingNode}
 	keys := v.MapKeys() // sorted, because Go's maps have no order
 	slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
@@ -177,7 +160,7 @@ func (e *encoder) mapping(v reflect.Value) *yaml.Node {
 	return node
 }
 
-func (e *encoder) list(v reflect.Value) *yaml.Node {
+func (e *Encoder) list(v reflect.Value) *yaml.Node {
 	node := &yaml.Node{Kind: yaml.SequenceNode}
 	scalars := true
 	for i := range v.Len() {
@@ -189,7 +172,7 @@ func (e *encoder) list(v reflect.Value) *yaml.Node {
 		inline(node)
 	} else {
 		for _, element := range node.Content {
-			element.Style = 0 // each step or check on its own line, "- sleep: 1s"
+			element.Style = 0 // each on its own line, as in "- sleep: 1s"
 		}
 	}
 	return node
