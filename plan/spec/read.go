@@ -26,15 +26,17 @@ type Position = strictyaml.Position
 //
 //	file:line:column: what is wrong; what would be right
 //
-// A testbed that came from no file has the path in place of the position.
+// A testbed that came from no file has the path in place of the position. The fields are File, Line, Column,
+// Path, Cell, What and Want.
 type Problem = strictyaml.Problem
 
-// Problems holds all errors of a file. Its text has one line per problem. It implements error. Use
-// Err to turn a list that may be empty into an error.
+// Problems is a list of Problem: all errors of a file. Its text has one line per problem. It implements
+// error. Use Err to turn a list that may be empty into an error.
 type Problems = strictyaml.Problems
 
 // Source records the position in the file of every value of a Testbed. A path such as
-// fabric.links["leaf1--spine2"].a-to-b.rate names a value. A testbed built in Go has a nil *Source.
+// fabric.links["leaf1--spine2"].a-to-b.rate names a value. Pos and KeyPos return the positions of a value and
+// of its key. A testbed built in Go has a nil *Source.
 type Source = strictyaml.Source
 
 // LargeError reports a file with more bytes than the limit.
