@@ -10,8 +10,14 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"railbed/internal/strictyaml"
 	"railbed/plan/spec"
 )
+
+// format describes containerlab topology files. Their limit is the limit of testbed files. The deepest value
+// is an argument of a node's healthcheck.
+var format = strictyaml.Format{Noun: "topology", Empty: "write name: and topology:", MaxBytes: 1 << 20,
+	Depth: 6}
 
 // lab is the contents of a containerlab topology file.
 type lab struct {
@@ -185,7 +191,7 @@ func readLab(file string, source []byte) (*lab, *notes, error) {
 	r := &reader{notes: notes{file: file}}
 	l := &lab{kinds: map[string]*definition{}, groups: map[string]*definition{}}
 	source = r.withoutVariables(source)
-	root, err := spec.ParseTree(file, source)
+	root, err := format.Parse(file, source)
 	if at := templated.FindIndex(source); err != nil && at != nil {
 		line := 1 + bytes.Count(source[:at[0]], []byte("\n"))
 		return nil, &r.notes, spec.Problems{{File: file, Line: line, Column: 1,

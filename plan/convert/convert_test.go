@@ -288,7 +288,7 @@ func TestExportIsShort(t *testing.T) {
 func TestWrongTopologies(t *testing.T) {
 	two := "topology: {nodes: {a: {kind: linux}, b: {kind: linux}}, links: [%s]}"
 	for _, test := range []struct{ text, want string }{
-		{"", "lab:1:1: the file is empty"},
+		{"", "lab:1:1: the file is empty; write name: and topology:"},
 		{"name: x", "lab:1:1: the topology has no nodes; want topology: {nodes: {a: {kind: linux}}}"},
 		{"nam: x", `lab:1:1: unknown key "nam"`},
 		{"topology: [a]", "lab:1:11: topology is no mapping"},
@@ -313,7 +313,7 @@ func TestWrongTopologies(t *testing.T) {
 			"lab:3:1: the file is a Go template"},
 		{"topology: {nodes: {a: {kind: linux, healthcheck: {retries: many}}}}",
 			`lab:1:60: retries of node a.healthcheck is "many"; want a whole number`},
-		{"a: b\n---\nc: d", "a second document starts here"},
+		{"a: b\n---\nc: d", "a second document starts here; one file is one topology"},
 	} {
 		_, _, err := convert.FromContainerlab("lab", []byte(test.text), convert.Options{})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
