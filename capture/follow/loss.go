@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"railbed/internal/feed"
 )
 
 // endOf returns where a packet that did not arrive ended, and what its end led to.
@@ -101,7 +103,7 @@ func (s *Sight) fault() string {
 }
 
 // ownLosses are the reasons of packets that a link lost because its settings say so.
-var ownLosses = []string{"loss", "burst", "nth"}
+var ownLosses = feed.LossReasons()
 
 // injects reports whether the record is of something that the file asked for.
 func (s *Sight) injects() bool {

@@ -1,6 +1,7 @@
 package softswitch
 
 import (
+	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/softswitch/queue"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -18,15 +19,11 @@ const allPriorities queue.Mask = 1<<queue.Priorities - 1
 func Foresee(p *plan.Plan, at plan.End, now plan.Direction) Foreseen {
 	can := Foreseen{Drops: map[Reason]queue.Mask{LinkDown: allPriorities}, Marks: map[Reason]queue.Mask{},
 		Trims: map[Reason]queue.Mask{}}
-	for why, drawn := range map[Reason]bool{
-		Memory: !now.Duplicate.IsZero(),
-		Loss:   !now.Loss.IsZero(),
-		Burst:  now.GilbertElliott != (plan.GilbertElliott{}),
-		Nth:    now.DropEvery > 0 || len(now.DropList) > 0,
-	} {
-		if drawn {
-			can.Drops[why] = allPriorities
-		}
+	for _, why := range medium.LossReasons(now) {
+		can.Drops[why] = allPriorities
+	}
+	if !now.Duplicate.IsZero() {
+		can.Drops[Memory] = allPriorities
 	}
 	sw := p.Switch(at.Node)
 	if sw == nil { // a node's emulated NIC, which only sorts valid frames

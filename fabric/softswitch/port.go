@@ -158,7 +158,7 @@ func (p *port) transmit(one *packet.Packet, at clock.Time, harm harm) {
 	e := p.engine
 	transit := p.medium.Send(at, one)
 	if transit.Reason != medium.Arrives {
-		e.drop(p, one, ofMedium[transit.Reason], 0)
+		e.drop(p, one, transit.Reason, 0)
 		return
 	}
 	if transit.Corrupt >= 0 {

@@ -2,60 +2,47 @@ package softswitch
 
 import (
 	"railbed/fabric/softswitch/forward"
-	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/softswitch/queue"
 	"railbed/internal/feed"
 )
 
 // Reason is the reason why the fabric dropped, marked or trimmed a packet, or made it.
-type Reason uint8
+type Reason = feed.Reason
 
-// Reasons; those of drops come first.
+// The reasons that this package gives. Those of links come from package medium.
 const (
-	None Reason = iota
-	Tail
-	Buffer
-	Headroom
-	NICOverrun
-	Express
-	Loss
-	Burst
-	Nth
-	LinkDown
-	FromFault
-	NoRoute
-	TTLExceeded
-	Malformed
-	NotForUs
-	TooBig
-	Martian
-	Unsupported
-	Reserved
-	Hairpin
-	FloodLimit
-	Memory      // A copy found no packet memory.
-	Aggregation // An update did not count; the table has the reason.
-	RED         // Marked, by the queue's length.
-	ECNSharp    // Marked, by the time in the queue.
-	PFC         // A frame of the fabric's own.
-	GFC
-	Refused // It arrived, and the node's own queue had no room. This is no drop of the fabric.
-	reasons // the number of reasons
+	None        = feed.None
+	Tail        = feed.Tail
+	Buffer      = feed.Buffer
+	Headroom    = feed.Headroom
+	NICOverrun  = feed.NICOverrun
+	Express     = feed.Express
+	Loss        = feed.Loss
+	Burst       = feed.Burst
+	Nth         = feed.Nth
+	LinkDown    = feed.LinkDown
+	FromFault   = feed.FromFault
+	NoRoute     = feed.NoRoute
+	TTLExceeded = feed.TTLExceeded
+	Malformed   = feed.Malformed
+	NotForUs    = feed.NotForUs
+	TooBig      = feed.TooBig
+	Martian     = feed.Martian
+	Unsupported = feed.Unsupported
+	Reserved    = feed.Reserved
+	Hairpin     = feed.Hairpin
+	FloodLimit  = feed.FloodLimit
+	Memory      = feed.Memory
+	Aggregation = feed.Aggregation
+	RED         = feed.RED
+	ECNSharp    = feed.ECNSharp
+	PFC         = feed.PFC
+	GFC         = feed.GFC
+	Refused     = feed.Refused
 )
 
-// names are used by counters, metrics and the capture's comments. The constants are in their order.
-var names = feed.Reasons()
-
-// String returns the reason's name.
-func (r Reason) String() string {
-	if r < reasons {
-		return names[r]
-	}
-	return "unknown"
-}
-
 // ReasonNames returns the names of all reasons, by their number.
-func ReasonNames() []string { return names }
+func ReasonNames() []string { return feed.Reasons() }
 
 // Reasons returns all reasons of drops, for lists of counters.
 func Reasons() []Reason {
@@ -81,10 +68,6 @@ func Recorded() []string {
 var ofQueue = [...]Reason{
 	queue.Tail: Tail, queue.Buffer: Buffer, queue.Headroom: Headroom, queue.NICOverrun: NICOverrun,
 	queue.Express: Express,
-}
-
-var ofMedium = [...]Reason{
-	medium.Loss: Loss, medium.Burst: Burst, medium.Nth: Nth, medium.LinkDown: LinkDown,
 }
 
 var ofForward = [...]Reason{

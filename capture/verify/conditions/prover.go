@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"railbed/internal/feed"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -287,7 +288,7 @@ func (l *Prover) Disturbed(
 const linkDown = "link-down"
 
 // lossReasons are the drop reasons that follow only from link settings.
-var lossReasons = []string{"loss", "burst", "nth", linkDown}
+var lossReasons = append(feed.LossReasons(), linkDown)
 
 // Lossless adds a warning if a check wants no loss for a reason, and a link's settings lose packets
 // for that reason. An empty reason stands for any.

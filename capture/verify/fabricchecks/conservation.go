@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"railbed/capture/verify/evidence"
+	"railbed/internal/feed"
 	"railbed/internal/plural"
 	"railbed/plan/spec"
 )
@@ -84,7 +85,7 @@ type portSets struct{ in, out uint64 }
 type passageFlags uint16
 
 // linkReasons are the reasons of drops on a link, after the packet has left its switch.
-var linkReasons = []string{"loss", "burst", "nth", "link-down", byFault}
+var linkReasons = append(feed.LossReasons(), feed.LinkDown.String(), byFault)
 
 const (
 	toSwitch passageFlags = 1 << iota

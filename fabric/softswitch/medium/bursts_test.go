@@ -6,6 +6,7 @@ import (
 
 	"railbed/fabric/softswitch/draw"
 	"railbed/internal/clock"
+	"railbed/internal/feed"
 	"railbed/plan"
 )
 
@@ -35,7 +36,7 @@ func checkChain(t *testing.T, g plan.GilbertElliott) {
 	for flow := range uint64(flows) {
 		run, before := 0, false
 		for i := uint64(1); i <= length; i++ {
-			if send(m, clock.Time(i), flow, i).reason == Burst {
+			if send(m, clock.Time(i), flow, i).reason == feed.Burst {
 				lost++
 			}
 			now := m.bursts.state(draw.Pair(11, flow), i)
@@ -126,7 +127,7 @@ func TestChainThatNeverLeaves(t *testing.T) {
 		GilbertElliott: plan.GilbertElliott{Enter: ratio(1, 10), Loss: ratio(1, 1)}}, 1)
 	lost := false
 	for i := uint64(1); i < 2*epochPackets; i++ {
-		now := send(m, 0, 3, i).reason == Burst
+		now := send(m, 0, 3, i).reason == feed.Burst
 		if lost && !now {
 			t.Fatalf("packet %d of a flow in the bad state for good arrives", i)
 		}

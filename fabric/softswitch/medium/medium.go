@@ -24,20 +24,12 @@ import (
 	"railbed/fabric/softswitch/draw"
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
+	"railbed/internal/feed"
 	"railbed/plan"
 )
 
-// Reason is the reason why a packet did not arrive.
-type Reason uint8
-
-// Reasons. Counters and the capture's comments use the same names.
-const (
-	Arrives Reason = iota
-	Loss           // uniform
-	Burst          // Gilbert-Elliott
-	Nth            // drop-every, drop-list
-	LinkDown
-)
+// Arrives is the reason of a packet that arrives.
+const Arrives = feed.None
 
 // ethernetHeader is never corrupted, so that the frame still arrives at its destination.
 const ethernetHeader = 14
@@ -60,7 +52,7 @@ const (
 
 // Transit is the outcome for a packet on the link.
 type Transit struct {
-	Reason Reason // Arrives, or the reason why the packet does not arrive
+	Reason feed.Reason // Arrives, or the reason why the packet does not arrive
 	// At is the arrival of the packet. Again is the arrival of its duplicate, or clock.Never
 	// without a duplicate.
 	At, Again clock.Time
@@ -190,11 +182,11 @@ func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 	t := Transit{Again: clock.Never, Corrupt: -1}
 	d := &m.direction
 	if d.Flap.Every != 0 && !m.Up(sent) {
-		t.Reason = LinkDown
+		t.Reason = feed.LinkDown
 		return t
 	}
 	if m.listed(one.Ordinal) {
-		t.Reason = Nth
+		t.Reason = feed.Nth
 		return t
 	}
 	if !m.drawn {
@@ -211,9 +203,9 @@ func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 	base := draw.Nth(flow, ordinal)
 	switch {
 	case m.bursts != nil && m.bursts.lost(flow, base, ordinal):
-		t.Reason = Burst
+		t.Reason = feed.Burst
 	case m.loss.Happens(of(base, forLoss)):
-		t.Reason = Loss
+		t.Reason = feed.Loss
 	default:
 		m.arrive(&t, sent, base, len(one.Data))
 	}
@@ -242,6 +234,23 @@ func (m *Medium) arrive(t *Transit, sent clock.Time, base uint64, length int) {
 
 // of returns a packet's draw for a purpose.
 func of(base uint64, p purpose) uint64 { return draw.Nth(base, uint64(p)) }
+
+// LossReasons returns the reasons for which a direction loses packets while its link is up.
+func LossReasons(d plan.Direction) (reasons []feed.Reason) {
+	for _, of := range []struct {
+		why  feed.Reason
+		does bool
+	}{
+		{feed.Loss, !d.Loss.IsZero()},
+		{feed.Burst, d.GilbertElliott != plan.GilbertElliott{}},
+		{feed.Nth, d.DropEvery > 0 || len(d.DropList) > 0},
+	} {
+		if of.does {
+			reasons = append(reasons, of.why)
+		}
+	}
+	return reasons
+}
 
 // listed reports whether DropEvery or DropList selects the packet by its ordinal.
 func (m *Medium) listed(ordinal uint64) bool {

@@ -8,6 +8,7 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
+	"railbed/internal/feed"
 	"railbed/internal/units"
 	"railbed/plan"
 	"railbed/plan/spec"
@@ -125,7 +126,7 @@ var everything = plan.Direction{
 
 // fate is a packet's outcome, without its time of sending.
 type fate struct {
-	reason      Reason
+	reason      feed.Reason
 	took, again clock.Time
 	corrupt     int
 }
@@ -149,12 +150,12 @@ func TestFlowMeetsTheSameFaults(t *testing.T) {
 	const packets = 20_000
 	alone := New(everything, Seed(7, "a--b", true))
 	want := make([]fate, packets)
-	reasons := map[Reason]int{}
+	reasons := map[feed.Reason]int{}
 	for i := range want {
 		want[i] = send(alone, clock.Time(i)*1e6, 42, uint64(i+1))
 		reasons[want[i].reason]++
 	}
-	for _, reason := range []Reason{Arrives, Loss, Burst, Nth} {
+	for _, reason := range []feed.Reason{Arrives, feed.Loss, feed.Burst, feed.Nth} {
 		if reasons[reason] < 100 {
 			t.Fatalf("too few packets of reason %d: %v", reason, reasons)
 		}
@@ -185,12 +186,12 @@ func TestFlowMeetsTheSameFaults(t *testing.T) {
 			flow = 43
 		}
 		for i := range want {
-			if got := send(m, clock.Time(i)*1e6+1e12, flow, uint64(i+1)); got.reason != Nth {
+			if got := send(m, clock.Time(i)*1e6+1e12, flow, uint64(i+1)); got.reason != feed.Nth {
 				n++
 				if got == want[i] {
 					same++
 				}
-				if got.reason == Loss && want[i].reason == Loss {
+				if got.reason == feed.Loss && want[i].reason == feed.Loss {
 					both++
 				}
 			}
@@ -198,7 +199,7 @@ func TestFlowMeetsTheSameFaults(t *testing.T) {
 		if same > n/8 {
 			t.Errorf("%s: %d of %d packets meet the same", what, same, n)
 		}
-		share := float64(reasons[Loss]) / packets
+		share := float64(reasons[feed.Loss]) / packets
 		near(t, what+": lost on both", both, n, share*share)
 	}
 }
@@ -209,7 +210,7 @@ func TestSeedIsPinned(t *testing.T) {
 	m := New(plan.Direction{Rate: 1e9, Loss: ratio(1, 10)}, Seed(1, "leaf1--spine1", true))
 	var lost []int
 	for i := range 100 {
-		if send(m, clock.Time(i), 1, uint64(i+1)).reason == Loss {
+		if send(m, clock.Time(i), 1, uint64(i+1)).reason == feed.Loss {
 			lost = append(lost, i+1)
 		}
 	}
@@ -231,7 +232,7 @@ func TestUniformLoss(t *testing.T) {
 		lost, after := 0, 0
 		before := false
 		for i := range n {
-			now := send(m, clock.Time(i), uint64(i%3), uint64(i/3+1)).reason == Loss
+			now := send(m, clock.Time(i), uint64(i%3), uint64(i/3+1)).reason == feed.Loss
 			if now {
 				lost++
 				if before {
@@ -250,8 +251,8 @@ func TestDropsByIndex(t *testing.T) {
 	for _, flow := range []uint64{5, 6} {
 		for i := uint64(1); i <= 120; i++ {
 			want := i%4 == 0 || i == 1 || i == 7 || i == 100
-			if got := send(m, clock.Time(i), flow, i).reason; got != Arrives && got != Nth ||
-				(got == Nth) != want {
+			if got := send(m, clock.Time(i), flow, i).reason; got != Arrives && got != feed.Nth ||
+				(got == feed.Nth) != want {
 				t.Errorf("flow %d, packet %d: reason %d, lost want %t", flow, i, got, want)
 			}
 		}
@@ -265,9 +266,9 @@ func TestUnnumbered(t *testing.T) {
 	lost := 0
 	for range n {
 		switch got := send(m, 0, 0, 0).reason; got {
-		case Loss:
+		case feed.Loss:
 			lost++
-		case Nth:
+		case feed.Nth:
 			t.Fatal("a packet of no flow is lost by its index")
 		}
 	}
@@ -369,7 +370,7 @@ func TestFlap(t *testing.T) {
 		}
 		want := Arrives
 		if !c.up {
-			want = LinkDown
+			want = feed.LinkDown
 		}
 		if got := m.Send(c.at, &packet.Packet{Data: make([]byte, 60), Ordinal: 1}).Reason; got != want {
 			t.Errorf("at %d: reason %d, want %d", c.at, got, want)
