@@ -239,10 +239,21 @@ func (d *Duration) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseRatio parses a share from 0 to 1, both inclusive: "0.1%" or "1/1000". A bare number other than 0
-// is refused because it is ambiguous: tc(8) reads "loss 1" as 1%, while a probability of 1 is 100%.
+// ParseRatio parses a share from 0 to 1, both inclusive: "0.1%", "1/1000" or "1e-12". A bare number other
+// than 0 is refused because it is ambiguous: tc(8) reads "loss 1" as 1%, while a probability of 1 is 100%.
+// Numbers with an exponent are probabilities of at most 1e-3: bit error ratios are written so.
 func ParseRatio(text string) (Ratio, error) {
-	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%% or 1/1000", text)
+	bad := fmt.Errorf("ratio %q: want a share between 0%% and 100%%, as in 0.1%%, 1/1000 or 1e-12", text)
+	if value, is := scientific(text); is {
+		r, fits := ratioOf(value)
+		switch {
+		case !fits:
+			return Ratio{}, bad
+		case value.Cmp(big.NewRat(1, 1000)) > 0:
+			return Ratio{}, fmt.Errorf("ratio %q: want %s", text, r)
+		}
+		return r, nil
+	}
 	number, percent := strings.CutSuffix(text, "%")
 	value, ok := fraction(number)
 	if !ok || percent && strings.Contains(number, "/") {
@@ -260,10 +271,31 @@ func ParseRatio(text string) (Ratio, error) {
 	case value.Sign() > 0 && value.Cmp(big.NewRat(100, 1)) <= 0 && !strings.Contains(number, "/"):
 		return Ratio{}, fmt.Errorf("ratio %q: want %s%%", text, number)
 	}
-	if value.Cmp(one) > 0 || !value.Num().IsUint64() || !value.Denom().IsUint64() {
+	r, fits := ratioOf(value)
+	if !fits {
 		return Ratio{}, bad
 	}
-	return Ratio{Num: value.Num().Uint64(), Den: value.Denom().Uint64()}, nil
+	return r, nil
+}
+
+// ratioOf returns a value as a ratio, if it is at most 1 and its terms fit into 64 bits.
+func ratioOf(value *big.Rat) (Ratio, bool) {
+	if value.Num().CmpAbs(value.Denom()) > 0 || !value.Denom().IsUint64() {
+		return Ratio{}, false
+	}
+	return Ratio{Num: value.Num().Uint64(), Den: value.Denom().Uint64()}, true
+}
+
+// scientific parses a decimal number with a negative exponent of one or two digits, as in 2.5e-13 or 1E-09.
+func scientific(text string) (*big.Rat, bool) {
+	mantissa, exponent, found := strings.Cut(strings.ToLower(text), "e-")
+	value, ok := decimal(mantissa)
+	digits, err := strconv.ParseUint(exponent, 10, 64)
+	if !found || !ok || err != nil || len(exponent) > 2 {
+		return nil, false
+	}
+	power := new(big.Int).Exp(big.NewInt(10), new(big.Int).SetUint64(digits), nil)
+	return value.Quo(value, new(big.Rat).SetInt(power)), true
 }
 
 // fraction parses a decimal number, or two with a slash between them.
@@ -294,17 +326,39 @@ func (r Ratio) Float() float64 {
 	return float64(r.Num) / float64(r.Den)
 }
 
-// String returns a percentage if that is exact in a few digits, else a fraction.
+// String returns a percentage if that is exact in a few digits, else a fraction. Below 1e-6 it returns a
+// decimal number with an exponent in place of a percentage.
 func (r Ratio) String() string {
 	if r.IsZero() {
 		return "0%"
 	}
-	percent := new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
-	percent.Mul(percent, big.NewRat(100, 1))
+	value := new(big.Rat).SetFrac(new(big.Int).SetUint64(r.Num), new(big.Int).SetUint64(r.Den))
+	if value.Cmp(big.NewRat(1, 1e6)) < 0 {
+		if text, exact := exponential(value); exact {
+			return text
+		}
+		return fmt.Sprintf("%d/%d", r.Num, r.Den)
+	}
+	percent := value.Mul(value, big.NewRat(100, 1))
 	if digits, exact := percent.FloatPrec(); exact && digits <= 12 {
 		return percent.FloatString(digits) + "%"
 	}
 	return fmt.Sprintf("%d/%d", r.Num, r.Den)
+}
+
+// exponential formats a number below 1 as 1e-9 or 2.5e-13, if that is exact in a few digits.
+func exponential(value *big.Rat) (string, bool) {
+	places, exact := value.FloatPrec()
+	_, digits, _ := strings.Cut(value.FloatString(places), ".")
+	digits = strings.TrimLeft(digits, "0")
+	if !exact || len(digits) > 12 {
+		return "", false
+	}
+	exponent := places - len(digits) + 1
+	if len(digits) > 1 {
+		digits = digits[:1] + "." + digits[1:]
+	}
+	return fmt.Sprintf("%se-%d", digits, exponent), true
 }
 
 // MarshalText implements encoding.TextMarshaler.

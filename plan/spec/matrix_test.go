@@ -188,7 +188,7 @@ func TestProblemsNameTheirCells(t *testing.T) {
 		"rate: '${rate}'}}}\n" +
 		"seed: 0\nmatrix: {loss: [0, much], rate: [1gbit, 2gbit, fast]}\n"
 	err := decodeAll(text)
-	const want = `f.yaml:2:59: cell loss=much, rate=1gbit and 2 more: ratio "much" cannot be read; want a share between 0% and 100%, as in 0.1% or 1/1000
+	const want = `f.yaml:2:59: cell loss=much, rate=1gbit and 2 more: ratio "much" cannot be read; want a share between 0% and 100%, as in 0.1%, 1/1000 or 1e-12
 f.yaml:2:76: cell loss=0, rate=fast and 1 more: rate "fast" cannot be read; want a number with bit, kbit, mbit, gbit or tbit, as in 1gbit
 f.yaml:3:7: seed is 0; want at least 1`
 	if err == nil || err.Error() != want {

@@ -34,10 +34,11 @@ var unitForms = map[reflect.Type]jsonschema.Schema{
 		Pattern:     `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`,
 		Description: "A duration such as 10us."},
 	reflect.TypeFor[units.Ratio](): {Format: "share",
-		Description: "A share such as 0.1% or 1/1000; of bare numbers 0 alone.",
+		Description: "A share such as 0.1%, 1/1000 or 1e-12; of other bare numbers 0 alone.",
 		AnyOf: []*jsonschema.Schema{
-			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?)|0+(\.0+)?)$`},
-			{Type: "number", Minimum: "0", Maximum: "0"},
+			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(%|/[0-9]+(\.[0-9]+)?|[eE]-[0-9]{1,2})|0+(\.0+)?)$`},
+			// A schema does not see how a number is written. Exponents are for shares of at most 0.001.
+			{Type: "number", Minimum: "0", Maximum: "0.001"},
 		}},
 	reflect.TypeFor[units.Factor](): {Format: "factor",
 		Description: "A number above 0 such as 0.5, 8 or 1/3.",
@@ -485,7 +486,7 @@ func TestUnitPatternsAgreeWithParsers(t *testing.T) {
 		reflect.TypeFor[units.Duration](): {"10us", "10µs", "1.5s", "1m30s", "0s", "0", "-1s", "10", "1d",
 			"s", "2h"},
 		reflect.TypeFor[units.Ratio](): {"0.1%", "0.001", "1", "0", "0.0", "1/1000", "0%", "100%", "%",
-			"1/", "-1%", "x"},
+			"1/", "-1%", "x", "1e-12", "2.5E-09", "1e-009", "1e9", "1e-9%", ".5e-9"},
 		reflect.TypeFor[units.Factor](): {"1", "0.5", "8", "1/3", "x", "-1", "1/", "1%", ".5", "1e3"},
 		reflect.TypeFor[units.Offset](): {"10s", "-10s", "+1.5s", "10", "--1s", "-s"},
 		reflect.TypeFor[units.Drift]():  {"100ppm", "-0.5ppm", "20ppb", "100", "1%", "ppm", "-ppb"},
