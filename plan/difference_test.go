@@ -91,6 +91,8 @@ func TestChanges(t *testing.T) {
 		{"rate: 1gbit", "rate: 2gbit", []string{"link h0--leaf1, h1--leaf1: rate 1gbit, now 2gbit"}},
 		{"rate: 1gbit", "rate: 1gbit, delay: 5us", []string{
 			"link h0--leaf1, h1--leaf1: delay none, now 5us"}},
+		{"rate: 1gbit", "rate: 1gbit, bit-error-ratio: 1e-12", []string{
+			"link h0--leaf1, h1--leaf1: bit-error-ratio none, now 1e-12"}},
 		{"rate: 1gbit}", "rate: 1gbit}, \"h1--leaf1\": {b-to-a: {loss: 1%}}", []string{
 			"link h1--leaf1 b-to-a: loss none, now 1%"}},
 		{"name: t\n", "name: t\nnodes: {h1: {cpu: 0.5}}\n", []string{"node h1: cpu none, now 0.5"}},

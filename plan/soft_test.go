@@ -348,6 +348,7 @@ func TestDirectionWith(t *testing.T) {
 		DropEvery: 5, DropList: []uint64{1, 2},
 		GilbertElliott: GilbertElliott{Enter: units.Ratio{Num: 1, Den: 3}},
 		Reorder:        units.Ratio{Num: 1, Den: 4},
+		BitErrorRatio:  units.Ratio{Num: 1, Den: 1e12},
 		ReorderBy:      9,
 		Overhead:       24,
 		Flap:           Flap{Every: 10, For: 1}}
@@ -357,15 +358,16 @@ func TestDirectionWith(t *testing.T) {
 	ratio := units.Ratio{Num: 1, Den: 7}
 	got := base.With(spec.Direction{DropList: []int{9, 3, 9},
 		GilbertElliott: &spec.GilbertElliott{Enter: ratio, Leave: ratio}, Flap: &spec.Flap{Off: true},
-		Zero: spec.ZeroDropEvery | spec.ZeroOverhead})
+		Zero: spec.ZeroDropEvery | spec.ZeroOverhead | spec.ZeroBitErrorRatio})
 	want := base
 	want.DropList, want.DropEvery, want.Overhead, want.Flap = []uint64{3, 9}, 0, 0, Flap{}
+	want.BitErrorRatio = units.Ratio{}
 	want.GilbertElliott = GilbertElliott{Enter: ratio, Leave: ratio, Loss: units.Ratio{Num: 1, Den: 1}}
 	if !got.Equal(want) || got.Equal(base) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if diff := cmp.Diff([]string{"jitter-kind", "gilbert-elliott", "drop-every", "drop-list", "reorder",
-		"reorder-by", "overhead", "flap"}, base.SoftOnly()); diff != "" {
+	if diff := cmp.Diff([]string{"jitter-kind", "gilbert-elliott", "drop-every", "drop-list",
+		"bit-error-ratio", "reorder", "reorder-by", "overhead", "flap"}, base.SoftOnly()); diff != "" {
 		t.Error(diff)
 	}
 	if keys := (Direction{Rate: 1, Delay: 1, Jitter: 1, Loss: ratio, Queue: 1}).SoftOnly(); keys != nil {

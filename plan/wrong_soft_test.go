@@ -52,7 +52,8 @@ var wrongSoftFiles = []wrongFile{
 			"    default: {jitter-kind: normal, drop-every: 3}", "    host:",
 			"      a-to-b: {gilbert-elliott: {enter: 1%, leave: 1%}, drop-list: [1]}",
 			"    fabric: {reorder: 1%, reorder-by: 1us, b-to-a: {overhead: 24B, flap: {every: 2s, for: 1s}}}",
-			"steps:", "  - link: {where: h0--leaf1, set: {loss: 1%, drop-every: 3}}"), []string{
+			"steps:",
+			"  - link: {where: h0--leaf1, set: {loss: 1%, drop-every: 3, bit-error-ratio: 1e-9}}"), []string{
 			`f:7:28: jitter-kind is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove jitter-kind`,
 			`f:7:48: drop-every is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`,
 			`f:9:16: gilbert-elliott is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove gilbert-elliott`,
@@ -61,7 +62,8 @@ var wrongSoftFiles = []wrongFile{
 			`f:10:39: reorder-by is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove reorder-by`,
 			`f:10:63: overhead is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove overhead`,
 			`f:10:68: flap is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove flap`,
-			`f:12:58: drop-every is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`}},
+			`f:12:58: drop-every is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove drop-every`,
+			`f:12:78: bit-error-ratio is only for links of soft switches, and leaf1 is a router; use a soft switch (kind: soft), or remove bit-error-ratio`}},
 	{"fault at no port", softFile("alpha: 1", "steps:", "  - fault: {where: leaf9, drop: {}}"), []string{
 		`f:7:20: no port is at "leaf9"; did you mean "leaf1"?`}},
 	{"partition of nodes in two sets",

@@ -56,7 +56,7 @@ func randomFabric(r *rand.Rand) string {
 		"loss: 1%", "duplicate: 2%", "corrupt: 2%", "jitter: 1us", "reorder: 2%", "drop-every: 50",
 		"drop-list: [1, 2, 9]",
 		"gilbert-elliott: {enter: 1%, leave: 20%, loss: 90%}", "flap: {every: 3ms, for: 500us}",
-		"overhead: 24B",
+		"overhead: 24B", "bit-error-ratio: 1e-5",
 	} {
 		if r.IntN(4) == 0 {
 			link = append(link, fault)

@@ -9,6 +9,7 @@ import (
 	"railbed/fabric/softswitch/packet"
 	"railbed/fabric/softswitch/queue"
 	"railbed/internal/clock"
+	"railbed/internal/feed"
 	"railbed/internal/wire"
 )
 
@@ -127,7 +128,8 @@ func nearly(seen, counted ByPriority) bool {
 func TestForeseen(t *testing.T) {
 	p := newRig(t, single(2, "  switch: {kind: soft, buffer: 4MB, pfc: {priorities: [3]}, trim: {size: "+
 		"64B, priorities: [1]}, ecn: {kmin: 1KB, kmax: 2KB, pmax: 100%, priorities: [3]}}\n"+
-		"  links: {default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {loss: 1%}}}\n")).plan
+		"  links: {default: {rate: 1gbit}, \"h0--leaf1\": {a-to-b: {loss: 1%, bit-error-ratio: 1e-9}}}\n")).
+		plan
 	l := p.Links[0]
 	nic, port := Foresee(p, l.A, l.AToB), Foresee(p, l.B, l.BToA)
 	for _, c := range []struct {
@@ -135,8 +137,8 @@ func TestForeseen(t *testing.T) {
 		got  map[Reason]queue.Mask
 		want map[Reason]queue.Mask
 	}{
-		{"drops of a NIC", nic.Drops, map[Reason]queue.Mask{LinkDown: 0xff, Loss: 0xff, NICOverrun: 0xff,
-			Malformed: 1, TooBig: 1}},
+		{"drops of a NIC", nic.Drops, map[Reason]queue.Mask{LinkDown: 0xff, Loss: 0xff,
+			feed.BitError: 0xff, NICOverrun: 0xff, Malformed: 1, TooBig: 1}},
 		{"marks of a NIC", nic.Marks, nil},
 		{"trims of a NIC", nic.Trims, nil},
 		{"drops of a port", port.Drops, map[Reason]queue.Mask{

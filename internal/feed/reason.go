@@ -13,9 +13,10 @@ const (
 	Headroom
 	NICOverrun
 	Express
-	Loss  // A link's loss.
-	Burst // A link's gilbert-elliott.
-	Nth   // A link's drop-every or drop-list.
+	Loss     // A link's loss.
+	Burst    // A link's gilbert-elliott.
+	Nth      // A link's drop-every or drop-list.
+	BitError // A link's bit-error-ratio.
 	LinkDown
 	FromFault
 	NoRoute
@@ -48,6 +49,7 @@ var reasons = [...]string{
 	Loss:        "loss",
 	Burst:       "burst",
 	Nth:         "nth",
+	BitError:    "bit-error",
 	LinkDown:    "link-down",
 	FromFault:   "fault",
 	NoRoute:     "no-route",

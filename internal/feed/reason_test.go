@@ -9,8 +9,9 @@ import (
 func TestReasonNames(t *testing.T) {
 	want := map[Reason]string{None: "none", Tail: "tail", Buffer: "buffer", Headroom: "headroom",
 		NICOverrun: "nic-overrun", Express: "express", Loss: "loss", Burst: "burst", Nth: "nth",
-		LinkDown: "link-down", FromFault: "fault", NoRoute: "no-route", TTLExceeded: "ttl-exceeded",
-		Malformed: "malformed", NotForUs: "not-for-us", TooBig: "too-big", Martian: "martian",
+		BitError: "bit-error", LinkDown: "link-down", FromFault: "fault", NoRoute: "no-route",
+		TTLExceeded: "ttl-exceeded",
+		Malformed:   "malformed", NotForUs: "not-for-us", TooBig: "too-big", Martian: "martian",
 		Unsupported: "unsupported", Reserved: "reserved", Hairpin: "hairpin", FloodLimit: "flood-limit",
 		Memory: "memory", Aggregation: "aggregation", RED: "red", ECNSharp: "ecn-sharp", PFC: "pfc",
 		GFC: "gfc", Refused: "refused"}
@@ -25,7 +26,7 @@ func TestReasonNames(t *testing.T) {
 	if got := Reason(len(reasons)).String(); got != "unknown" {
 		t.Errorf("a reason without a name is %q", got)
 	}
-	if got, want := LossReasons(), []string{"loss", "burst", "nth"}; !slices.Equal(got, want) {
+	if got, want := LossReasons(), []string{"loss", "burst", "nth", "bit-error"}; !slices.Equal(got, want) {
 		t.Errorf("links lose packets for the reasons %q, want %q", got, want)
 	}
 }

@@ -55,6 +55,12 @@ type Direction struct {
 	// DropList loses exactly these packets of each flow. They are counted from 1 in each flow and
 	// direction. Default none.
 	DropList []int `yaml:"drop-list,omitempty" json:"drop-list,omitempty" unit:"packets"`
+	// BitErrorRatio is the probability with which each bit of a frame is wrong, independently of
+	// the others. A frame with a wrong bit is lost, because its frame check sequence does not match.
+	// So long frames are lost more often. The bits of the frame from its Ethernet header on count, and
+	// the bits of its overhead. An overhead below 4B, the frame check sequence, counts as 4B. Default
+	// none.
+	BitErrorRatio units.Ratio `yaml:"bit-error-ratio,omitempty" json:"bit-error-ratio,omitzero"`
 	// Reorder is the share of packets that are held back for reorder-by while later packets
 	// overtake them. Default none.
 	Reorder units.Ratio `yaml:"reorder,omitempty" json:"reorder,omitzero"`
@@ -127,8 +133,9 @@ type PlannedDirection struct {
 	// DropEvery drops nothing if it is 0.
 	DropEvery uint64 `json:"drop_every,omitempty"`
 	// DropList is in ascending order, without repetition.
-	DropList []uint64    `json:"drop_list,omitempty"`
-	Reorder  units.Ratio `json:"reorder,omitzero"`
+	DropList      []uint64    `json:"drop_list,omitempty"`
+	BitErrorRatio units.Ratio `json:"bit_error_ratio,omitzero"`
+	Reorder       units.Ratio `json:"reorder,omitzero"`
 	// ReorderBy is set for soft switches even if nothing is reordered, so that a later change of
 	// Reorder alone can use it.
 	ReorderBy units.Duration `json:"reorder_by,omitzero"`
@@ -144,17 +151,18 @@ type PlannedBursts struct {
 	LossGood units.Ratio `json:"loss_good,omitzero"`
 }
 
-// Settings of a direction that can be zero on purpose. The next free bit is 1 << 14: see Zeros.
+// Settings of a direction that can be zero on purpose. The next free bit is 1 << 15: see Zeros.
 const (
-	ZeroDelay     Zeros = 1 << 0
-	ZeroJitter    Zeros = 1 << 1
-	ZeroLoss      Zeros = 1 << 2
-	ZeroDuplicate Zeros = 1 << 3
-	ZeroCorrupt   Zeros = 1 << 4
-	ZeroDropEvery Zeros = 1 << 9
-	ZeroDropList  Zeros = 1 << 10
-	ZeroReorder   Zeros = 1 << 11
-	ZeroOverhead  Zeros = 1 << 12
+	ZeroDelay         Zeros = 1 << 0
+	ZeroJitter        Zeros = 1 << 1
+	ZeroLoss          Zeros = 1 << 2
+	ZeroDuplicate     Zeros = 1 << 3
+	ZeroCorrupt       Zeros = 1 << 4
+	ZeroDropEvery     Zeros = 1 << 9
+	ZeroDropList      Zeros = 1 << 10
+	ZeroReorder       Zeros = 1 << 11
+	ZeroOverhead      Zeros = 1 << 12
+	ZeroBitErrorRatio Zeros = 1 << 14
 )
 
 // Bounds of link settings. 1.6 Tbit/s is the fastest port on the market. A minute is far above the
@@ -169,6 +177,10 @@ const (
 	// maxDropList keeps the search in the list short.
 	maxDropList = 4096
 )
+
+// minBitErrorRatio is far below what any standard asks of a link. The draws distinguish 2^64 numbers, which
+// give the loss of a frame to within 0.01 % of its probability from here on.
+var minBitErrorRatio = units.Ratio{Num: 1, Den: 1e15}
 
 // LinkSettings are all settings of a direction, in the order in which texts have them. A setting is a
 // field of Direction, a field of PlannedDirection with the same name, and an element here.
@@ -251,6 +263,13 @@ var LinkSettings = indexed([]*LinkSetting{
 				return []string{fmt.Sprintf("drop-list %d and %d more", d.DropList[:most], more)}
 			}
 			return []string{fmt.Sprintf("drop-list %d", d.DropList)}
+		}},
+	{Key: "bit-error-ratio", Hint: "1e-9", Off: "0", zero: ZeroBitErrorRatio, arrivals: fewer,
+		check: func(c *checker, at string, d *Direction) {
+			if r := d.BitErrorRatio; !r.IsZero() && r.Float() < minBitErrorRatio.Float() {
+				c.Report(at, fmt.Sprintf("bit-error-ratio is %s", r),
+					fmt.Sprintf("want at least %s, or 0", minBitErrorRatio))
+			}
 		}},
 	{Key: "duplicate", Hint: "0.1%", Off: "0", By: Netem, zero: ZeroDuplicate,
 		Flag: "`SHARE` of the packets that is sent twice, as in 0.1%"},

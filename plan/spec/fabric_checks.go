@@ -64,6 +64,7 @@ type DropsCheck struct {
 	//   - loss: the loss of the link.
 	//   - burst: the gilbert-elliott of the link.
 	//   - nth: the drop-every or drop-list of the link.
+	//   - bit-error: the bit-error-ratio of the link.
 	//   - link-down: the link was down.
 	//   - fault: a fault of the file, or a fault of `railbed fault add`.
 	//   - no-route: the switch knew no route to the destination.
@@ -78,7 +79,7 @@ type DropsCheck struct {
 	//   - flood-limit: a port had more packets to flood than the bridge lets it.
 	//   - aggregation: the switch could not add the packet to a sum.
 	//   - refused: the packet arrived, and a queue in the node's own kernel was full.
-	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused" names:"word"`
+	Reason string `yaml:"reason,omitempty" json:"reason,omitempty" jsonschema:"enum=tail,enum=buffer,enum=headroom,enum=nic-overrun,enum=express,enum=loss,enum=burst,enum=nth,enum=bit-error,enum=link-down,enum=fault,enum=no-route,enum=ttl-exceeded,enum=malformed,enum=not-for-us,enum=too-big,enum=martian,enum=unsupported,enum=reserved,enum=hairpin,enum=flood-limit,enum=aggregation,enum=refused" names:"word"`
 	// Count bounds the number of drops, such as ">= 1" or "== 0".
 	Count string `yaml:"count" json:"count" unit:"packets"`
 }

@@ -124,6 +124,7 @@ func TestLinkForSoft(t *testing.T) {
 	ab.GilbertElliott = &GilbertElliott{Enter: ratio(1, 1000), Leave: ratio(1, 4), Loss: ratio(9, 10),
 		LossGood: ratio(1, 100000)}
 	ab.DropList, ab.Reorder, ab.ReorderBy = []int{5, 6, 7}, ratio(1, 100), 100e3
+	ab.BitErrorRatio = ratio(1, 1e9)
 	ba.DropEvery, ba.Flap = 100, &Flap{Every: 1e9, For: 20e6}
 	if diff := cmp.Diff(Link{Direction: both, MTU: 4200, Weight: 1, AToB: &ab, BToA: &ba}, one); diff != "" {
 		t.Error(diff)

@@ -9,11 +9,12 @@
 // # Order of events
 //
 // A packet is lost while the link is down; if its flow's DropList or DropEvery selects it; if the
-// Gilbert-Elliott chain loses it; and with the probability Loss. Other packets arrive after Delay
-// and its jitter, but not before the packet sent before them. With the probability Reorder a packet
-// is held back by ReorderBy instead, and later packets do not wait for it. With the probability
-// Corrupt one bit after the Ethernet header is flipped. With the probability Duplicate the packet
-// arrives twice, at the same time. Each of these draws is independent of the others.
+// Gilbert-Elliott chain loses it; and with the probability Loss. It is lost, too, if one of its bits
+// is wrong, each with the probability BitErrorRatio. Other packets arrive after Delay and its
+// jitter, but not before the packet sent before them. With the probability Reorder a packet is held back by
+// ReorderBy instead, and later packets do not wait for it. With the probability Corrupt one bit
+// after the Ethernet header is flipped. With the probability Duplicate the packet arrives twice, at
+// the same time. Each of these draws is independent of the others.
 package medium
 
 import (
@@ -48,6 +49,7 @@ const (
 	forBit
 	forDuplicate
 	forEpoch
+	forBitError
 )
 
 // Transit is the outcome for a packet on the link.
@@ -79,6 +81,7 @@ type Medium struct {
 	loss, reorder, corrupt, duplicate draw.Chance
 	jitter                            jitter
 	bursts                            *bursts
+	bitErrors                         *bitErrors
 }
 
 // Seed returns the seed of one direction of a link from the testbed's seed.
@@ -109,8 +112,8 @@ func (m *Medium) Set(d plan.Direction) {
 	m.loss, m.reorder = draw.NewChance(d.Loss), draw.NewChance(d.Reorder)
 	m.corrupt, m.duplicate = draw.NewChance(d.Corrupt), draw.NewChance(d.Duplicate)
 	m.jitter = newJitter(d)
-	m.bursts = newBursts(d.GilbertElliott)
-	m.drawn = d.Jitter != 0 || m.bursts != nil ||
+	m.bursts, m.bitErrors = newBursts(d.GilbertElliott), newBitErrors(d)
+	m.drawn = d.Jitter != 0 || m.bursts != nil || m.bitErrors != nil ||
 		!d.Loss.IsZero() || !d.Reorder.IsZero() || !d.Corrupt.IsZero() || !d.Duplicate.IsZero()
 }
 
@@ -206,6 +209,8 @@ func (m *Medium) Send(sent clock.Time, one *packet.Packet) Transit {
 		t.Reason = feed.Burst
 	case m.loss.Happens(of(base, forLoss)):
 		t.Reason = feed.Loss
+	case m.bitErrors != nil && m.bitErrors.lost(of(base, forBitError), len(one.Data)):
+		t.Reason = feed.BitError
 	default:
 		m.arrive(&t, sent, base, len(one.Data))
 	}
@@ -244,6 +249,7 @@ func LossReasons(d plan.Direction) (reasons []feed.Reason) {
 		{feed.Loss, !d.Loss.IsZero()},
 		{feed.Burst, d.GilbertElliott != plan.GilbertElliott{}},
 		{feed.Nth, d.DropEvery > 0 || len(d.DropList) > 0},
+		{feed.BitError, !d.BitErrorRatio.IsZero()},
 	} {
 		if of.does {
 			reasons = append(reasons, of.why)
