@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -72,9 +73,13 @@ func ofFaults() map[string]func(string) error {
 		"Fault.disk":             only("full"),
 		"Fault.queue-pairs":      only("lost"),
 	}
-	for _, action := range []string{"Pick", "FaultCorrupt", "FaultDelay", "FaultLimit", "FaultMirror",
-		"FaultMisroute", "FaultPause", "FaultReorder", "FaultRewrite", "FaultTrim", "FaultTruncate"} {
-		known[action+".per"] = only("packet", spec.PickMessages)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[spec.Fault]()) {
+		if f.Type.Kind() != reflect.Pointer || f.Type.Elem().Kind() != reflect.Struct {
+			continue
+		}
+		if _, picks := f.Type.Elem().FieldByName("Per"); picks {
+			known[f.Type.Elem().Name()+".per"] = only("packet", spec.PickMessages)
+		}
 	}
 	return known
 }

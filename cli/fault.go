@@ -18,13 +18,14 @@ func newFaultCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fault",
 		Short: "Harm packets or nodes of a running testbed, and see what was hit",
-		Long: `Harm chosen packets of a running testbed where they leave a port: drop, delay, reorder,
-duplicate, corrupt, rewrite, truncate, trim, mark, mirror or misroute them, limit their
-rate, or answer them with pauses. At kernel links, bridges and routers it needs root, and
-can only drop, duplicate, corrupt, truncate, mark and partition. Or partition the nodes,
-reboot a switch, or harm nodes and their programs: crash, hang or slow them, fill their
-disks, or change their clocks. In files, the step fault: does the same. fault plan needs
-no testbed: it finds the places of faults in a file.`,
+		Long: `Harm chosen packets of a running testbed where they leave a port: lose, delay, copy,
+change or misroute them, limit their rate, or answer them with pauses. Or partition the
+nodes, reboot a switch, or harm nodes and their programs: crash, hang or slow them, fill
+their disks, or change their clocks. fault add --help lists the kinds. Kernel links,
+bridges and routers need root for faults of packets, and have only these:
+` + strings.Join(spec.FaultKeys(true), ", ") + `.
+In files, the step fault: does the same. fault plan needs no testbed: it finds the places
+of faults in a file.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"railbed/plan/spec"
 	"railbed/plan/spec/keys"
 )
 
@@ -42,9 +45,19 @@ var keyPagesOf = []keyPage{
 		"CacheMessages", "CacheDecode", "BlockMessages"}},
 	{"file-faults.md", "Faults", "This page has the keys of the step `fault`. " +
 		"[Faults](../how-to/faults.md) explains them with examples.",
-		[]string{"Fault", "Pick", "FaultDelay", "FaultCorrupt", "FaultTruncate", "FaultReorder",
-			"FaultRewrite", "FaultTrim", "FaultLimit", "FaultMirror", "FaultMisroute", "FaultPause",
-			"FaultSlow", "FaultClock"}},
+		faultGroups()},
+}
+
+// faultGroups returns the groups of faults: Fault, and the settings of its kinds.
+func faultGroups() []string {
+	names := []string{"Fault"}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[spec.Fault]()) {
+		if f.Type.Kind() == reflect.Pointer && f.Type.Elem().Kind() == reflect.Struct &&
+			!slices.Contains(names, f.Type.Elem().Name()) {
+			names = append(names, f.Type.Elem().Name())
+		}
+	}
+	return names
 }
 
 // checkGroups are the groups of checks.md in its order, without the checks of packets.

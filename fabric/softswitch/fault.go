@@ -250,11 +250,13 @@ func (f *fault) state(now clock.Time) FaultState {
 // harm applies the port's faults to a packet on the line. Drops and changes of bytes happen at once. The
 // caller does what harm returns.
 func (p *port) harm(one *packet.Packet) (h harm) {
+	h.copies = p.copies[:0]
 	for _, at := range p.faults {
 		if at.hits(one, &h) && h.dropped {
 			return h
 		}
 	}
+	p.copies = h.copies
 	return h
 }
 

@@ -28,8 +28,10 @@ type effect interface {
 // harm is the effect of faults on a packet on a link, apart from changes to its bytes.
 type harm struct {
 	dropped bool // the packet's memory is free again
-	copies  int  // that arrive besides the packet
 	delay   time.Duration
+	// copies has the time from the packet's arrival to the arrival of each copy. The port reuses its memory
+	// for the next packet.
+	copies []time.Duration
 	// overtaken is the number of packets that leave the port before this one arrives, at the latest after
 	// within.
 	overtaken int
@@ -111,7 +113,7 @@ type duplicated struct{}
 
 func (duplicated) on(at *faultPlace, one *packet.Packet, h *harm) bool {
 	at.record(one, Duplicated)
-	h.copies++
+	h.copies = append(h.copies, 0)
 	return true
 }
 
@@ -323,6 +325,7 @@ type heldBack struct {
 func (p *port) holdBack(one *packet.Packet, h harm) {
 	e := p.engine
 	until := max(p.free, e.now).Add(h.within)
+	h.copies = slices.Clone(h.copies)
 	p.held = append(p.held, heldBack{one, h.overtaken, until, h})
 	e.events.push(event{at: until, kind: overdue, port: int32(p.index)})
 }

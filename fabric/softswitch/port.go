@@ -1,6 +1,8 @@
 package softswitch
 
 import (
+	"time"
+
 	"railbed/fabric/softswitch/forward"
 	"railbed/fabric/softswitch/medium"
 	"railbed/fabric/softswitch/packet"
@@ -44,6 +46,7 @@ type port struct {
 	faults   []*faultPlace
 	detours  []*faultPlace // faults that misroute
 	held     []heldBack
+	copies   []time.Duration // memory for harm.copies
 }
 
 // join connects the port to a link.
@@ -166,18 +169,23 @@ func (p *port) transmit(one *packet.Packet, at clock.Time, harm harm) {
 		one.Parse()
 		p.count.Corrupted++
 	}
-	if transit.Again != clock.Never {
-		harm.copies++
-	}
 	at = transit.At.Add(harm.delay)
-	for range harm.copies {
-		if twin := p.copied(one); twin != nil {
-			p.count.Duplicated++
-			twin.Flow = medium.Twin(one.Flow)
-			p.launch(twin, at)
-		}
+	if transit.Again != clock.Never {
+		p.launchCopy(one, at)
+	}
+	for _, after := range harm.copies {
+		p.launchCopy(one, at.Add(after))
 	}
 	p.launch(one, at)
+}
+
+// launchCopy plans the arrival of a copy of a packet at the far end.
+func (p *port) launchCopy(one *packet.Packet, at clock.Time) {
+	if twin := p.copied(one); twin != nil {
+		p.count.Duplicated++
+		twin.Flow = medium.Twin(one.Flow)
+		p.launch(twin, at)
+	}
 }
 
 // copied returns a copy of a packet for this port. Without packet memory it returns nil and counts
