@@ -63,6 +63,7 @@ func TestAlteredBy(t *testing.T) {
 	for step, want := range map[string][]string{
 		"fault: {where: h1--leaf1 a-to-b, delay: {by: 8ms, share: 10%}}":    {"h1"},
 		"fault: {where: h1--leaf1 a-to-b, duplicate: {every: 3}}":           {"h1"},
+		"fault: {where: h1--leaf1 a-to-b, replay: {after: 1s, every: 3}}":   {"h1"},
 		"fault: {where: h1--leaf1 a-to-b, reorder: {by: 3, share: 10%}}":    {"h1"},
 		"fault: {where: h1--leaf1 a-to-b, truncate: {to: 100B, share: 1%}}": {"h1"},
 		"fault: {where: h1--leaf1 a-to-b, limit: {rate: 1mbit}}":            {"h1"},

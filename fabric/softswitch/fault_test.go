@@ -70,6 +70,8 @@ func TestFaultsPickPackets(t *testing.T) {
 		{"match: ip.id > 6, drop: {}, for: 7500us", []int{1, 2, 3, 4, 5, 6, 8}, 1, 1},
 		{"delay: {by: 2500us, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
 		{"duplicate: {nth: [8]}", []int{1, 2, 3, 4, 5, 6, 7, 8, 8}, 8, 1},
+		{"replay: {after: 2500us, nth: [2]}", []int{1, 2, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
+		{"replay: {after: 500ms, every: 4}", []int{1, 2, 3, 4, 5, 6, 7, 8, 4, 8}, 8, 2},
 		{"reorder: {by: 2, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
 		{"reorder: {by: 5, within: 2500us, nth: [2]}", []int{1, 3, 4, 2, 5, 6, 7, 8}, 8, 1},
 		{"reorder: {by: 1, nth: [2, 8]}", []int{1, 3, 2, 4, 5, 6, 7, 8}, 8, 2},
@@ -205,6 +207,52 @@ func TestFaultsOfCopies(t *testing.T) {
 	r := faulty(t, 4, nil, "duplicate: {nth: [2]}", "delay: {by: 2500us, nth: [2]}", "duplicate: {nth: [2]}")
 	if got := ids(r); !slices.Equal(got, []int{1, 3, 4, 2, 2, 2}) {
 		t.Errorf("datagrams %v arrived", got)
+	}
+}
+
+// TestReplay: the copy arrives the stated time after the packet, with the bytes that the packet then had.
+// A link that goes down meanwhile loses the copy.
+func TestReplay(t *testing.T) {
+	var seen content
+	r := faulty(t, 3, []Observer{&seen}, "replay: {after: 50ms, nth: [2]}", "mark: {nth: [2]}")
+	if got := ids(r); !slices.Equal(got, []int{1, 2, 3, 2}) {
+		t.Fatalf("datagrams %v arrived", got)
+	}
+	if took := r.got[3].at.Sub(r.got[1].at); took != 50*time.Millisecond {
+		t.Errorf("the copy arrives %s after the packet, want 50ms", took)
+	}
+	if len(seen.frames) != 4 || !slices.Equal(seen.frames[1], seen.frames[3]) || r.got[3].ecn != wire.CE {
+		t.Errorf("frames % x", seen.frames)
+	}
+	want := fmt.Sprintf("%d fault by 1", Duplicated)
+	if len(seen.harmed) != 2 || seen.harmed[0] != want {
+		t.Errorf("records %q, want %q first", seen.harmed, want)
+	}
+	copies := uint64(0)
+	for _, p := range r.engine.Ports() {
+		copies += p.Counters.Duplicated
+	}
+	if copies != 1 {
+		t.Errorf("ports count %d copies, want 1", copies)
+	}
+
+	r.got = nil
+	if err := r.engine.AddFault(spec.Fault{Name: "later", Replay: &spec.FaultReplay{After: 50e6}},
+		[]plan.End{r.engine.faults.inForce[0].places[0].port.end}); err != nil {
+		t.Fatal(err)
+	}
+	r.send(r.engine.Now(), flow{from: 0, to: 1}, 500)
+	r.run(20 * time.Millisecond)
+	link, _, _ := r.towards(1)
+	for _, up := range []bool{false, true} {
+		if err := r.engine.SetLinkState(link.Name, up); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.drain(time.Second)
+	r.balance()
+	if len(r.got) != 1 || r.dropped(LinkDown) != 1 {
+		t.Errorf("%d frames arrived, %v dropped; want 1 and the copy", len(r.got), r.drops())
 	}
 }
 

@@ -47,6 +47,8 @@ func (e *Engine) effectOf(f *spec.Fault) (effect, error) {
 		return delayed(f.Delay.By), nil
 	case f.Duplicate != nil:
 		return duplicated{}, nil
+	case f.Replay != nil:
+		return replayed(f.Replay.After), nil
 	case f.Corrupt != nil:
 		return (*corrupted)(f.Corrupt), nil
 	case f.Truncate != nil:
@@ -114,6 +116,15 @@ type duplicated struct{}
 func (duplicated) on(at *faultPlace, one *packet.Packet, h *harm) bool {
 	at.record(one, Duplicated)
 	h.copies = append(h.copies, 0)
+	return true
+}
+
+// replayed is the time after which a copy arrives. Its records have the verdict of duplicates.
+type replayed time.Duration
+
+func (r replayed) on(at *faultPlace, one *packet.Packet, h *harm) bool {
+	at.record(one, Duplicated)
+	h.copies = append(h.copies, time.Duration(r))
 	return true
 }
 

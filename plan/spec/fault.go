@@ -43,6 +43,9 @@ type Fault struct {
 	Delay *FaultDelay `yaml:"delay,omitempty" json:"delay,omitempty"`
 	// Duplicate makes the packet arrive twice. Default none.
 	Duplicate *Pick `yaml:"duplicate,omitempty" json:"duplicate,omitempty"`
+	// Replay makes a copy of the packet arrive later, when it is stale. The packet itself arrives as usual.
+	// Default none.
+	Replay *FaultReplay `yaml:"replay,omitempty" json:"replay,omitempty"`
 	// Corrupt flips bits. Default none.
 	Corrupt *FaultCorrupt `yaml:"corrupt,omitempty" json:"corrupt,omitempty"`
 	// Truncate cuts the end of the frame off, and changes no length field. Default none.

@@ -50,6 +50,13 @@ type FaultDelay struct {
 	Pick `yaml:",inline"`
 }
 
+// FaultReplay lets copies of packets arrive later.
+type FaultReplay struct {
+	// After is the time from the arrival of the packet to the arrival of its copy.
+	After units.Duration `yaml:"after" json:"after"`
+	Pick  `yaml:",inline"`
+}
+
 // FaultCorrupt flips bits of packets.
 type FaultCorrupt struct {
 	// At is the offset of the byte that changes, from the first byte of the Ethernet header. Default: one bit
@@ -188,6 +195,12 @@ func (d *FaultDelay) words() string { return "by " + d.By.String() }
 
 func (d *FaultDelay) check(c *checker, at string) {
 	c.atMost(at+".by", uint64(d.By), uint64(maxFaultDelay), d.By, "want at most 60s")
+}
+
+func (r *FaultReplay) words() string { return "after " + r.After.String() }
+
+func (r *FaultReplay) check(c *checker, at string) {
+	c.atMost(at+".after", uint64(r.After), uint64(maxFaultDelay), r.After, "want at most 60s")
 }
 
 func (k *FaultCorrupt) words() string {

@@ -59,6 +59,8 @@ var FaultKinds = []*FaultKind{
 		Hastens: true},
 	{Key: FaultDuplicates, Usage: "let `WHICH` packets arrive twice", Words: picks, Kernel: true,
 		Packets: PacketsCopied, Hastens: true},
+	{Key: "replay", Usage: "let copies arrive later, by `SETTINGS` such as 'after: 50ms'",
+		Packets: PacketsCopied, Hastens: true},
 	{Key: FaultCorrupts, Usage: "flip a random bit of `WHICH` packets, or the bits of 'at: 60B, bits: 3'",
 		Words: picks, Kernel: true, Packets: PacketsChanged},
 	{Key: FaultTruncates, Usage: "cut packets to `SETTINGS` such as 'to: 64B'", Kernel: true,
