@@ -90,6 +90,8 @@ type station struct {
 	telemetry bool
 	// allowed bounds the bytes in a NIC of programs that bypass their kernel: see Engine.NICRoom.
 	allowed int64
+	// departing counts the frames of a NIC's node that have not left yet.
+	departing int
 	// aggregator adds up the messages of workers, if the switch has a job.
 	aggregator *aggregator
 }
@@ -267,6 +269,9 @@ func (e *Engine) NICRoom(nic int) int64 {
 	return s.allowed - s.ports[0].egress.Bytes()
 }
 
+// Departing returns the number of frames for an emulated NIC whose time to leave the node has not come.
+func (e *Engine) Departing(nic int) int { return e.nics[nic].departing }
+
 // Receive takes over a frame that a node sent by a NIC at a time; its Data is set. If the time is
 // before the engine's, the frame was noticed late. It is still sent from its own time on, as far as
 // that is not in the engine's past.
@@ -278,6 +283,7 @@ func (e *Engine) Receive(nic int, one *packet.Packet, at clock.Time) {
 		e.settle()
 		return
 	}
+	e.nics[nic].departing++
 	e.events.push(event{at: at, kind: nodeSends, port: int32(e.nics[nic].ports[0].index), packet: one})
 }
 
@@ -301,6 +307,7 @@ func (e *Engine) handle(due *event) {
 	one := e.ports[due.port]
 	switch due.kind {
 	case nodeSends:
+		one.station.departing--
 		e.fromNode(one.station, due.packet)
 	case arrives:
 		one.arrive(due.packet, due.epoch)

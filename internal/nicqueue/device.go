@@ -5,14 +5,13 @@ import "fmt"
 // Device is the NIC's side of a pair of queues. One thread may take frames while another delivers.
 type Device struct {
 	memory
-	bell      bell // the program's
+	bell      line // the program's
 	own       bell
 	taken     uint64
 	delivered uint64
 	solicited bool // since Ring, a solicited frame was delivered
-	// Refused counts frames with a length that no frame has. Overrun counts frames for which the program's
-	// queue had no room.
-	Refused, Overrun uint64
+	// Overrun counts frames for which the program's queue had no room.
+	Overrun uint64
 }
 
 // Head reports whether a frame waits, and the time in nanoseconds of CLOCK_MONOTONIC at which it is to
@@ -37,14 +36,13 @@ func (d *Device) Take(into []byte) (length int, err error) {
 	}
 	i := d.sending(d.taken)
 	if _, length = described(d.descriptor(i)); length < leastFrame || length > d.geometry.Room {
-		d.Refused++
 		length = 0
 	}
 	copy(into, d.frame(i)[:length])
 	d.taken++
 	d.counter(sendTaken).Store(d.taken)
-	if waiting-1 <= uint64(d.geometry.Send/2) {
-		return length, d.bell.ringIf(d.counter(programFull))
+	if waiting-1 <= uint64(d.geometry.Send/2) && wants(d.counter(programFull)) {
+		return length, d.bell.ring()
 	}
 	return length, nil
 }
@@ -71,10 +69,10 @@ func (d *Device) Deliver(frame []byte, arrived int64, solicited bool) bool {
 func (d *Device) Ring() error {
 	flag, solicited := d.counter(programRests), d.solicited
 	d.solicited = false
-	if until := flag.Load(); !solicited && d.delivered < until {
+	if until := flag.Load(); !solicited && d.delivered < until || !wants(flag) {
 		return nil
 	}
-	return d.bell.ringIf(flag)
+	return d.bell.ring()
 }
 
 // Rest asks for the doorbell, before the device waits on Bell until a time in nanoseconds of
@@ -92,4 +90,4 @@ func (d *Device) Wake() { d.counter(deviceRests).Store(0) }
 func (d *Device) Bell() int { return d.own.fd }
 
 // Close unmaps the memory and closes the doorbells. A second Close does nothing.
-func (d *Device) Close() error { return closeSide(&d.memory, &d.bell, &d.own) }
+func (d *Device) Close() error { return closeSide(&d.memory, &d.bell.fd, &d.own.fd) }

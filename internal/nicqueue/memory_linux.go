@@ -48,7 +48,7 @@ func readMonotonic() (at int64) {
 // Files has the descriptors that a program needs to map its side: the memory and the doorbells.
 type Files struct {
 	Memory *os.File
-	// Device is the device's doorbell, Program the program's.
+	// Device is the device's doorbell. Program is the program's end of its own doorbell.
 	Device, Program *os.File
 }
 
@@ -78,15 +78,26 @@ func Create(g Geometry) (d *Device, files *Files, err error) {
 	if files.Memory, err = kernel.SealedMemory("railbed-nic", g.size()); err != nil {
 		return nil, files, err
 	}
-	for _, at := range []**os.File{&files.Device, &files.Program} {
-		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-		if err != nil {
-			return nil, files, fmt.Errorf("make eventfd: %w", err)
-		}
-		*at = os.NewFile(uintptr(fd), "doorbell")
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, files, fmt.Errorf("make eventfd: %w", err)
 	}
-	d = &Device{}
-	d.memory, d.own, d.bell, err = mapSide(files, g, files.Device, files.Program, 0)
+	files.Device = os.NewFile(uintptr(fd), "doorbell")
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, files, fmt.Errorf("make doorbell: %w", err)
+	}
+	files.Program = os.NewFile(uintptr(ends[1]), "doorbell")
+	d = &Device{bell: line{ends[0]}, own: bell{-1}}
+	if err = unix.Shutdown(ends[0], unix.SHUT_RD); err == nil { // the program can send nothing
+		err = d.mapMemory(files, g, 0)
+	}
+	if err == nil {
+		d.own.fd, err = duplicate(files.Device)
+	}
+	if err != nil {
+		err = errors.Join(err, d.Close())
+	}
 	return d, files, err
 }
 
@@ -102,61 +113,56 @@ func Map(files *Files, g Geometry) (*Program, error) {
 	if info.Size() != int64(g.size()) {
 		return nil, fmt.Errorf("map NIC queues: memory of %d bytes, want %d", info.Size(), g.size())
 	}
-	p := &Program{}
+	p := &Program{bell: bell{-1}, own: line{-1}}
 	// Without its pages, the first packets would cost a page fault each.
-	p.memory, p.own, p.bell, err = mapSide(files, g, files.Program, files.Device, unix.MAP_POPULATE)
+	if err = p.mapMemory(files, g, unix.MAP_POPULATE); err == nil {
+		p.bell.fd, err = duplicate(files.Device)
+	}
+	if err == nil {
+		p.own.fd, err = duplicate(files.Program)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("map NIC queues: %w", err)
+		return nil, errors.Join(fmt.Errorf("map NIC queues: %w", err), p.Close())
 	}
 	return p, nil
 }
 
-// mapSide maps the memory, and copies the descriptors of a side's own doorbell and of the other's.
-func mapSide(files *Files, g Geometry, own, other *os.File, flags int) (m memory, ours, theirs bell,
-	err error) {
-	ours, theirs = bell{-1}, bell{-1}
+func (m *memory) mapMemory(files *Files, g Geometry, flags int) error {
 	bytes, err := unix.Mmap(int(files.Memory.Fd()), 0, g.size(), unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_SHARED|flags)
-	if err != nil {
-		return m, ours, theirs, err
+	if err == nil {
+		*m = newMemory(bytes, g)
 	}
-	m = newMemory(bytes, g)
-	if ours.fd, err = duplicate(own); err == nil {
-		theirs.fd, err = duplicate(other)
-	}
-	if err != nil {
-		err = errors.Join(err, closeSide(&m, &ours, &theirs))
-	}
-	return m, ours, theirs, err
+	return err
 }
 
 func duplicate(file *os.File) (int, error) {
 	return unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-func closeSide(m *memory, bells ...*bell) error {
-	if m.bytes == nil {
-		return nil
+// closeSide unmaps the memory and closes the descriptors of a side's doorbells.
+func closeSide(m *memory, bells ...*int) error {
+	var errs []error
+	if m.bytes != nil {
+		errs = append(errs, unix.Munmap(m.bytes))
+		m.bytes = nil
 	}
-	errs := []error{unix.Munmap(m.bytes)}
-	m.bytes = nil
-	for _, b := range bells {
-		if b.fd >= 0 {
-			errs = append(errs, unix.Close(b.fd))
+	for _, fd := range bells {
+		if *fd >= 0 {
+			errs = append(errs, unix.Close(*fd))
 		}
-		b.fd = -1
+		*fd = -1
 	}
 	return errors.Join(errs...)
 }
 
-// bell is an eventfd.
+// wants reports whether the other side's flag asks for its doorbell, and resets the flag.
+func wants(flag *atomic.Uint64) bool { return flag.Load() != 0 && flag.Swap(0) != 0 }
+
+// bell is the device's doorbell, an eventfd.
 type bell struct{ fd int }
 
-// ringIf rings if the flag is set, and resets it.
-func (b bell) ringIf(flag *atomic.Uint64) error {
-	if flag.Load() == 0 || flag.Swap(0) == 0 {
-		return nil
-	}
+func (b bell) ring() error {
 	one := [8]byte{1}
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(b.fd), uintptr(unsafe.Pointer(&one)),
 		uintptr(len(one)))
@@ -166,11 +172,30 @@ func (b bell) ringIf(flag *atomic.Uint64) error {
 	return nil
 }
 
-// quiet resets the eventfd.
-func (b bell) quiet() {
-	var count [8]byte
-	_, _, _ = unix.RawSyscall(unix.SYS_READ, uintptr(b.fd), uintptr(unsafe.Pointer(&count)),
-		uintptr(len(count)))
+// line is an end of the program's doorbell, a pair of sockets. The two sides of an eventfd share one file, of
+// which the program could clear O_NONBLOCK. A full counter would then block the thread of the NICs. An end of
+// a socket has a file of its own.
+type line struct{ fd int }
+
+// ring makes the program's end readable. It never waits. An end that holds many rings is readable already,
+// and a program that has closed its end needs none.
+func (l line) ring() error {
+	one := [1]byte{1}
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(l.fd), uintptr(unsafe.Pointer(&one)),
+		uintptr(len(one)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	switch errno {
+	case 0, unix.EAGAIN, unix.EPIPE, unix.ECONNRESET:
+		return nil
+	}
+	return fmt.Errorf("ring doorbell: %w", errno)
+}
+
+// quiet makes the program's end unreadable again. It returns false if the device has closed its end.
+func (l line) quiet() bool {
+	var rings [64]byte
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(l.fd), uintptr(unsafe.Pointer(&rings)),
+		uintptr(len(rings)), unix.MSG_DONTWAIT, 0, 0)
+	return n > 0 || errno != 0
 }
 
 // rest sets a side's flag to a value that is not 0. It reports whether nothing was posted beyond the known

@@ -16,9 +16,10 @@
 //
 // # Doorbells
 //
-// Each side has an eventfd as its doorbell. A side that is about to wait sets its flag (Device.Rest,
-// Program.Rest) and looks once more for frames. The other side rings only while the flag is set. Frames
-// that are posted in a batch cause one system call at most.
+// Each side has a doorbell: the device an eventfd, the program an end of a pair of sockets. A side that is
+// about to wait sets its flag (Device.Rest, Program.Rest) and looks once more for frames. The other side
+// rings only while the flag is set. Frames that are posted in a batch cause one system call at most. Whatever
+// a program does with its doorbell, ringing never makes the device wait.
 //
 // A device that rests has a time at which it wakes by itself. A program rings for frames that leave before.
 //
@@ -51,6 +52,9 @@ const (
 // ErrBroken means that the other side broke the format of the shared memory. The pair of queues cannot be
 // used any more.
 var ErrBroken = errors.New("the other side of the NIC's queues broke their format")
+
+// ErrEnded means that the process of the NIC has ended or has closed the queues.
+var ErrEnded = errors.New("the NIC of the node has ended")
 
 // Geometry is the size of a pair of queues.
 type Geometry struct {

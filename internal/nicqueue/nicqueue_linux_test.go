@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,7 +124,7 @@ func rung(t *testing.T, fd int) bool {
 	if err != nil && err != unix.EAGAIN {
 		t.Fatal(err)
 	}
-	return n == 8
+	return n > 0
 }
 
 // A doorbell rings once, and only for a side that rests.
@@ -255,15 +256,85 @@ func TestModeration(t *testing.T) {
 
 // A doorbell that rings after its program woke by itself is quiet once a wait has found it readable.
 func TestLateRing(t *testing.T) {
-	_, program := pair(t, small)
+	device, program := pair(t, small)
 	program.Rest(1)
 	program.Wake(false)
-	if _, err := unix.Write(program.Bell(), []byte{1, 0, 0, 0, 0, 0, 0, 0}); err != nil {
+	if err := device.bell.ring(); err != nil {
 		t.Fatal(err)
 	}
 	program.Rest(1)
 	if program.Wake(true); rung(t, program.Bell()) {
 		t.Error("it is still readable")
+	}
+}
+
+// A program whose device has ended gets the frames that are left, and then an error instead of a wait without
+// end.
+func TestEndedDevice(t *testing.T) {
+	device, program := pair(t, small)
+	device.Deliver(pattern(1, 60), 0, true)
+	if err := device.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if frame, _, err := program.Next(); len(frame) != 60 || err != nil {
+		t.Errorf("%d bytes, %v, want the frame that was delivered", len(frame), err)
+	}
+	if frame, _, err := program.Next(); frame != nil || err != nil {
+		t.Errorf("%d bytes, %v before a wait", len(frame), err)
+	}
+	if !program.Rest(1) || !readable(t, program.Bell()) {
+		t.Error("a wait for the doorbell does not end")
+	}
+	program.Wake(true)
+	if _, _, err := program.Next(); !errors.Is(err, ErrEnded) {
+		t.Errorf("%v, want %v", err, ErrEnded)
+	}
+}
+
+// readable reports whether a descriptor is readable.
+func readable(t *testing.T, fd int) bool {
+	t.Helper()
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n == 1
+}
+
+// Whatever a program does with its end of the doorbell, ringing does not make the device wait.
+func TestRingingNeverWaits(t *testing.T) {
+	device, program := pair(t, small)
+	for _, c := range []struct {
+		name  string
+		spoil func(fd int) error
+	}{
+		{"blocking and full", func(fd int) error {
+			_, _ = unix.Write(fd, binary.NativeEndian.AppendUint64(nil, ^uint64(1))) // what an eventfd holds
+			return unix.SetNonblock(fd, false)
+		}},
+		{"shut down", func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RDWR) }},
+	} {
+		if err := c.spoil(program.Bell()); err != nil {
+			t.Fatal(err)
+		}
+		rang := make(chan error, 1)
+		go func() {
+			var err error
+			for range 10_000 { // more than the sockets hold
+				program.counter(programRests).Store(1)
+				device.solicited = true
+				err = errors.Join(err, device.Ring())
+			}
+			rang <- err
+		}()
+		select {
+		case err := <-rang:
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: the device waits for a program", c.name)
+		}
 	}
 }
 

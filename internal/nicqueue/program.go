@@ -10,7 +10,7 @@ import (
 type Program struct {
 	memory
 	bell  bell // the device's
-	own   bell
+	own   line
 	sent  uint64 // frames posted
 	put   uint64 // frames put since
 	first int64  // when the first of these leaves
@@ -18,6 +18,7 @@ type Program struct {
 	given uint64 // frames received
 	// rests and full are set while the program's flags may be.
 	rests, full bool
+	ended       bool      // the device has closed its side
 	conn        io.Closer // while it is open, the NIC keeps the queues; nil after Map alone
 }
 
@@ -49,17 +50,21 @@ func (p *Program) Post() error {
 	}
 	p.sent, p.put = p.sent+p.put, 0
 	p.counter(sendPosted).Store(p.sent)
-	if flag := p.counter(deviceRests); uint64(max(p.first, 0)) < flag.Load() {
-		return p.bell.ringIf(flag)
+	if flag := p.counter(deviceRests); uint64(max(p.first, 0)) < flag.Load() && wants(flag) {
+		return p.bell.ring()
 	}
 	return nil
 }
 
 // Next returns the next frame that arrived, or nil, and when it arrived, in nanoseconds of CLOCK_MONOTONIC.
+// After the last frame of a device that has ended, the error is ErrEnded.
 // The memory is the program's until Return.
 func (p *Program) Next() (frame []byte, arrived int64, err error) {
 	posted := p.counter(receivePost).Load()
 	if posted == p.given {
+		if p.ended {
+			return nil, 0, fmt.Errorf("receive from NIC: %w", ErrEnded)
+		}
 		return nil, 0, nil
 	}
 	if posted-p.taken > uint64(p.geometry.Receive) {
@@ -109,11 +114,12 @@ func (p *Program) Wake(readable bool) {
 	rung = p.full && p.counter(programFull).Swap(0) == 0 || rung
 	p.rests, p.full = false, false
 	if rung || readable {
-		p.own.quiet()
+		p.ended = !p.own.quiet()
 	}
 }
 
-// Bell is the eventfd that becomes readable when a frame arrives after Rest, until Wake.
+// Bell is the descriptor that becomes readable when a frame arrives after Rest, until Wake. It stays readable
+// when the device has ended.
 func (p *Program) Bell() int { return p.own.fd }
 
 // Close unmaps the memory and closes the doorbells. A second Close does nothing.
@@ -122,5 +128,5 @@ func (p *Program) Close() error {
 	if p.conn != nil {
 		err, p.conn = p.conn.Close(), nil
 	}
-	return errors.Join(err, closeSide(&p.memory, &p.bell, &p.own))
+	return errors.Join(err, closeSide(&p.memory, &p.bell.fd, &p.own.fd))
 }

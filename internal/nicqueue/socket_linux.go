@@ -160,12 +160,9 @@ func (a *Asking) Refuse(err error) error {
 	return descriptors.Send(a.conn, answer{Error: err.Error(), InUse: errors.Is(err, unix.EADDRINUSE)})
 }
 
-// Wait returns when the program has closed its queues or has ended.
+// Wait returns when the program has closed its queues or has ended. A program has nothing more to send over
+// the connection: if it does, Wait returns too, so that no flood keeps the caller busy.
 func (a *Asking) Wait() {
 	var text [1]byte
-	for {
-		if n, err := a.conn.Read(text[:]); err != nil || n == 0 {
-			return
-		}
-	}
+	_, _ = a.conn.Read(text[:])
 }

@@ -24,8 +24,11 @@ import (
 const (
 	// mostQueues is the largest number of pairs of queues of one NIC.
 	mostQueues = 256
-	// mostDeparting is the largest number of frames of a queue that the NIC holds until they depart.
+	// mostDeparting is the largest number of frames of a queue that the NIC holds until they depart. MostHeld
+	// is that number for all queues of a NIC, also for queues that have ended. Otherwise the programs of a
+	// node could take all packet memory of the testbed.
 	mostDeparting = 64
+	mostHeld      = 32 * mostDeparting
 	// farthest bounds how long a frame can wait for its departure.
 	farthest = time.Second
 )
@@ -102,7 +105,8 @@ func (l *loop) takeFrom(q *bypass, now clock.Time) (count int) {
 		if !waits {
 			break
 		}
-		q.held = q.bytes > l.engine.NICRoom(q.nic) || len(q.departing) == mostDeparting
+		q.held = q.bytes > l.engine.NICRoom(q.nic) || len(q.departing) == mostDeparting ||
+			l.engine.Departing(q.nic) >= mostHeld
 		if q.held {
 			break
 		}
@@ -114,6 +118,8 @@ func (l *loop) takeFrom(q *bypass, now clock.Time) (count int) {
 		if err != nil || length == 0 {
 			if q.broken = err != nil; q.broken {
 				one.bypassed.Broken++
+			} else {
+				one.bypassed.Refused++
 			}
 			l.engine.Pool().Put(into)
 			continue
@@ -217,6 +223,7 @@ func (l *loop) deliverQueued(number int, frames []*packet.Packet, now clock.Time
 		} else {
 			l.taps.refuse(number, one)
 			to.refused++
+			to.bypassed.Overrun++
 		}
 		l.engine.Pool().Put(one)
 	}
@@ -235,6 +242,7 @@ type offers struct {
 	mu        sync.Mutex
 	listeners []*net.UnixListener
 	conns     map[*net.UnixConn]bool
+	programs  map[int]int // connections by node
 	closed    bool
 	running   sync.WaitGroup
 }
@@ -278,35 +286,72 @@ func (l *loop) offer(nodes int) error {
 	return nil
 }
 
+const (
+	// acceptAgain is the pause after a connection could not be accepted, most likely for lack of descriptors.
+	acceptAgain = 50 * time.Millisecond
+	// refusing bounds how long a program that is refused can keep others of its node waiting.
+	refusing = 100 * time.Millisecond
+)
+
 func (o *offers) serve(node int, listener *net.UnixListener) {
 	o.listeners = append(o.listeners, listener)
+	most := o.loop.mostPrograms(node)
 	o.running.Go(func() {
 		for {
 			conn, err := listener.AcceptUnix()
-			if err != nil {
+			switch {
+			case errors.Is(err, net.ErrClosed):
 				return
-			}
-			if o.hold(conn) {
-				o.running.Go(func() { o.answer(node, conn); o.drop(conn) })
+			case err != nil:
+				time.Sleep(acceptAgain)
+			case o.hold(node, conn, most):
+				o.running.Go(func() { o.answer(node, conn); o.drop(node, conn) })
+			default:
+				refuse(conn, fmt.Errorf("programs of the node have %d connections to its NICs, which is the "+
+					"most", most))
 			}
 		}
 	})
 }
 
-func (o *offers) hold(conn *net.UnixConn) bool {
+// mostPrograms returns the largest number of programs that may be connected to the NICs of a node. One node
+// must not take all descriptors of the process.
+func (l *loop) mostPrograms(node int) (most int) {
+	for i := range l.nics {
+		if l.nics[i].end.Node == l.nodes[node] {
+			most += mostQueues
+		}
+	}
+	return most
+}
+
+// refuse answers a program with an error, and closes the connection.
+func refuse(conn *net.UnixConn, err error) {
+	defer conn.Close()
+	if conn.SetDeadline(time.Now().Add(refusing)) != nil {
+		return
+	}
+	if asking, asked := nicqueue.Ask(conn); asked == nil {
+		_ = asking.Refuse(err) // it may have ended
+	}
+}
+
+// hold counts a connection, if there may be one more.
+func (o *offers) hold(node int, conn *net.UnixConn, most int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.closed {
-		conn.Close()
+	if o.closed || o.programs[node] >= most {
 		return false
 	}
+	o.programs[node]++
 	o.conns[conn] = true
 	return true
 }
 
-func (o *offers) drop(conn *net.UnixConn) {
+func (o *offers) drop(node int, conn *net.UnixConn) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.programs[node]--
 	delete(o.conns, conn)
 	conn.Close()
 }
@@ -390,10 +435,13 @@ func (l *loop) add(q *bypass) error {
 }
 
 // end takes queues from their NIC. Frames that the program posted before it ended still leave, as far as the
-// NIC has room for them now.
+// NIC has room for them now. There are at most as many as a queue holds, also if the program goes on posting.
 func (l *loop) end(q *bypass) {
 	l.do(func() {
-		for l.takeFrom(q, l.clock.Now()) > 0 {
+		for range nicqueue.MaxFrames / batch {
+			if l.takeFrom(q, l.clock.Now()) == 0 {
+				break
+			}
 		}
 		same := func(other *bypass) bool { return other == q }
 		to := &l.nics[q.nic]

@@ -91,7 +91,8 @@ type nic struct {
 func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trunk) (*loop, error) {
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)),
 		events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
-	l.taps.loop, l.offers.loop, l.offers.conns = l, l, map[*net.UnixConn]bool{}
+	l.taps.loop, l.offers.loop = l, l
+	l.offers.conns, l.offers.programs = map[*net.UnixConn]bool{}, map[int]int{}
 	l.readMonotonic()
 	for i := range p.Nodes {
 		l.nodes = append(l.nodes, p.Nodes[i].Name)

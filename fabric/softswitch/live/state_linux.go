@@ -64,6 +64,8 @@ type BypassState struct {
 	SentBytes     uint64 `json:"sent_bytes"`
 	Received      uint64 `json:"received"`
 	ReceivedBytes uint64 `json:"received_bytes"`
+	// Overrun counts frames for which a program's queue had no room. They are among NICState.Refused.
+	Overrun uint64 `json:"overrun"`
 	// Refused counts descriptors with lengths that no frame has. Broken counts pairs of queues whose format a
 	// program broke.
 	Refused uint64 `json:"refused"`
@@ -95,9 +97,6 @@ func (l *loop) state() (*State, error) {
 			s.NICs[i] = NICState{NoMemory: l.nics[i].noMemory, Refused: l.nics[i].refused,
 				Late: l.nics[i].late.Quantiles(), Bypass: l.nics[i].bypassed}
 			s.NICs[i].Bypass.Queues = len(l.nics[i].queues)
-			for _, q := range l.nics[i].queues {
-				s.NICs[i].Bypass.Refused += q.device.Refused
-			}
 		}
 	})
 	l.timing(s)
