@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -78,17 +79,20 @@ func (f Format) Parse(name string, text []byte) (*yaml.Node, error) {
 		return nil, Problems{problem}
 	}
 	documents, err := parseDocuments(text)
+	mended := text
 	for range maxLenient {
-		more, mended := lenient(text, err)
-		if !mended {
+		more, ok := lenient(mended, err)
+		if !ok {
 			break
 		}
-		text = more
-		documents, err = parseDocuments(text)
+		mended = more
+		documents, err = parseDocuments(mended)
 	}
 	switch {
 	case err != nil:
-		return nil, f.syntaxProblem(name, text, err)
+		problem := f.syntaxProblem(name, mended, err)
+		problem.Line, problem.Column = within(text, problem.Line, problem.Column)
+		return nil, Problems{problem}
 	case len(documents) == 0 || isEmpty(documents[0]):
 		return nil, fileProblem(name, "is empty", f.Empty)
 	}
@@ -99,7 +103,20 @@ func (f Format) Parse(name string, text []byte) (*yaml.Node, error) {
 				Want: fmt.Sprintf("one file is one %s; remove the --- or split the file", f.Noun)}}
 		}
 	}
-	return documents[0].Content[0], nil
+	root := documents[0].Content[0]
+	moveInside(root, text, bytes.Count(text, []byte("\n"))+1)
+	return root, nil
+}
+
+// moveInside moves the positions of nodes into the text. An empty value at the end of a text, as of "? a",
+// has a position after the last line.
+func moveInside(node *yaml.Node, text []byte, lines int) {
+	if node.Line > lines {
+		node.Line, node.Column = within(text, node.Line, node.Column)
+	}
+	for _, inner := range node.Content {
+		moveInside(inner, text, lines)
+	}
 }
 
 // maxDocuments bounds the documents that are parsed: the file's own and empty documents behind it.
@@ -222,11 +239,12 @@ func isText(r rune) bool {
 	return r >= 0xa0 && r <= 0xd7ff || r >= 0xe000 && r <= 0xfffd || r >= 0x10000
 }
 
-// syntaxProblem rewords the parser's error.
-func (f Format) syntaxProblem(file string, text []byte, err error) error {
+// syntaxProblem rewords the parser's error. The position may be after the end of the text.
+func (f Format) syntaxProblem(file string, text []byte, err error) Problem {
 	var load *yaml.LoadError
 	if !errors.As(err, &load) {
-		return fileProblem(file, "cannot be parsed: "+strings.TrimPrefix(err.Error(), "yaml: "), "write YAML")
+		return Problem{File: file, Line: 1, Column: 1, Want: "write YAML",
+			What: "the file cannot be parsed: " + strings.TrimPrefix(err.Error(), "yaml: ")}
 	}
 	mark := load.Mark
 	problem := Problem{File: file, Line: max(1, mark.Line), Column: max(1, mark.Column), What: load.Message,
@@ -270,17 +288,17 @@ func (f Format) syntaxProblem(file string, text []byte, err error) error {
 			fmt.Sprintf("align it with line %d, column %d, or quote the value",
 				load.ContextMark.Line, load.ContextMark.Column)
 	}
-	problem.Line, problem.Column = within(text, problem.Line, problem.Column)
-	return Problems{problem}
+	return problem
 }
 
-// within moves a position after the end of the text to the end of the last line. The parser reports
-// missing tokens at such positions.
+// within moves a position after the end of the text, or of a line, to the end. The parser reports
+// missing tokens after the end of the text, and a mended line is longer than the line of the text.
 func within(text []byte, line, column int) (int, int) {
 	if last := bytes.Count(text, []byte("\n")) + 1; line > last {
-		return last, utf8.RuneCount(text[bytes.LastIndexByte(text, '\n')+1:]) + 1
+		line, column = last, math.MaxInt
 	}
-	return line, column
+	whole, _, _ := bytes.Cut(text[offsetOf(text, line, 1):], []byte("\n"))
+	return line, min(column, utf8.RuneCount(whole)+1)
 }
 
 // charAt returns the character at a position, or 0 if there is none.
