@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"railbed/capture/verify/rules"
+	"railbed/internal/input"
 	"railbed/internal/nearest"
 	"railbed/plan/spec"
 	"railbed/testbed/doctor"
@@ -211,7 +212,7 @@ const mostInput = 64 << 20
 // file.
 func (o *Options) read(key, name string) (path string, text []byte, err error) {
 	path = besideFile(o, name)
-	if text, err = spec.ReadRegular(path, mostInput); err != nil {
+	if text, err = input.ReadRegular(path, mostInput); err != nil {
 		return path, nil, inFile(key, fmt.Errorf("%s %w", path, err))
 	}
 	return path, text, nil

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"railbed/plan/spec"
+	"railbed/internal/input"
 	"railbed/workloads/training"
 )
 
@@ -66,7 +66,7 @@ func Read(path string, o Options) (*training.Program, error) {
 func AnyWorld(path string) bool { return filepath.Ext(path) == ".txt" }
 
 func load(path string) ([]byte, error) {
-	text, err := spec.ReadRegular(path, maxFile)
+	text, err := input.ReadRegular(path, maxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s %w", path, err)
 	}
