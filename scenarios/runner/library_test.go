@@ -41,6 +41,7 @@ func TestLibrary(t *testing.T) {
 	if err != nil || len(files) < 5 {
 		t.Fatalf("%d scenario files, %v", len(files), err)
 	}
+	files = append(files, "../faults/nth-loss.yaml", "../faults/stale-replay.yaml")
 	slices.Sort(files)
 	for i, path := range files {
 		if !hosttest.Sampled(t, i) {
