@@ -50,6 +50,17 @@ fabric:
 steps:
   - workload: {name: ar, kind: all-reduce, algorithm: ring, transport: rd, size: 1MiB, iterations: 20, rd: {control: arbiter}}
 `
+	// bypassing has ranks that bypass their kernel. The last of them is a rank, as in working.
+	bypassing = `
+fabric:
+  topology: single-switch
+  params: {hosts: 3}
+  switch: {kind: soft}
+  links: {default: {rate: 50mbit}}
+nodes: {default: {nic-path: bypass}}
+steps:
+  - workload: {name: ar, kind: all-reduce, algorithm: ring, transport: rd, size: 1MiB, iterations: 15}
+`
 	// clocked has kernel switches, as guests do.
 	clocked = `
 fabric:
@@ -196,6 +207,22 @@ var processRows = []surrounding{
 	{what: "starve a rank", file: working, process: "railbed:worker", last: true, do: starve,
 		verdicts: []verdict.Verdict{verdict.Pass, verdict.Overloaded},
 		within:   30 * time.Second},
+	{what: "kill a rank with kernel bypass", file: bypassing, process: "railbed:worker", last: true, do: kill,
+		verdicts: failing, reason: "signal 9 (killed)", within: 10 * time.Second},
+	{what: "stop a rank with kernel bypass", file: bypassing, process: "railbed:worker", last: true, do: stop,
+		verdicts: failing, reason: "the worker does not answer: its process is stopped, or gets no processor",
+		within: 20 * time.Second},
+	{what: "starve a rank with kernel bypass", file: bypassing, process: "railbed:worker", last: true,
+		do: starve, verdicts: []verdict.Verdict{verdict.Pass, verdict.Overloaded}, within: 30 * time.Second},
+	{what: "kill the switches under kernel bypass", file: bypassing, process: "railbed:softswitch", do: kill,
+		verdicts: aborted, reason: "the process of the soft switches ended by itself: signal: killed",
+		within: 10 * time.Second, swept: true},
+	{what: "stop the switches under kernel bypass", file: bypassing, process: "railbed:softswitch", do: stop,
+		verdicts: aborted, reason: "the process of the soft switches did not answer for 10s: " +
+			"it was stopped, or got no processor", within: 40 * time.Second, swept: true},
+	{what: "starve the switches under kernel bypass", file: bypassing, process: "railbed:softswitch",
+		do: starve, verdicts: []verdict.Verdict{verdict.Overloaded}, reason: "late",
+		within: 30 * time.Second},
 	{what: "kill the arbiter", file: working, process: "railbed:worker", do: kill, verdicts: failing,
 		reason: "the job's arbiter failed: it ended", within: 10 * time.Second},
 	{what: "stop the arbiter", file: working, process: "railbed:worker", do: stop, verdicts: failing,
@@ -413,7 +440,7 @@ func (row *surrounding) test(t *testing.T, name string) {
 // await waits until the run is under way.
 func (row *surrounding) await(ctx context.Context, name string) error {
 	switch row.file {
-	case sending, working:
+	case sending, working, bypassing:
 		if _, err := awaitFrames(ctx, name, 100); err != nil {
 			return err
 		}

@@ -36,8 +36,8 @@ func (s *Sampler) asked(node string, throttled float64) float64 {
 	return total
 }
 
-// leaveOut marks what the file asked for in the sources that the host seems to have held up, and in the ranks
-// that did not read their packets.
+// leaveOut finds effects that the file asked for: in sources that the host seems to have held up, in ranks
+// that did not read their packets, and in the emulator's losses.
 func (s *Sampler) leaveOut(f *report.Fidelity) {
 	length := s.length().Seconds()
 	of := func(node string) float64 {
@@ -54,8 +54,23 @@ func (s *Sampler) leaveOut(f *report.Fidelity) {
 			h.Asked = min(h.Share, of(h.Node)/h.For)
 		}
 	}
+	holds := func(node string) bool { return of(node) > 0.01*length }
 	for i := range f.Overruns {
-		f.Overruns[i].Asked = of(f.Overruns[i].Node) > 0.01*length
+		f.Overruns[i].Asked = holds(f.Overruns[i].Node)
+	}
+	s.leaveOutFull(f, holds)
+}
+
+// leaveOutFull leaves the frames out of the emulator's losses that found a program's queue full (nic-path:
+// bypass), if the file held back the programs of the node. A socket that is full loses packets, too.
+func (s *Sampler) leaveOutFull(f *report.Fidelity, holds func(node string) bool) {
+	if f.Timing == nil || s.first.Soft == nil || s.last.Soft == nil {
+		return
+	}
+	for i := range min(len(s.first.Soft.NICs), len(s.last.Soft.NICs)) {
+		if n := &s.last.Soft.NICs[i]; holds(n.Node) {
+			f.Timing.Lost -= min(f.Timing.Lost, Since(s.first.Soft.NICs[i].Bypass.Overrun, n.Bypass.Overrun))
+		}
 	}
 }
 

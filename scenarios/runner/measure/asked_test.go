@@ -97,7 +97,12 @@ func TestFaultsOfNodesAreLeftOut(t *testing.T) {
 	} {
 		s := askedSampler(t, "soft", c.steps, 1)
 		s.last.Nodes[1].Stack.Drops = map[string]uint64{usage.UDPReceiveBuffer: 1 << 40}
-		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates(),
+		queue := func(overrun uint64) *live.State {
+			full := live.BypassState{Overrun: overrun}
+			return &live.State{NICs: []live.NICState{{Node: "h1", Bypass: full}}}
+		}
+		s.first.Soft, s.last.Soft = queue(3), queue(1000)
+		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates(), Timing: &report.Timing{Lost: 997},
 			HeldUp:   []report.HeldUp{{Traffic: "x", Node: "h1", Share: c.held, For: 10}},
 			Overruns: []report.Overrun{{Workload: "ar", Node: "h1", Packets: 7}}}
 		s.leaveOut(f)

@@ -70,8 +70,9 @@ func softTiming(p *plan.Plan, began time.Time, first, last *live.State) *report.
 	}
 	t.Lost = Since(first.RingDropped, last.RingDropped)
 	for i := range min(len(first.NICs), len(last.NICs)) {
-		t.Lost += Since(first.NICs[i].Lost(), last.NICs[i].Lost())
-		t.Frames += Since(first.NICs[i].Port.Received, last.NICs[i].Port.Received)
+		was, is := &first.NICs[i], &last.NICs[i]
+		t.Lost += Since(was.Lost(), is.Lost())
+		t.Frames += Since(was.Port.Received, is.Port.Received) + Since(was.Bypass.Sent, is.Bypass.Sent)
 	}
 	return t
 }
