@@ -69,7 +69,7 @@ func (t *taps) Observe(o *softswitch.Observation) {
 		return
 	case nic && o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing &&
 		l.steered(number, o.Packet) != nil:
-		t.bypass(o, feed.Receive, l.advanced)
+		t.bypass(o, feed.Receive, l.clock.Now()) // after the records of the switches, also if the thread paused
 		return
 	case o.Kind == softswitch.Entered:
 		t.pass(o, feed.Enter, o.Time)
