@@ -24,6 +24,7 @@ type NIC struct {
 	src    netip.Addr
 	v6     bool
 	index  int
+	bound  int // the index if the name was given, else 0
 	mac    wire.MAC
 	hops   map[netip.Addr]hop
 	id     uint16
@@ -42,7 +43,10 @@ const askEvery = 100 * time.Millisecond
 
 // NICOptions are the options of OpenNIC.
 type NICOptions struct {
-	Name string     // of the interface; default: that of the interface with the address
+	// Name is the name of the interface to which the program's sockets are bound. Without a name they are not
+	// bound: then the NIC is that of the interface with the address, and it sends what the kernel would send
+	// by it.
+	Name string
 	Addr netip.Addr // of the interface
 	// First and Last are the UDP ports whose datagrams the NIC receives.
 	First, Last uint16
@@ -57,6 +61,7 @@ type NICOptions struct {
 // OpenNIC opens queues at a NIC of the calling thread's network namespace. The error is nicqueue.ErrNoBypass
 // if the NIC has none for programs.
 func OpenNIC(o NICOptions) (*NIC, error) {
+	bound := o.Name != ""
 	found, err := InterfaceOf(o.Name, o.Addr)
 	if err != nil {
 		return nil, fmt.Errorf("open queues of NIC: %w", err)
@@ -68,6 +73,9 @@ func OpenNIC(o NICOptions) (*NIC, error) {
 	}
 	n := &NIC{src: o.Addr, v6: o.Addr.Is6(), index: found.Index, mac: wire.MAC(found.HardwareAddr),
 		hops: map[netip.Addr]hop{}, holds: cmp.Or(o.Receive, 512)}
+	if bound {
+		n.bound = n.index
+	}
 	if n.routes, err = kernel.OpenRoutes(); err != nil {
 		return nil, fmt.Errorf("open queues of NIC %s: %w", o.Name, err)
 	}
@@ -113,7 +121,7 @@ func (n *NIC) Station(to netip.Addr) (station wire.MAC, reaches bool) {
 	}
 	if now := time.Now(); !asked || now.Sub(h.asked) > askEvery {
 		h = hop{asked: now}
-		found, err := n.routes.HopTo(to, n.src, n.index)
+		found, err := n.routes.HopTo(to, n.src, n.bound)
 		if err == nil && !found.Local && found.Index == n.index {
 			h.mac, h.known = wire.MAC(found.MAC), found.Known
 		}
