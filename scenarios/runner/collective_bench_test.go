@@ -157,7 +157,7 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 	var contestants []contestant
 	for _, algorithm := range own {
 		contestants = append(contestants, contestant{"railbed, " + algorithm, func(kind string) times {
-			return s.railbed(kind, algorithm)
+			return s.railbed(kind, worker.Job{Algorithm: algorithm})
 		}})
 	}
 	for _, name := range names {
@@ -204,6 +204,13 @@ func besideOpenMPI(b *testing.B, kind string, ranks int, links besideLinks) {
 
 func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
 	s := upBeside(b, ranks, links)
+	s.addPeers()
+	return s
+}
+
+// addPeers puts the programs of the peers where the nodes find them.
+func (s *beside) addPeers() {
+	b := s.b
 	var err error
 	// Not under /tmp, of which every node has its own.
 	if s.folder, err = os.MkdirTemp("/var/tmp", "railbed-beside-"); err != nil {
@@ -223,17 +230,25 @@ func newBeside(b *testing.B, ranks int, links besideLinks) *beside {
 	}
 	os.Chmod(s.folder, 0o755)
 	s.serveLaunches()
-	return s
 }
 
 // upBeside brings up the nodes and links alone.
 func upBeside(b *testing.B, ranks int, links besideLinks) *beside {
-	s := &beside{b: b, ranks: ranks, port: 29500, groups: besideGroups}
+	s := upBesideFile(b, ranks, links.file(ranks))
+	s.groups = besideGroups
 	if links.rate != "" {
 		s.groups = ratedGroups
+	} else {
+		s.unshape(links.offloads)
 	}
+	return s
+}
+
+// upBesideFile brings up the nodes and links of a file. Their links have the file's rates.
+func upBesideFile(b *testing.B, ranks int, text []byte) *beside {
+	s := &beside{b: b, ranks: ranks, port: 29500}
 	file := filepath.Join(b.TempDir(), "beside.yaml")
-	if err := os.WriteFile(file, links.file(ranks), 0o644); err != nil {
+	if err := os.WriteFile(file, text, 0o644); err != nil {
 		b.Fatal(err)
 	}
 	_, p, err := testbed.Load(file)
@@ -244,9 +259,6 @@ func upBeside(b *testing.B, ranks int, links besideLinks) *beside {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.tb.Down(context.WithoutCancel(b.Context())) })
-	if links.rate == "" {
-		s.unshape(links.offloads)
-	}
 	return s
 }
 
@@ -315,24 +327,18 @@ func (s *beside) serveLaunches() {
 	})
 }
 
-// railbed measures this repository's workers.
-func (s *beside) railbed(kind, algorithm string) times {
+// railbed measures this repository's workers, with the algorithm and the transport of a job.
+func (s *beside) railbed(kind string, job worker.Job) times {
 	p, found := s.tb.Plan(), times{}
 	nodes := worker.NewNodes(s.b.Context(), s.tb, func(string) (io.Writer, io.Writer, error) {
 		return os.Stderr, os.Stderr, nil
 	})
 	defer nodes.Close()
 	for _, g := range s.groups {
-		job := worker.Job{
-			Name:       "beside",
-			Kind:       kind,
-			Algorithm:  algorithm,
-			Ranks:      p.Ranks,
-			Iterations: g.iterations,
-			Warmup:     g.warmup,
-			Sweep:      &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: !p.Soft()},
-		}
-		if algorithm == schedule.InNetwork {
+		job.Name, job.Kind, job.Ranks = "beside", kind, p.Ranks
+		job.Iterations, job.Warmup = g.iterations, g.warmup
+		job.Sweep = &worker.Sweep{Sizes: g.sizes, Average: worker.MeanRank, BusyPoll: !p.Soft()}
+		if job.Algorithm == schedule.InNetwork {
 			job.Transport, job.Aggregator = spec.InSwitch, s.aggregator()
 		}
 		result, err := worker.Run(s.b.Context(), job, nodes, nil)
