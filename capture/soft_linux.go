@@ -232,7 +232,7 @@ func (s *recorder) joinSoft(r *feed.Record, tap int) {
 // annotate writes into the packet's comment how the soft switch handled the packet.
 func (s *recorder) annotate(e *entry) {
 	n := &e.note
-	if n.event == feed.Receive && n.verdict == feed.Plain && n.late == 0 {
+	if (n.event == feed.Receive || n.depth < 0) && n.verdict == feed.Plain && n.late == 0 {
 		return
 	}
 	a := pcapng.Annotation{Late: time.Duration(n.late), HasLate: s.soft.serials, Verdict: n.verdict.String()}

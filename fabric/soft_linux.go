@@ -81,7 +81,10 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		return err
 	}
 	f.soft = s
-	return f.offerBypass(ctx, p, nodes)
+	if err := f.offerBypass(ctx, p, nodes); err != nil {
+		return err
+	}
+	return f.mirrorNICs(ctx, p, nodes)
 }
 
 // offerBypass lets the programs of nodes open queues of their NICs.

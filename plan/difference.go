@@ -124,7 +124,8 @@ func nodeSettings(p *Plan, ranks map[string]int) (all []element) {
 			"squeezed":  n.Squeezed,
 			"memory":    n.Memory,
 			"nic-queue": n.NICQueue, "nic-path": n.NICPath(),
-			"sysctls": n.Sysctls, "env": n.Env, "container": n.Container,
+			"nic-mirror": n.Mirror,
+			"sysctls":    n.Sysctls, "env": n.Env, "container": n.Container,
 			"management": n.Management,
 			"nics":       len(n.NICs), "ranks": ranks[n.Name],
 		})

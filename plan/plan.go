@@ -50,6 +50,7 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 
 	"railbed/internal/units"
@@ -178,7 +179,13 @@ type Node struct {
 	NICQueue units.Bytes `json:"nic_queue,omitempty"`
 	// Bypass is set if programs reach the NICs past the node's kernel.
 	Bypass bool `json:"bypass,omitempty"`
+	// Mirror is set if the interface MirrorName(i) in the node shows what programs exchange with NIC i past
+	// the kernel.
+	Mirror bool `json:"mirror,omitempty"`
 }
+
+// MirrorName returns the name of the interface that mirrors a NIC of a node, by the NIC's index.
+func MirrorName(nic int) string { return fmt.Sprintf("mirror%d", nic) }
 
 // Bypassing returns the number of nodes with Bypass.
 func (p *Plan) Bypassing() (count int) {

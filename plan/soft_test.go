@@ -19,7 +19,10 @@ func likeKernel(t *testing.T, p *Plan, kind string) string {
 	t.Helper()
 	p.PacketMemory = 0
 	for i := range p.Nodes {
-		p.Nodes[i].NICQueue = 0
+		p.Nodes[i].NICQueue, p.Nodes[i].Bypass = 0, false
+	}
+	for i := range p.Ranks {
+		p.Ranks[i].Bypass = false
 	}
 	for i := range p.Switches {
 		s := &p.Switches[i]

@@ -67,6 +67,9 @@ func (c *compiler) checkSoftOnly() {
 		if entry.Value.NICQueue != 0 {
 			c.softOnly(fmt.Sprintf("nodes[%q].nic-queue", entry.Key), "nic-queue", "NICs")
 		}
+		if entry.Value.NICMirror != nil && *entry.Value.NICMirror {
+			c.softOnly(fmt.Sprintf("nodes[%q].nic-mirror", entry.Key), "nic-mirror", "NICs")
+		}
 		if entry.Value.NICPath == spec.Bypass {
 			c.softOnly(fmt.Sprintf("nodes[%q].nic-path", entry.Key), "nic-path", "NICs")
 		}

@@ -35,7 +35,7 @@ func (c *compiler) addSoft() {
 		node := &c.plan.Nodes[i]
 		settings := c.t.NodeFor(node.Name)
 		node.NICQueue = settings.NICQueue
-		c.bypass(node, settings.NICPath)
+		c.bypass(node, &settings)
 		for n := range node.NICs {
 			nic := &node.NICs[n]
 			if telemetry {
@@ -202,10 +202,17 @@ func (c *compiler) hopOf(sw, port int) Hop {
 	return h
 }
 
-// bypass sets whether programs reach a node's NICs past the kernel.
-func (c *compiler) bypass(node *Node, path string) {
-	node.Bypass = path == spec.Bypass
-	if node.Bypass && (node.Runtime == spec.VM || node.Runtime == spec.CNI) {
+// bypass sets whether programs reach a node's NICs past the kernel. By default they do where they can.
+func (c *compiler) bypass(node *Node, settings *spec.Node) {
+	can := node.Runtime != spec.VM && node.Runtime != spec.CNI
+	node.Bypass = settings.NICPath == spec.Bypass || settings.NICPath == "" && can
+	node.Mirror = settings.NICMirror != nil && *settings.NICMirror
+	if node.Mirror && !node.Bypass {
+		at := c.nodeSetting(node.Name, "nic-mirror", func(n spec.Node) bool { return n.NICMirror != nil })
+		c.once(at, "want nic-path: bypass, or remove nic-mirror",
+			"node %s has nic-path: kernel, so tcpdump sees all packets at its NICs", node.Name)
+	}
+	if node.Bypass && !can {
 		at := c.nodeSetting(node.Name, "nic-path", func(n spec.Node) bool { return n.NICPath != "" })
 		c.once(at, "want runtime: netns or docker, or remove nic-path",
 			"node %s has runtime: %s, and only nodes that share this host's memory can bypass their kernel",

@@ -120,6 +120,14 @@ var wrongSoftFiles = []wrongFile{
 		leafSpineFile("  switch: {kind: router}", "nodes: {h1: {nic-path: bypass}}"), []string{
 			`f:6:24: nic-path is only for NICs at soft switches, and leaf1 is a router; use a soft switch ` +
 				`(kind: soft), or remove nic-path`}},
+	{"mirror at a router",
+		leafSpineFile("  switch: {kind: router}", "nodes: {h1: {nic-mirror: true}}"), []string{
+			`f:6:26: nic-mirror is only for NICs at soft switches, and leaf1 is a router; use a soft switch ` +
+				`(kind: soft), or remove nic-mirror`}},
+	{"mirror of the kernel's path",
+		softFile("alpha: 1", "nodes: {h1: {nic-path: kernel, nic-mirror: true}}"), []string{
+			`f:6:44: node h1 has nic-path: kernel, so tcpdump sees all packets at its NICs; want nic-path: ` +
+				`bypass, or remove nic-mirror`}},
 	{"bypass of a guest's kernel",
 		softFile("alpha: 1", "nodes: {h1: {runtime: vm, nic-path: bypass}}"), []string{
 			`f:6:37: node h1 has runtime: vm, and only nodes that share this host's memory can bypass ` +

@@ -76,7 +76,7 @@ type Record struct {
 	Time int64
 	// Late is Time less the time that the model computed, in nanoseconds.
 	Late int64
-	// Depth is the number of bytes in the queue ahead of the frame.
+	// Depth is the number of bytes in the queue ahead of the frame, or -1 where the frame has not waited yet.
 	Depth int64
 	// Lost is the number of records of the tap that were lost immediately before this one.
 	Lost uint64

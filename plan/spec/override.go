@@ -177,6 +177,7 @@ func (t *Testbed) nodeOver(name string, merged Node) Node {
 		merged.Memory = over(n.Memory, merged.Memory, n.Zero&ZeroMemory != 0)
 		merged.NICQueue = cmp.Or(n.NICQueue, merged.NICQueue)
 		merged.NICPath = cmp.Or(n.NICPath, merged.NICPath)
+		merged.NICMirror = cmp.Or(n.NICMirror, merged.NICMirror)
 		merged.Env = mergedMap(merged.Env, n.Env)
 		merged.Sysctls = mergedMap(merged.Sysctls, n.Sysctls)
 		merged.Container = n.Container.Over(merged.Container)

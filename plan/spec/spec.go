@@ -198,8 +198,12 @@ type Node struct {
 	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
 	// NICPath is how packets of workloads with transport rd or roce reach a NIC at a soft switch. With bypass
 	// they pass by the node's kernel, in queues of shared memory, as programs with RDMA do. All other packets
-	// take the kernel. A node with runtime vm or cni has no bypass. Default kernel.
+	// take the kernel. Default: bypass at a soft switch, and kernel in a node with runtime vm or cni.
 	NICPath string `yaml:"nic-path,omitempty" json:"nic-path,omitempty" jsonschema:"enum=kernel,enum=bypass"`
+	// NICMirror makes an interface mirror0 in the node for its first NIC, mirror1 for its second, and so on.
+	// They show copies of the frames that programs send and receive past the kernel, for tcpdump and
+	// similar tools. Each copy takes processor time of the soft switches. Default false.
+	NICMirror *bool `yaml:"nic-mirror,omitempty" json:"nic-mirror,omitempty"`
 	// Management gives a netns, docker or vm node a NIC to the host, apart from the fabric.
 	// Standard CNI plugins make it: bridge, host-local, portmap and firewall. Default: none.
 	Management *Management `yaml:"management,omitempty" json:"management,omitempty"`

@@ -369,7 +369,7 @@ func (j Job) config(i int) *rank.Config {
 		Work:      rank.Assignment{Work: j.Work.of(&j, i)},
 		Transport: j.Transport,
 		PlaceConfig: rank.PlaceConfig{Rank: i, Ranks: len(j.Ranks), Node: r.Node, NIC: r.NIC,
-			Unbound: j.unbound(i), Bypass: r.Bypass,
+			Unbound: j.unbound(i), Bypass: r.Bypass && (j.Transport == RD || j.Transport == RoCE),
 			Addr: j.addr(r), Port: uint16(j.BasePort + i), Dilation: j.Dilation},
 		RoundsConfig: rank.RoundsConfig{Sizes: j.sizes(), Warmup: j.Warmup, Iterations: j.Iterations,
 			InPlace: j.InPlace},

@@ -80,6 +80,7 @@ type nic struct {
 	// queues belong to programs that bypass the node's kernel.
 	queues   []*bypass
 	bypassed BypassState
+	mirror   *mirror // nil without one
 	// noMemory counts frames that arrived while the packet memory was exhausted. Refused counts
 	// frames for which the node's queue had no room.
 	noMemory, refused uint64
@@ -178,6 +179,9 @@ func (l *loop) close() error {
 	errs := make([]error, len(l.nics))
 	var closing sync.WaitGroup
 	for i := range l.nics {
+		if m := l.nics[i].mirror; m != nil {
+			unix.Close(m.fd)
+		}
 		if l.nics[i].port != nil {
 			closing.Go(func() { errs[i] = l.nics[i].port.Close() })
 		}

@@ -67,6 +67,7 @@ type request struct {
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
 	Offer       int          `json:"offer,omitempty"` // sockets of nodes follow
+	Mirror      *plan.End    `json:"mirror,omitempty"`
 	Alive       bool         `json:"alive,omitempty"` // only requests an answer
 }
 
@@ -455,6 +456,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			err = l.watchForeign(r.Watch)
 		case r.Offer > 0:
 			err = l.offer(r.Offer)
+		case r.Mirror != nil:
+			err = l.openMirror(*r.Mirror)
 		case r.ForeignGone:
 			a.Gone = l.foreignGone()
 		case r.CloseTaps != nil:

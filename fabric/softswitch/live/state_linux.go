@@ -70,6 +70,8 @@ type BypassState struct {
 	// program broke.
 	Refused uint64 `json:"refused"`
 	Broken  uint64 `json:"broken"`
+	// MirrorFailed counts frames that the mirror's interface did not take.
+	MirrorFailed uint64 `json:"mirror_failed,omitempty"`
 }
 
 // Lost returns the number of frames that the emulator lost outside the model: between the kernel

@@ -65,10 +65,12 @@ func (t *taps) Observe(o *softswitch.Observation) {
 	number, nic := l.engine.NIC(o.Port)
 	switch {
 	case nic && o.Kind == softswitch.Entered && o.Packet.Bypass:
+		l.show(number, o.Packet.Data)
 		t.bypass(o, feed.Send, o.Time)
 		return
 	case nic && o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing &&
 		l.steered(number, o.Packet) != nil:
+		l.show(number, o.Packet.Data)
 		t.bypass(o, feed.Receive, l.clock.Now()) // after the records of the switches, also if the thread paused
 		return
 	case o.Kind == softswitch.Entered:
@@ -105,7 +107,7 @@ func (t *taps) pass(o *softswitch.Observation, event feed.Event, at clock.Time) 
 // sees it.
 func (t *taps) bypass(o *softswitch.Observation, event feed.Event, at clock.Time) {
 	t.record = feed.Record{Time: t.loop.realTime(at), Serial: o.Packet.Serial, Length: len(o.Packet.Data),
-		Event: event}
+		Event: event, Depth: -1}
 	t.write(o.Port, o.Packet.Data)
 }
 
@@ -198,7 +200,7 @@ func (t *taps) remove(place int) error {
 	return one.writer.Close()
 }
 
-// observe makes the engine observe the recorded ports.
+// observe makes the engine observe the recorded ports, and the NICs with mirrors.
 func (t *taps) observe() {
 	t.any, t.all = false, false
 	for _, one := range t.feeds {
@@ -206,7 +208,8 @@ func (t *taps) observe() {
 		t.all = t.all || one != nil && one.all
 	}
 	for port := range t.loop.engine.PortCount() {
-		wanted := false
+		number, isNIC := t.loop.engine.NIC(port)
+		wanted := isNIC && t.loop.nics[number].mirror != nil
 		for _, one := range t.feeds {
 			wanted = wanted || one != nil && one.number[port] >= 0
 		}

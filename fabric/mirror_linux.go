@@ -1,0 +1,65 @@
+package fabric
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	softports "railbed/fabric/port"
+	"railbed/internal/kernel"
+	"railbed/plan"
+)
+
+// mirrorNICs gives nodes the interfaces that show what their programs send and receive past the kernel.
+func (f *Fabric) mirrorNICs(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace) error {
+	var mirrored []*plan.Node
+	var spaces []*kernel.Namespace
+	for i := range p.Nodes {
+		if p.Nodes[i].Mirror {
+			mirrored, spaces = append(mirrored, &p.Nodes[i]), append(spaces, nodes[i])
+		}
+	}
+	return kernel.Each(ctx, spaces, 1, func(i int) error {
+		if err := f.mirrorNode(mirrored[i]); err != nil {
+			return fmt.Errorf("mirror the NICs of %s: %w", mirrored[i].Name, err)
+		}
+		return nil
+	})
+}
+
+// mirrorNode makes the interfaces of one node, in whose namespace the thread is.
+func (f *Fabric) mirrorNode(node *plan.Node) error {
+	conn, err := kernel.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for i := range node.NICs {
+		if err = errors.Join(err, f.mirrorNIC(conn, node, i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fabric) mirrorNIC(conn *kernel.Conn, node *plan.Node, number int) error {
+	nic, name := &node.NICs[number], plan.MirrorName(number)
+	handle, err := softports.Open(softports.Tap, name, softports.Options{MTU: nic.MTU, RingBytes: 1})
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	// The kernel neither sends by the interface nor takes the frames there for its own: their
+	// destination is another interface's address.
+	err = kernel.SetSysctls([]kernel.Sysctl{
+		{Path: "net/ipv6/conf/" + name + "/disable_ipv6", Value: "1", Optional: true}})
+	if err != nil {
+		return err
+	}
+	batch := kernel.NewBatch(node.Name, f.options.Trace)
+	batch.SetUp(name, handle.Description.Index, true)
+	if err := conn.Do(batch); err != nil {
+		return err
+	}
+	return f.soft.process.Mirror(plan.End{Node: node.Name, Port: nic.Name}, handle.Files[0])
+}

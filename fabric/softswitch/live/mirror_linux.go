@@ -1,0 +1,66 @@
+package live
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"railbed/plan"
+)
+
+// mirror is an interface in a node that shows the frames that programs exchange with a NIC past the node's
+// kernel: a tap device, by whose descriptor the frames arrive there.
+type mirror struct{ fd int }
+
+// Mirror shows the frames that programs send and receive by a NIC past the kernel at a tap device, whose
+// descriptor the file has. The caller keeps the file.
+func (s *Process) Mirror(end plan.End, tap *os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	raw, err := tap.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := raw.Control(func(fd uintptr) {
+		sent = unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(fd)), nil, 0)
+	}); err != nil {
+		return err
+	}
+	if sent != nil {
+		return fmt.Errorf("hand the mirror of %s:%s to the soft switches: %w", end.Node, end.Port, sent)
+	}
+	_, err = s.askLocked(request{Mirror: &end})
+	return err
+}
+
+// openMirror begins a mirror. The tap's descriptor comes through the socket for descriptors.
+func (l *loop) openMirror(end plan.End) error {
+	var message [1]byte
+	fd, err := receiveDescriptor(descriptorsFd, message[:])
+	if err != nil {
+		return err
+	}
+	number := l.find(end)
+	if number < 0 {
+		unix.Close(fd)
+		return fmt.Errorf("mirror %s:%s: no NIC at a soft switch", end.Node, end.Port)
+	}
+	l.do(func() {
+		l.nics[number].mirror = &mirror{fd: fd}
+		l.taps.observe()
+	})
+	return nil
+}
+
+// show passes a frame to the mirror of a NIC that has one. An interface that is down takes none.
+func (l *loop) show(number int, frame []byte) {
+	m := l.nics[number].mirror
+	if m == nil {
+		return
+	}
+	if _, err := unix.Write(m.fd, frame); err != nil {
+		l.nics[number].bypassed.MirrorFailed++
+	}
+}
