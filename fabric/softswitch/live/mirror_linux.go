@@ -9,12 +9,12 @@ import (
 	"railbed/plan"
 )
 
-// mirror is an interface in a node that shows the frames that programs exchange with a NIC past the node's
-// kernel: a tap device, by whose descriptor the frames arrive there.
+// mirror is a tap device in a node. It shows the frames that programs exchange with a NIC past the node's
+// kernel.
 type mirror struct{ fd int }
 
-// Mirror shows the frames that programs send and receive by a NIC past the kernel at a tap device, whose
-// descriptor the file has. The caller keeps the file.
+// Mirror shows the frames that programs send and receive by a NIC past the kernel at a tap device. The file
+// is the device's, and remains the caller's.
 func (s *Process) Mirror(end plan.End, tap *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
