@@ -71,7 +71,8 @@ func (t *taps) Observe(o *softswitch.Observation) {
 	case nic && o.Kind == softswitch.Arrived && o.Verdict == softswitch.Nothing &&
 		l.steered(number, o.Packet) != nil:
 		l.show(number, o.Packet.Data)
-		t.bypass(o, feed.Receive, l.clock.Now()) // after the records of the switches, also if the thread paused
+		// The records of the switches are older, also if the thread paused since it began to advance.
+		t.bypass(o, feed.Receive, l.clock.Now())
 		return
 	case o.Kind == softswitch.Entered:
 		t.pass(o, feed.Enter, o.Time)
