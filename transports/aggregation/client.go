@@ -15,17 +15,35 @@ import (
 	"railbed/internal/wire"
 )
 
-// Client is a worker with a UDP socket. It is not safe for concurrent use.
+// Client is a worker with a UDP socket or with queues of its NIC. It is not safe for concurrent use.
 type Client struct {
 	worker *Worker
-	socket *socket
+	link   link
 	clock  *clock.Clock
 }
 
+// link moves datagrams between a worker and its switch. socket documents the methods.
+type link interface {
+	send(next func() []byte) error
+	until(deadline time.Time) error
+	receive() (n int, err error)
+	received(i int) []byte
+	waited() time.Duration
+	interrupt()
+	close() error
+}
+
+// Options are the options of Dial.
+type Options struct {
+	// Clock is the testbed's clock. Default: a clock without dilation.
+	Clock *clock.Clock
+	// Bypass makes messages take queues of the NIC, past the node's kernel (package nicqueue).
+	Bypass bool
+}
+
 // Dial makes a client. local is the address and port of the worker's NIC, and job is an address of the
-// job's switch. keeper is the testbed's clock; nil stands for a clock without dilation. The configuration's
-// times are in the testbed's time. Dial sends nothing.
-func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (*Client, error) {
+// job's switch. The configuration's times are in the testbed's time. Dial sends nothing.
+func Dial(local netip.AddrPort, job netip.Addr, c Config, o Options) (*Client, error) {
 	w, err := New(c)
 	if err != nil {
 		return nil, err
@@ -43,23 +61,25 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config, keeper *clock.Clock) (
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("aggregate: %w", err), conn.Close())
 	}
-	if keeper == nil {
-		keeper = clock.New(1)
+	if o.Clock == nil {
+		o.Clock = clock.New(1)
 	}
-	return &Client{worker: w, socket: socket, clock: keeper}, nil
+	made := &Client{worker: w, link: socket, clock: o.Clock}
+	if o.Bypass {
+		made.link, err = openQueues(socket, local, remote, wire.AggregationLongest(c.Elements), c.Slots, o.Clock)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("aggregate: %w", err), socket.close())
+		}
+	}
+	return made, nil
 }
 
-// Close closes the socket. The switch still answers other workers.
-func (c *Client) Close() error {
-	if err := c.socket.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
-}
+// Close closes the socket and the queues. The switch still answers other workers.
+func (c *Client) Close() error { return c.link.close() }
 
 // Waited is the real time for which the worker was idle because the sums of its updates had not
 // arrived: the switch waited for other workers.
-func (c *Client) Waited() time.Duration { return c.socket.waited }
+func (c *Client) Waited() time.Duration { return c.link.waited() }
 
 // Counters returns the worker's counters.
 func (c *Client) Counters() Counters { return c.worker.Counters() }
@@ -92,30 +112,29 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 	if err := begin(); err != nil {
 		return err
 	}
-	// fails only once closed
-	stop := context.AfterFunc(ctx, func() { _ = c.socket.conn.SetReadDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, c.link.interrupt)
 	defer stop()
 	next := func() []byte { return w.Poll(c.now()) }
 	for !w.Done() {
-		if err := c.socket.send(next); err != nil && !passing(err) {
+		if err := c.link.send(next); err != nil && !passing(err) {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		if w.Done() {
 			break
 		}
-		if err := c.socket.until(c.clock.Real(w.Next())); err != nil {
+		if err := c.link.until(c.clock.Real(w.Next())); err != nil {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		if ctx.Err() != nil { // also after a datagram arrived: sum must not use this deadline
 			return c.fail(context.Cause(ctx))
 		}
-		n, err := c.socket.receive()
+		n, err := c.link.receive()
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !passing(err) {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
 		now := c.now()
 		for i := range n {
-			w.Handle(now, c.socket.received(i))
+			w.Handle(now, c.link.received(i))
 		}
 	}
 	return w.Err()

@@ -25,10 +25,10 @@ const (
 // socket moves datagrams between a worker and its switch. It moves those that are ready with one
 // system call. Its methods are not safe for concurrent use.
 type socket struct {
-	conn   *net.UDPConn
-	raw    syscall.RawConn
-	armed  time.Time // the read deadline; zero if none is set
-	waited time.Duration
+	conn  *net.UDPConn
+	raw   syscall.RawConn
+	armed time.Time // the read deadline; zero if none is set
+	idle  time.Duration
 
 	in, out batch
 	// The callbacks of conn's system calls and their results: made once, so that no call allocates.
@@ -97,8 +97,8 @@ func (s *socket) until(deadline time.Time) error {
 }
 
 // receive waits for datagrams, at most until the deadline, and returns how many arrived. received
-// returns them until the next call. receive adds its waiting time to waited: the time until the
-// first datagram or the deadline, not until the process ran again.
+// returns them until the next call. waited returns the time of all its waits: until the first
+// datagram or the deadline, not until the process ran again.
 func (s *socket) receive() (n int, err error) {
 	s.read = 0
 	for i := range s.in.headers {
@@ -115,11 +115,28 @@ func (s *socket) receive() (n int, err error) {
 	} else if at, stamped := s.arrival(); stamped {
 		ready = at
 	}
+	s.idle += idleUntil(begin, end, ready)
+	return s.read, err
+}
+
+// idleUntil is the idle time of a wait for something that was ready at a time.
+func idleUntil(begin, end, ready time.Time) time.Duration {
 	if end.Sub(ready) < heldUp {
 		ready = end
 	}
-	s.waited += max(0, ready.Sub(begin))
-	return s.read, err
+	return max(0, ready.Sub(begin))
+}
+
+func (s *socket) waited() time.Duration { return s.idle }
+
+// interrupt ends receive. It is safe for concurrent use.
+func (s *socket) interrupt() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) } // fails only once closed
+
+func (s *socket) close() error {
+	if err := s.conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // received returns datagram i of the last receive.

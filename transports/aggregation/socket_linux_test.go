@@ -92,5 +92,5 @@ func receiveOne(t *testing.T) {
 	if _, err := s.receive(); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println(int64(s.waited))
+	fmt.Println(int64(s.waited()))
 }

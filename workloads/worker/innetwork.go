@@ -133,7 +133,7 @@ func (c *collectiveConfig) aggregate(ctx context.Context, w *rank.Process, wrap 
 	c.Aggregator.Config.Landed = func(chunk int) { steps.Done(chunk / slots) }
 	client, err := rank.WhenFree(func() (*aggregation.Client, error) {
 		return aggregation.Dial(netip.AddrPortFrom(c.Addr, c.Port), c.Aggregator.Addr, c.Aggregator.Config,
-			clock.New(c.Dilation))
+			aggregation.Options{Clock: clock.New(c.Dilation), Bypass: c.Bypass})
 	})
 	if err != nil {
 		return err

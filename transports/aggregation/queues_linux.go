@@ -1,0 +1,152 @@
+package aggregation
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"railbed/internal/clock"
+	"railbed/internal/wire"
+	"railbed/transports/datagram"
+)
+
+// queues moves datagrams between a worker and its switch past the node's kernel. Its methods are not safe for
+// concurrent use, but for interrupt. The socket keeps the port, and carries what the NIC's queues cannot.
+type queues struct {
+	socket        *socket
+	nic           *datagram.NIC
+	waiter        *datagram.Waiter
+	clock         *clock.Clock
+	local, remote netip.AddrPort
+	deadline      clock.Time
+	in            [most]datagram.Incoming
+	idle          time.Duration
+}
+
+// openQueues opens queues for datagrams of a socket that have at most longest bytes. The switch answers at
+// most slots of them at once.
+func openQueues(s *socket, local, remote netip.AddrPort, longest, slots int, keeper *clock.Clock) (q *queues,
+	err error) {
+	q = &queues{socket: s, local: local, remote: remote, clock: keeper}
+	q.nic, err = datagram.OpenNIC(datagram.NICOptions{Addr: local.Addr(), First: local.Port(),
+		Last: local.Port(), Send: holding(slots), Receive: 2 * holding(slots)})
+	if err != nil {
+		return nil, fmt.Errorf("bypass the kernel: %w", err)
+	}
+	headers := wire.IPv4MinLen + wire.UDPLen
+	if local.Addr().Is6() {
+		headers = wire.IPv6Len + wire.UDPLen
+	}
+	if room := len(q.nic.Packet()) - headers; room < longest {
+		return nil, errors.Join(fmt.Errorf("bypass the kernel: messages of %d bytes, and the NIC's MTU has "+
+			"room for %d", longest, room), q.nic.Close())
+	}
+	if q.waiter, err = datagram.NewWaiter(q.nic.Bell()); err != nil {
+		return nil, errors.Join(err, q.nic.Close())
+	}
+	return q, nil
+}
+
+// holding is the number of frames of a queue for so many slots: a power of two.
+func holding(slots int) int {
+	n := 64
+	for n < slots && n < 1024 {
+		n *= 2
+	}
+	return n
+}
+
+// until is as socket.until.
+func (q *queues) until(deadline time.Time) error {
+	q.deadline = q.clock.Of(deadline)
+	return nil
+}
+
+// send is as socket.send. A message that finds no room in the NIC's queue for a while is lost.
+func (q *queues) send(next func() []byte) error {
+	for message := next(); message != nil; message = next() {
+		station, reaches := q.nic.Station(q.remote.Addr())
+		if !reaches {
+			if _, err := q.socket.conn.Write(message); err != nil {
+				return errors.Join(err, q.nic.Post())
+			}
+			continue
+		}
+		if q.nic.Room() == 0 {
+			if err := q.awaitRoom(); err != nil {
+				return err
+			}
+			if q.nic.Room() == 0 {
+				continue
+			}
+		}
+		q.nic.Put(&datagram.Outgoing{To: q.remote.Addr(), Station: station, SrcPort: q.local.Port(),
+			DstPort: q.remote.Port(), Payload: message})
+	}
+	return q.nic.Post()
+}
+
+// awaitRoom posts what was put, and waits for room in the queue.
+func (q *queues) awaitRoom() error {
+	if err := q.nic.Post(); err != nil {
+		return err
+	}
+	end := q.clock.Now().Add(q.clock.Wait(datagram.FullWait))
+	for q.nic.Room() == 0 && q.clock.Now() < end {
+		q.wait(most, true, end)
+	}
+	return nil
+}
+
+// wait waits for so many datagrams or, if full, for room in the queue for sending.
+func (q *queues) wait(datagrams int, full bool, deadline clock.Time) {
+	waits := q.nic.Rest(datagrams, full) && q.waiter.Arm(q.clock, deadline)
+	if waits {
+		q.waiter.Wait()
+	}
+	q.nic.Wake(waits && q.waiter.Readable(q.nic.Bell()))
+}
+
+// receive is as socket.receive. It may return none before the deadline.
+func (q *queues) receive() (n int, err error) {
+	q.nic.Return()
+	begin := time.Now()
+	if n, err = q.take(); n == 0 && err == nil {
+		q.wait(1, false, q.deadline)
+		n, err = q.take()
+	}
+	ready := time.Now()
+	if n > 0 {
+		q.idle += idleUntil(begin, ready, q.in[0].Arrived)
+	} else {
+		q.idle += idleUntil(begin, ready, q.clock.Real(min(q.deadline, q.clock.Now())))
+	}
+	return n, err
+}
+
+// take takes the datagrams of the switch that have arrived.
+func (q *queues) take() (n int, err error) {
+	for n < most {
+		more, err := q.nic.Next(&q.in[n])
+		if !more || err != nil {
+			return n, err
+		}
+		if q.in[n].From == q.remote.Addr() && q.in[n].Port == q.remote.Port() {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// received returns datagram i of the last receive.
+func (q *queues) received(i int) []byte { return q.in[i].Data }
+
+func (q *queues) waited() time.Duration { return q.idle }
+
+// interrupt ends receive. It is safe for concurrent use.
+func (q *queues) interrupt() { q.waiter.Wake() }
+
+func (q *queues) close() error {
+	return errors.Join(q.waiter.Close(), q.nic.Close(), q.socket.close())
+}
