@@ -66,8 +66,8 @@ func Dial(local netip.AddrPort, job netip.Addr, c Config, o Options) (*Client, e
 	}
 	made := &Client{worker: w, link: socket, clock: o.Clock}
 	if o.Bypass {
-		made.link, err = openQueues(socket, local, remote, wire.AggregationLongest(c.Elements), c.Slots, o.Clock)
-		if err != nil {
+		longest := wire.AggregationLongest(c.Elements)
+		if made.link, err = openQueues(socket, local, remote, longest, c.Slots, o.Clock); err != nil {
 			return nil, errors.Join(fmt.Errorf("aggregate: %w", err), socket.close())
 		}
 	}
