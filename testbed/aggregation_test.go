@@ -55,7 +55,8 @@ func sumUp(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return err
 	}
-	client, err := aggregation.Dial(o.Local, o.Job, o.Config, aggregation.Options{Clock: clock.New(o.Dilation)})
+	client, err := aggregation.Dial(o.Local, o.Job, o.Config,
+		aggregation.Options{Clock: clock.New(o.Dilation)})
 	if err != nil {
 		return err
 	}

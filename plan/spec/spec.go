@@ -196,8 +196,8 @@ type Node struct {
 	// The kernel drops them before the NIC's tap, so no capture has them. The report counts them as
 	// nic-queue. The NIC drops them behind the tap, with the reason nic-overrun. Default 256KiB.
 	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
-	// NICPath is how packets of workloads with transport rd or roce, or with algorithm in-network, reach a NIC
-	// at a soft switch. With bypass they pass by the node's kernel, in queues of shared memory, as programs
+	// NICPath is how packets of workloads with transport rd or roce, or with algorithm in-network, reach a
+	// NIC at a soft switch. With bypass they pass by the node's kernel, in queues of shared memory, as programs
 	// with RDMA do. All other packets take the kernel. Default: bypass at a soft switch, and kernel in a node
 	// with runtime vm or cni.
 	NICPath string `yaml:"nic-path,omitempty" json:"nic-path,omitempty" jsonschema:"enum=kernel,enum=bypass"`
