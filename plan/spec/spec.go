@@ -197,9 +197,9 @@ type Node struct {
 	// nic-queue. The NIC drops them behind the tap, with the reason nic-overrun. Default 256KiB.
 	NICQueue units.Bytes `yaml:"nic-queue,omitempty" json:"nic-queue,omitempty"`
 	// NICPath is how packets of workloads with transport rd or roce, or with algorithm in-network, reach a
-	// NIC at a soft switch. With bypass they pass by the node's kernel, in queues of shared memory, as programs
-	// with RDMA do. All other packets take the kernel. Default: bypass at a soft switch, and kernel in a node
-	// with runtime vm or cni.
+	// NIC at a soft switch. With bypass they pass by the node's kernel, in queues of shared memory, as
+	// programs with RDMA do. All other packets take the kernel. Default: bypass at a soft switch, and kernel
+	// in a node with runtime vm or cni.
 	NICPath string `yaml:"nic-path,omitempty" json:"nic-path,omitempty" jsonschema:"enum=kernel,enum=bypass"`
 	// NICMirror makes an interface mirror0 in the node for its first NIC, mirror1 for its second, and so on.
 	// They show copies of the frames that programs send and receive past the kernel, for tcpdump and
