@@ -94,6 +94,18 @@ func TestSoftNeedsNothing(t *testing.T) {
 	}
 }
 
+// Only nodes with nic-path: bypass need kernel bypass of the host.
+func TestBypassIsRequired(t *testing.T) {
+	p, err := compileText(leafSpineFile("  switch: {kind: soft}", "nodes: {h1: {nic-path: bypass}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Requirement{{KernelBypass, "node h1 has nic-path: bypass", "f:6:24", false}}
+	if !cmp.Equal(want, p.Requires) {
+		t.Errorf("requires %+v", p.Requires)
+	}
+}
+
 // TestWeights: next hops have weights if these differ, with the kernel's switches and with soft
 // ones.
 func TestWeights(t *testing.T) {

@@ -202,6 +202,9 @@ func (c *compiler) hopOf(sw, port int) Hop {
 	return h
 }
 
+// KernelBypass is the feature of the host that nodes with nic-path: bypass need.
+const KernelBypass = "kernel-bypass"
+
 // bypass sets whether programs reach a node's NICs past the kernel. By default they do where they can.
 func (c *compiler) bypass(node *Node, settings *spec.Node) {
 	can := node.Runtime != spec.VM && node.Runtime != spec.CNI
@@ -212,8 +215,12 @@ func (c *compiler) bypass(node *Node, settings *spec.Node) {
 		c.once(at, "want nic-path: bypass, or remove nic-mirror",
 			"node %s has nic-path: kernel, so tcpdump sees all packets at its NICs", node.Name)
 	}
-	if node.Bypass && !can {
-		at := c.nodeSetting(node.Name, "nic-path", func(n spec.Node) bool { return n.NICPath != "" })
+	if settings.NICPath != spec.Bypass {
+		return // nodes without ranks over rd and roce never use it
+	}
+	at := c.nodeSetting(node.Name, "nic-path", func(n spec.Node) bool { return n.NICPath != "" })
+	c.require(KernelBypass, "node "+node.Name+" has nic-path: bypass", at)
+	if !can {
 		c.once(at, "want runtime: netns or docker, or remove nic-path",
 			"node %s has runtime: %s, and only nodes that share this host's memory can bypass their kernel",
 			node.Name, node.Runtime)

@@ -267,6 +267,15 @@ func socketFeatures() []feature {
 			try:    tryXDPSocket,
 		},
 		{
+			name: "kernel-bypass", place: inNamespaces, rootless: worksRootless,
+			tried: "share a NIC's queues by a sealed memfd over an abstract socket, and pass a frame each " +
+				"way by doorbells",
+			gates: "nic-path: bypass, by which ranks over rd and roce pass by the kernel to soft switches",
+			remedy: "a kernel with CONFIG_MEMFD_CREATE; in a container: a seccomp profile that allows " +
+				"memfd_create and socketpair; or nic-path: kernel",
+			try: tryKernelBypass,
+		},
+		{
 			name:     "bpf-tc",
 			place:    inNamespaces,
 			rootless: failsRootless,

@@ -36,8 +36,8 @@ func (s *Sampler) asked(node string, throttled float64) float64 {
 	return total
 }
 
-// leaveOut finds effects that the file asked for: in sources that the host seems to have held up, in ranks
-// that did not read their packets, and in the emulator's losses.
+// leaveOut finds effects that the file asked for. It looks at sources that the host seems to have held up, at
+// ranks that did not read their packets, and at the emulator's losses.
 func (s *Sampler) leaveOut(f *report.Fidelity) {
 	length := s.length().Seconds()
 	of := func(node string) float64 {
