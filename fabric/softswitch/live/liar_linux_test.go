@@ -168,7 +168,7 @@ func TestBypassLiarHarmsItself(t *testing.T) {
 // A program cannot make the NICs wait for its doorbell. It fills the doorbell and lets writes block, or shuts
 // it down.
 func TestBypassDoorbellBlocksNoOther(t *testing.T) {
-	_, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 1500}")
+	f, p, spaces := twoHosts(t, "{rate: 100mbit, mtu: 1500}")
 	left, right := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
 	for name, spoil := range map[string]func(l *liar) error{
 		"full": func(l *liar) error {
@@ -193,6 +193,7 @@ func TestBypassDoorbellBlocksNoOther(t *testing.T) {
 			l.program = -1
 		}
 		l.close()
+		wantQueues(t, f, "h1", 1) // the ports are free
 	}
 }
 
