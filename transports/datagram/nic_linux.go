@@ -44,8 +44,7 @@ const askEvery = 100 * time.Millisecond
 // NICOptions are the options of OpenNIC.
 type NICOptions struct {
 	// Name is the name of the interface to which the program's sockets are bound. Without a name they are not
-	// bound: then the NIC is that of the interface with the address, and it sends what the kernel would send
-	// by it.
+	// bound: then the NIC is the interface with the address, and it sends what the kernel would send by it.
 	Name string
 	Addr netip.Addr // of the interface
 	// First and Last are the UDP ports whose datagrams the NIC receives.
