@@ -15,7 +15,7 @@ func (f *Fabric) mirrorNICs(ctx context.Context, p *plan.Plan, nodes []*kernel.N
 	var mirrored []*plan.Node
 	var spaces []*kernel.Namespace
 	for i := range p.Nodes {
-		if p.Nodes[i].Mirror {
+		if p.Nodes[i].Mirror && nodes[i] != nil {
 			mirrored, spaces = append(mirrored, &p.Nodes[i]), append(spaces, nodes[i])
 		}
 	}

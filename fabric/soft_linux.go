@@ -81,6 +81,12 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		return err
 	}
 	f.soft = s
+	return f.offerNICs(ctx, p, nodes)
+}
+
+// offerNICs lets the programs of nodes bypass the kernel, and makes the nodes' mirrors. Nodes are the
+// namespaces of the plan's nodes, with nil for each node to leave alone.
+func (f *Fabric) offerNICs(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace) error {
 	if err := f.offerBypass(ctx, p, nodes); err != nil {
 		return err
 	}
@@ -92,7 +98,7 @@ func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.
 	var numbers []int
 	var offered []*kernel.Namespace
 	for i := range p.Nodes {
-		if p.Nodes[i].Bypass {
+		if p.Nodes[i].Bypass && nodes[i] != nil {
 			numbers, offered = append(numbers, i), append(offered, nodes[i])
 		}
 	}
@@ -100,6 +106,24 @@ func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.
 		return nil
 	}
 	return f.soft.process.Offer(ctx, numbers, offered)
+}
+
+// OfferAgain lets the programs of a node open queues of its NICs again, and makes the node's mirrors
+// again. Both end when the node's namespace becomes another one, and Repair does not make them.
+func (f *Fabric) OfferAgain(ctx context.Context, name string) error {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	if !f.built || f.soft == nil {
+		return nil
+	}
+	p := f.soft.plan
+	nodes := make([]*kernel.Namespace, len(p.Nodes))
+	for i := range p.Nodes {
+		if p.Nodes[i].Name == name {
+			nodes[i] = f.hosts[slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == name })].ns
+		}
+	}
+	return f.offerNICs(ctx, p, nodes)
 }
 
 // mostOwnPorts is the largest number of NICs that get ports of their own, with the fastest driver.

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/kernel"
+	"railbed/internal/nicqueue"
 	"railbed/internal/rundir"
 	"railbed/internal/verdict"
 	"railbed/nodes/docker"
@@ -169,6 +171,7 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 		"h2").CombinedOutput(); err != nil {
 		t.Errorf("ping from h0 after its restart: %v\n%s", err, out)
 	}
+	opensQueues(t, tb, "h0")
 	if err := tb.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -182,6 +185,29 @@ func restarted(t *testing.T, tb *testbed.Testbed, engine *dockertest.Engine) {
 	if err := tb.Node("h1").Command(t.Context(), "true").Run(); err == nil ||
 		!strings.Contains(err.Error(), "the container does not run any more") {
 		t.Errorf("a command in h1: %v", err)
+	}
+}
+
+// opensQueues requires that a program of a node reaches the NIC past the kernel.
+func opensQueues(t *testing.T, tb *testbed.Testbed, node string) {
+	t.Helper()
+	nodes := inspected(t, tb).Nodes
+	at := slices.IndexFunc(nodes, func(n supervisor.NodeState) bool { return n.Name == node })
+	namespace, err := kernel.OpenNamespace(nodes[at].NamespacePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer namespace.Close()
+	err = namespace.Do(func() error {
+		queues, err := nicqueue.Open(nicqueue.Request{NIC: "eth0", First: 20000, Last: 20000,
+			Geometry: nicqueue.Geometry{Send: 16, Receive: 16, Room: 1514}})
+		if err != nil {
+			return err
+		}
+		return queues.Close()
+	})
+	if err != nil {
+		t.Errorf("kernel bypass in %s: %v", node, err)
 	}
 }
 

@@ -84,8 +84,9 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// revive puts the links of a container's node into the container's new namespace after a restart.
-// The old links end with the old namespace, and the repair makes new ones.
+// revive puts the links of a container's node into the container's new namespace after a restart, and
+// offers the node's NICs to its programs there. The old links end with the old namespace, and the
+// repair makes new ones.
 func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.Namespace) error {
 	s.adoption.converging.Lock()
 	defer s.adoption.converging.Unlock()
@@ -93,7 +94,8 @@ func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.
 		return err
 	}
 	_, err := s.fabric.Repair(ctx)
-	return errors.Join(err, s.management.Attach(ctx, node, s.namespaces[node]))
+	return errors.Join(err, s.fabric.OfferAgain(ctx, node),
+		s.management.Attach(ctx, node, s.namespaces[node]))
 }
 
 // serveNodeLog sends the output of the entry point of a container.

@@ -14,7 +14,6 @@ import (
 
 	"railbed/fabric/softswitch/packet"
 	"railbed/internal/clock"
-	"railbed/internal/frame"
 	"railbed/internal/kernel"
 	"railbed/internal/nicqueue"
 	"railbed/internal/wire"
@@ -240,7 +239,7 @@ func (l *loop) deliverQueued(number int, frames []*packet.Packet, now clock.Time
 type offers struct {
 	loop      *loop
 	mu        sync.Mutex
-	listeners []*net.UnixListener
+	listeners map[int]*net.UnixListener // by node
 	conns     map[*net.UnixConn]bool
 	programs  map[int]int // connections by node
 	closed    bool
@@ -248,41 +247,35 @@ type offers struct {
 }
 
 // Offer opens the sockets of nodes, in whose namespaces programs ask for queues of their NICs. Numbers are
-// the nodes' indexes in the plan.
+// the nodes' indexes in the plan. A later call replaces a node's socket, after the node's namespace has
+// become another one.
 func (s *Process) Offer(ctx context.Context, numbers []int, nodes []*kernel.Namespace) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.writer.WriteJSON(frame.Message, request{Offer: len(nodes)}); err != nil {
-		return fmt.Errorf("ask soft switches: %w", err)
-	}
-	err := kernel.Each(ctx, nodes, 1, func(i int) error {
+	return kernel.Each(ctx, nodes, 1, func(i int) error {
 		file, err := nicqueue.Listen()
 		if err == nil {
 			err = sendNumbered(s.descriptors, numbers[i], file)
 		}
+		if err == nil {
+			_, err = s.askLocked(request{Offer: true})
+		}
 		return err
 	})
+}
+
+// offer takes the socket of a node over.
+func (l *loop) offer() error {
+	fd, node, err := receiveNumbered(descriptorsFd)
 	if err != nil {
 		return err
 	}
-	_, err = s.answer()
-	return err
-}
-
-// offer takes the sockets of nodes over.
-func (l *loop) offer(nodes int) error {
-	for range nodes {
-		fd, node, err := receiveNumbered(descriptorsFd)
-		if err != nil {
-			return err
-		}
-		file := os.NewFile(uintptr(fd), "nic")
-		listener, err := net.FileListener(file)
-		if err = errors.Join(err, file.Close()); err != nil {
-			return fmt.Errorf("offer NIC queues: %w", err)
-		}
-		l.offers.serve(node, listener.(*net.UnixListener))
+	file := os.NewFile(uintptr(fd), "nic")
+	listener, err := net.FileListener(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("offer NIC queues: %w", err)
 	}
+	l.offers.serve(node, listener.(*net.UnixListener))
 	return nil
 }
 
@@ -293,8 +286,18 @@ const (
 	refusing = 100 * time.Millisecond
 )
 
+// serve answers the programs that connect to a node's socket, in place of the socket that the node had.
 func (o *offers) serve(node int, listener *net.UnixListener) {
-	o.listeners = append(o.listeners, listener)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		listener.Close()
+		return
+	}
+	if old := o.listeners[node]; old != nil {
+		old.Close() // it would keep the old namespace
+	}
+	o.listeners[node] = listener
 	most := o.loop.mostPrograms(node)
 	o.running.Go(func() {
 		for {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -277,4 +279,80 @@ func TestBypassRefuses(t *testing.T) {
 			t.Errorf("%+v: %v, want %s", r, err, test.want)
 		}
 	}
+}
+
+// A node whose namespace becomes another one, as a container's does after a restart, offers its NICs to the
+// programs there, and has its mirror there. The old namespace has neither a socket nor a mirror.
+func TestNamespaceBecomesAnother(t *testing.T) {
+	f, p, spaces := build(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, "+
+		"switch: {kind: soft}}\nnodes: {h1: {nic-mirror: true}}\n")
+	left := openBypass(t, p, spaces, "h0")
+	for _, round := range []string{"first", "second"} {
+		old := replaceNamespace(t, spaces["h1"])
+		if _, err := f.Repair(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.OfferAgain(t.Context(), "h1"); err != nil {
+			t.Fatal(err)
+		}
+		right := openBypass(t, p, spaces, "h1")
+		wantPass(t, left, right, round)
+		if shown, err := mirrored(spaces["h1"]); err != nil || shown != 1 {
+			t.Errorf("%s: the mirror shows %d frames, %v; want 1", round, shown, err)
+		}
+		if _, err := mirrored(old); err == nil {
+			t.Errorf("%s: the old namespace has its mirror still", round)
+		}
+		if _, err := openOne(old); !errors.Is(err, nicqueue.ErrNoBypass) {
+			t.Errorf("%s: %v in the old namespace, want %v", round, err, nicqueue.ErrNoBypass)
+		}
+		if err := right.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantQueues(t, f, "h1", 0)
+	}
+	if err := f.Verify(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// replaceNamespace makes a namespace become another one, and returns the old one.
+func replaceNamespace(t *testing.T, ns *kernel.Namespace) *kernel.Namespace {
+	t.Helper()
+	file, err := ns.Dup()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := kernel.NamespaceOf(file)
+	if err = errors.Join(err, file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { old.Close() })
+	another, err := kernel.NewNamespace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ns.Become(another), another.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return old
+}
+
+// mirrored returns how many frames the first mirror in a namespace has shown.
+func mirrored(ns *kernel.Namespace) (frames int, err error) {
+	var text []byte
+	err = ns.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/dev")
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	_, counters, found := strings.Cut(string(text), "mirror0:")
+	if !found {
+		return 0, errors.New("there is no mirror0")
+	}
+	var bytes int
+	_, err = fmt.Sscan(counters, &bytes, &frames)
+	return frames, err
 }

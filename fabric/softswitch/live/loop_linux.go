@@ -93,6 +93,7 @@ func newLoop(p *plan.Plan, ends []plan.End, ports []port.Port, joined *port.Trun
 	l := &loop{clock: clock.New(p.Dilation), nics: make([]nic, len(ends)),
 		events: make([]unix.EpollEvent, len(ends)+2), epoll: -1, bell: -1}
 	l.taps.loop, l.offers.loop = l, l
+	l.offers.listeners = map[int]*net.UnixListener{}
 	l.offers.conns, l.offers.programs = map[*net.UnixConn]bool{}, map[int]int{}
 	l.readMonotonic()
 	for i := range p.Nodes {

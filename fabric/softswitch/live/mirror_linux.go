@@ -35,7 +35,8 @@ func (s *Process) Mirror(end plan.End, tap *os.File) error {
 	return err
 }
 
-// openMirror begins a mirror. The tap's descriptor comes through the socket for descriptors.
+// openMirror begins a mirror, in place of the NIC's previous one. The tap's descriptor comes through the
+// socket for descriptors.
 func (l *loop) openMirror(end plan.End) error {
 	var message [1]byte
 	fd, err := receiveDescriptor(descriptorsFd, message[:])
@@ -47,10 +48,14 @@ func (l *loop) openMirror(end plan.End) error {
 		unix.Close(fd)
 		return fmt.Errorf("mirror %s:%s: no NIC at a soft switch", end.Node, end.Port)
 	}
+	m := &mirror{fd: fd}
 	l.do(func() {
-		l.nics[number].mirror = &mirror{fd: fd}
+		l.nics[number].mirror, m = m, l.nics[number].mirror
 		l.taps.observe()
 	})
+	if m != nil {
+		unix.Close(m.fd) // here, because the kernel takes long to delete the device
+	}
 	return nil
 }
 

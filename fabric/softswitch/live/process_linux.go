@@ -66,7 +66,7 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
-	Offer       int          `json:"offer,omitempty"` // sockets of nodes follow
+	Offer       bool         `json:"offer,omitempty"` // of the node whose socket is there
 	Mirror      *plan.End    `json:"mirror,omitempty"`
 	Alive       bool         `json:"alive,omitempty"` // only requests an answer
 }
@@ -454,8 +454,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			err = l.replace(r.ReplacePort)
 		case r.Watch != nil:
 			err = l.watchForeign(r.Watch)
-		case r.Offer > 0:
-			err = l.offer(r.Offer)
+		case r.Offer:
+			err = l.offer()
 		case r.Mirror != nil:
 			err = l.openMirror(*r.Mirror)
 		case r.ForeignGone:
