@@ -49,7 +49,7 @@ func linkReader(tb *testbed.Testbed) func(ctx context.Context, stacks bool) (mea
 			return measure.State{}, err
 		}
 		return measure.State{Links: state.Links, Soft: state.Soft, Nodes: state.Nodes,
-			Switches: state.Switches, Backlog: state.Backlog}, nil
+			Switches: state.Switches, Backlog: state.Backlog, NodeFaults: state.NodeFaults}, nil
 	}
 }
 

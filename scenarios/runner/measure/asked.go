@@ -1,11 +1,14 @@
 package measure
 
 import (
+	"iter"
 	"slices"
 	"time"
 
 	"railbed/capture/report"
+	"railbed/fabric/softswitch"
 	"railbed/internal/usage"
+	"railbed/plan/spec"
 )
 
 // What the file asks for is not the emulator's deviation from the file. This part of the sampler finds what
@@ -20,20 +23,29 @@ func (s *Sampler) asked(node string, throttled float64) float64 {
 	if s.file == nil || s.plan == nil {
 		return total
 	}
-	for _, step := range s.file.Steps {
-		f := step.Fault
-		if f == nil || !f.OfNodes() || !s.plan.FaultNode(f, node) {
-			continue
+	for f := range s.holding(node) {
+		lasts := s.length()
+		if f.For > 0 {
+			lasts = min(lasts, s.dilation().Wait(time.Duration(f.For)))
 		}
-		if f.Crash || f.Hang || f.Memory != nil || f.Slow != nil {
-			lasts := s.length()
-			if f.For > 0 {
-				lasts = min(lasts, s.dilation().Wait(time.Duration(f.For)))
-			}
-			total += lasts.Seconds()
-		}
+		total += lasts.Seconds()
 	}
 	return total
+}
+
+// holding returns the faults of the file that keep programs of a node from running.
+func (s *Sampler) holding(node string) iter.Seq[*spec.Fault] {
+	return func(yield func(*spec.Fault) bool) {
+		for _, step := range s.file.Steps {
+			f := step.Fault
+			if f == nil || !f.OfNodes() || !s.plan.FaultNode(f, node) {
+				continue
+			}
+			if (f.Crash || f.Hang || f.Memory != nil || f.Slow != nil) && !yield(f) {
+				return
+			}
+		}
+	}
 }
 
 // leaveOut finds effects that the file asked for. It looks at sources that the host seems to have held up, at
@@ -54,24 +66,42 @@ func (s *Sampler) leaveOut(f *report.Fidelity) {
 			h.Asked = min(h.Share, of(h.Node)/h.For)
 		}
 	}
-	holds := func(node string) bool { return of(node) > 0.01*length }
 	for i := range f.Overruns {
-		f.Overruns[i].Asked = holds(f.Overruns[i].Node)
+		f.Overruns[i].Asked = of(f.Overruns[i].Node) > 0.01*length
 	}
-	s.leaveOutFull(f, holds)
+	if f.Timing != nil {
+		f.Timing.Lost -= min(f.Timing.Lost, s.full)
+	}
 }
 
-// leaveOutFull leaves the frames out of the emulator's losses that found a program's queue full (nic-path:
-// bypass), if the file held back the programs of the node. A socket that is full loses packets, too.
-func (s *Sampler) leaveOutFull(f *report.Fidelity, holds func(node string) bool) {
-	if f.Timing == nil || s.first.Soft == nil || s.last.Soft == nil {
+// watchQueues counts frames that found a program's queue full (nic-path: bypass) since the last sample. They
+// are those at nodes whose programs a fault of the file held back at that sample or at this one. The emulator
+// did not lose them: a full socket loses packets, too. A limit of CPUs excuses no loss. It lasts for the
+// whole run, and programs read in spite of it.
+func (s *Sampler) watchQueues(now *State) {
+	was := &s.last
+	if s.file == nil || s.plan == nil || was.Soft == nil || now.Soft == nil ||
+		len(was.NodeFaults)+len(now.NodeFaults) == 0 {
 		return
 	}
-	for i := range min(len(s.first.Soft.NICs), len(s.last.Soft.NICs)) {
-		if n := &s.last.Soft.NICs[i]; holds(n.Node) {
-			f.Timing.Lost -= min(f.Timing.Lost, Since(s.first.Soft.NICs[i].Bypass.Overrun, n.Bypass.Overrun))
+	for i := range min(len(was.Soft.NICs), len(now.Soft.NICs)) {
+		before, after := &was.Soft.NICs[i], &now.Soft.NICs[i]
+		if lost := Since(before.Bypass.Overrun, after.Bypass.Overrun); lost > 0 &&
+			(s.held(after.Node, was.NodeFaults) || s.held(after.Node, now.NodeFaults)) {
+			s.full += lost
 		}
 	}
+}
+
+// held reports whether a fault of the file that acts keeps programs of a node from running.
+func (s *Sampler) held(node string, act []softswitch.FaultState) bool {
+	for f := range s.holding(node) {
+		acts := func(a softswitch.FaultState) bool { return a.Name == f.Name && !a.Over }
+		if slices.ContainsFunc(act, acts) {
+			return true
+		}
+	}
+	return false
 }
 
 // throttled reports whether limits of CPUs held programs back. The kernel's pressure counts such programs as

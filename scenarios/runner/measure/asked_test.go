@@ -2,12 +2,14 @@ package measure
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"railbed/capture/report"
 	"railbed/fabric"
+	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/usage"
 	"railbed/plan/spec"
@@ -97,11 +99,12 @@ func TestFaultsOfNodesAreLeftOut(t *testing.T) {
 	} {
 		s := askedSampler(t, "soft", c.steps, 1)
 		s.last.Nodes[1].Stack.Drops = map[string]uint64{usage.UDPReceiveBuffer: 1 << 40}
-		queue := func(overrun uint64) *live.State {
-			full := live.BypassState{Overrun: overrun}
-			return &live.State{NICs: []live.NICState{{Node: "h1", Bypass: full}}}
+		s.last.Soft = fullQueue("h1", 3)
+		now := State{Soft: fullQueue("h1", 1000)}
+		if fault := s.file.Steps[len(s.file.Steps)-1].Fault; fault != nil {
+			now.NodeFaults = []softswitch.FaultState{{Fault: *fault}}
 		}
-		s.first.Soft, s.last.Soft = queue(3), queue(1000)
+		s.watchQueues(&now)
 		f := &report.Fidelity{Nodes: s.kernels(), Links: s.rates(), Timing: &report.Timing{Lost: 997},
 			HeldUp:   []report.HeldUp{{Traffic: "x", Node: "h1", Share: c.held, For: 10}},
 			Overruns: []report.Overrun{{Workload: "ar", Node: "h1", Packets: 7}}}
@@ -109,6 +112,51 @@ func TestFaultsOfNodesAreLeftOut(t *testing.T) {
 		Judge(f, nil)
 		if f.Verdict != c.want {
 			t.Errorf("%s: %s %q, want %s", name, f.Verdict, f.Reasons, c.want)
+		}
+	}
+}
+
+// fullQueue is the state of soft switches at whose port of a node programs have lost frames for want of room.
+func fullQueue(node string, overrun uint64) *live.State {
+	return &live.State{NICs: []live.NICState{{Node: node, Bypass: live.BypassState{Overrun: overrun}}}}
+}
+
+// The emulator's losses leave out the frames that found a program's queue full while a fault held the program
+// back. They keep those before and after the fault, those at other nodes, and those at a node with a limit of
+// CPUs.
+func TestFullQueuesDuringFaultsAreLeftOut(t *testing.T) {
+	const hang = "- fault: {name: f, where: h1, hang: true, for: 3s}\n"
+	overruns := []uint64{0, 10, 30, 70, 150, 310} // at the samples
+	for name, c := range map[string]struct {
+		steps, node string
+		acts        []int // samples at which the fault acts
+		throttled   time.Duration
+		want        uint64 // of the losses
+	}{
+		"no fault":            {node: "h1", want: 310},
+		"between two samples": {steps: hang, node: "h1", want: 310},
+		"at samples 2 and 3":  {steps: hang, node: "h1", acts: []int{2, 3}, want: 310 - (20 + 40 + 80)},
+		"to the end":          {steps: hang, node: "h1", acts: []int{4, 5}, want: 70},
+		"of another node":     {steps: hang, node: "h2", acts: []int{2, 3}, want: 310},
+		"of the disk": {steps: "- fault: {name: f, where: h1, disk: full}\n", node: "h1", acts: []int{2},
+			want: 310},
+		"of no step of the file": {node: "h1", acts: []int{2, 3}, want: 310},
+		"a limit of CPUs":        {node: "h1", throttled: 9 * time.Second, want: 310},
+	} {
+		s := askedSampler(t, "soft", c.steps, 1)
+		s.last.Nodes[1].Programs.Throttled = c.throttled
+		f := &report.Fidelity{Nodes: s.kernels(), Timing: &report.Timing{Lost: 310}}
+		for i, overrun := range overruns {
+			now := State{Soft: fullQueue(c.node, overrun)}
+			if slices.Contains(c.acts, i) {
+				now.NodeFaults = []softswitch.FaultState{{Fault: spec.Fault{Name: "f"}}}
+			}
+			s.watchQueues(&now)
+			s.last = now
+		}
+		s.leaveOut(f)
+		if f.Timing.Lost != c.want {
+			t.Errorf("%s: %d frames lost, want %d", name, f.Timing.Lost, c.want)
 		}
 	}
 }

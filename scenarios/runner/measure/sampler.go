@@ -50,6 +50,7 @@ type Sampler struct {
 	history   history
 	downSpans map[string][]report.DownSpan // by NIC
 	groups    map[string]uint64            // by NIC, of an ending
+	full      uint64                       // frames that watchQueues leaves out of the losses
 	samples   int
 	began     time.Time
 	ended     time.Time // the latest sample
@@ -98,6 +99,7 @@ func (s *Sampler) sample(ctx context.Context, stacks bool) time.Duration {
 	if err == nil {
 		// The counters were read at some moment in between.
 		s.add(began.Add(took/2), took/2, seen.Links, s.cpu.time(&seen))
+		s.watchQueues(&seen)
 		s.last, s.ended = seen, began
 		if s.samples == 1 {
 			s.first = seen

@@ -7,6 +7,7 @@ import (
 	"railbed/capture/report"
 	"railbed/capture/verify"
 	"railbed/fabric"
+	"railbed/fabric/softswitch"
 	"railbed/fabric/softswitch/live"
 	"railbed/internal/clock"
 	"railbed/internal/units"
@@ -45,6 +46,8 @@ type State struct {
 	Nodes    []supervisor.NodeState
 	Switches []supervisor.SwitchState
 	Backlog  uint64
+	// NodeFaults are the faults of nodes that act.
+	NodeFaults []softswitch.FaultState
 }
 
 // softTiming computes the report's timing from the state of the soft switches at the run's start
