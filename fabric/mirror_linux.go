@@ -51,10 +51,14 @@ func (f *Fabric) mirrorNIC(conn *kernel.Conn, node *plan.Node, number int) error
 	defer handle.Close()
 	// The kernel neither sends by the interface nor takes the frames there for its own: their
 	// destination is another interface's address.
-	err = kernel.SetSysctls([]kernel.Sysctl{
-		{Path: "net/ipv6/conf/" + name + "/disable_ipv6", Value: "1", Optional: true}})
-	if err != nil {
+	quiet := kernel.Sysctl{Path: "net/ipv6/conf/" + name + "/disable_ipv6", Value: "1", Optional: true}
+	if err := kernel.SetSysctls([]kernel.Sysctl{quiet}); err != nil {
 		return err
+	}
+	if f.options.Trace != nil {
+		f.options.Trace(fmt.Sprintf("ip -n %s tuntap add %s mode tap", node.Name, name))
+		f.options.Trace(fmt.Sprintf("ip -n %s link set %s mtu %d", node.Name, name, nic.MTU))
+		f.options.Trace(quiet.Line(node.Name))
 	}
 	batch := kernel.NewBatch(node.Name, f.options.Trace)
 	batch.SetUp(name, handle.Description.Index, true)

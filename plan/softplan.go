@@ -209,12 +209,7 @@ const KernelBypass = "kernel-bypass"
 func (c *compiler) bypass(node *Node, settings *spec.Node) {
 	can := node.Runtime != spec.VM && node.Runtime != spec.CNI
 	node.Bypass = settings.NICPath == spec.Bypass || settings.NICPath == "" && can
-	node.Mirror = settings.NICMirror != nil && *settings.NICMirror
-	if node.Mirror && !node.Bypass {
-		at := c.nodeSetting(node.Name, "nic-mirror", func(n spec.Node) bool { return n.NICMirror != nil })
-		c.once(at, "want nic-path: bypass, or remove nic-mirror",
-			"node %s has nic-path: kernel, so tcpdump sees all packets at its NICs", node.Name)
-	}
+	c.mirror(node, settings)
 	if settings.NICPath != spec.Bypass {
 		return // nodes without ranks over rd and roce never use it
 	}
@@ -224,5 +219,25 @@ func (c *compiler) bypass(node *Node, settings *spec.Node) {
 		c.once(at, "want runtime: netns or docker, or remove nic-path",
 			"node %s has runtime: %s, and only nodes that share this host's memory can bypass their kernel",
 			node.Name, node.Runtime)
+	}
+}
+
+// mirror sets whether a node has interfaces that show what bypasses its kernel.
+func (c *compiler) mirror(node *Node, settings *spec.Node) {
+	asked := settings.NICMirror != nil && *settings.NICMirror
+	if node.Mirror = asked && node.Bypass; !asked {
+		return
+	}
+	at := c.nodeSetting(node.Name, "nic-mirror", func(n spec.Node) bool { return n.NICMirror != nil })
+	if settings.NICPath == spec.KernelPath {
+		c.once(at, "want nic-path: bypass, or remove nic-mirror",
+			"node %s has nic-path: kernel, so tcpdump sees all packets at its NICs", node.Name)
+	}
+	for i := range node.NICs {
+		name := MirrorName(i)
+		if slices.ContainsFunc(node.NICs, func(n Interface) bool { return n.Name == name }) {
+			c.once(at, "want another name for the NIC, or remove nic-mirror",
+				"node %s has a NIC %s, and nic-mirror makes an interface with this name", node.Name, name)
+		}
 	}
 }

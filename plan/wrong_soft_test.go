@@ -128,6 +128,11 @@ var wrongSoftFiles = []wrongFile{
 		softFile("alpha: 1", "nodes: {h1: {nic-path: kernel, nic-mirror: true}}"), []string{
 			`f:6:44: node h1 has nic-path: kernel, so tcpdump sees all packets at its NICs; want nic-path: ` +
 				`bypass, or remove nic-mirror`}},
+	{"mirror with the name of a NIC", "name: t\nfabric:\n  topology: explicit\n  switches: {s: {}}\n" +
+		"  switch: {kind: soft}\n  hosts: [a]\n  connect: [\"a:mirror0 -- s:p1\"]\n" +
+		"nodes: {a: {nic-mirror: true}}\n", []string{
+		`f:8:25: node a has a NIC mirror0, and nic-mirror makes an interface with this name; want another ` +
+			`name for the NIC, or remove nic-mirror`}},
 	{"bypass of a guest's kernel",
 		softFile("alpha: 1", "nodes: {h1: {runtime: vm, nic-path: bypass}}"), []string{
 			`f:6:37: node h1 has runtime: vm, and only nodes that share this host's memory can bypass ` +

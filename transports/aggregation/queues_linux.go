@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"railbed/internal/clock"
+	"railbed/internal/nicqueue"
 	"railbed/internal/wire"
 	"railbed/transports/datagram"
 )
@@ -20,6 +21,8 @@ type queues struct {
 	clock         *clock.Clock
 	local, remote netip.AddrPort
 	deadline      clock.Time
+	waiting       []byte     // a message for which the NIC has no room; the worker's memory
+	lostAt        clock.Time // when it is lost
 	in            [most]datagram.Incoming
 	idle          time.Duration
 }
@@ -30,7 +33,7 @@ func openQueues(s *socket, local, remote netip.AddrPort, longest, slots int, kee
 	err error) {
 	q = &queues{socket: s, local: local, remote: remote, clock: keeper}
 	q.nic, err = datagram.OpenNIC(datagram.NICOptions{Addr: local.Addr(), First: local.Port(),
-		Last: local.Port(), Send: holding(slots), Receive: 2 * holding(slots)})
+		Last: local.Port(), Send: holding(slots, 1024), Receive: holding(2*slots, nicqueue.MaxFrames)})
 	if err != nil {
 		return nil, fmt.Errorf("bypass the kernel: %w", err)
 	}
@@ -48,10 +51,10 @@ func openQueues(s *socket, local, remote netip.AddrPort, longest, slots int, kee
 	return q, nil
 }
 
-// holding is the number of frames of a queue for so many slots: a power of two.
-func holding(slots int) int {
+// holding is the number of frames of a queue for so many datagrams: a power of two, at most the given one.
+func holding(datagrams, most int) int {
 	n := 64
-	for n < slots && n < 1024 {
+	for n < datagrams && n < most {
 		n *= 2
 	}
 	return n
@@ -63,45 +66,40 @@ func (q *queues) until(deadline time.Time) error {
 	return nil
 }
 
-// send is as socket.send. A message that finds no room in the NIC's queue for a while is lost.
+// send is as socket.send. If the NIC's queue is full, send returns with a message that waits for room. Such a
+// message is lost after a while, so that the worker finds out that the NIC has stopped.
 func (q *queues) send(next func() []byte) error {
-	for message := next(); message != nil; message = next() {
+	for {
+		if q.waiting == nil {
+			if q.waiting = next(); q.waiting == nil {
+				return q.nic.Post()
+			}
+			q.lostAt = q.clock.Now().Add(datagram.FullWait)
+		}
 		station, reaches := q.nic.Station(q.remote.Addr())
-		if !reaches {
-			if _, err := q.socket.conn.Write(message); err != nil {
+		switch {
+		case !reaches:
+			if _, err := q.socket.conn.Write(q.waiting); err != nil {
+				q.waiting = nil
 				return errors.Join(err, q.nic.Post())
 			}
-			continue
+		case q.nic.Room() > 0:
+			q.nic.Put(&datagram.Outgoing{To: q.remote.Addr(), Station: station, SrcPort: q.local.Port(),
+				DstPort: q.remote.Port(), Payload: q.waiting})
+		case q.clock.Now() < q.lostAt:
+			return q.nic.Post()
 		}
-		if q.nic.Room() == 0 {
-			if err := q.awaitRoom(); err != nil {
-				return err
-			}
-			if q.nic.Room() == 0 {
-				continue
-			}
-		}
-		q.nic.Put(&datagram.Outgoing{To: q.remote.Addr(), Station: station, SrcPort: q.local.Port(),
-			DstPort: q.remote.Port(), Payload: message})
+		q.waiting = nil
 	}
-	return q.nic.Post()
 }
 
-// awaitRoom posts what was put, and waits for room in the queue.
-func (q *queues) awaitRoom() error {
-	if err := q.nic.Post(); err != nil {
-		return err
+// wait waits for a datagram or, if a message waits, for room in the queue for sending.
+func (q *queues) wait() {
+	full, deadline := q.waiting != nil, q.deadline
+	if full {
+		deadline = q.lostAt
 	}
-	end := q.clock.Now().Add(q.clock.Wait(datagram.FullWait))
-	for q.nic.Room() == 0 && q.clock.Now() < end {
-		q.wait(most, true, end)
-	}
-	return nil
-}
-
-// wait waits for so many datagrams or, if full, for room in the queue for sending.
-func (q *queues) wait(datagrams int, full bool, deadline clock.Time) {
-	waits := q.nic.Rest(datagrams, full) && q.waiter.Arm(q.clock, deadline)
+	waits := q.nic.Rest(1, full) && q.waiter.Arm(q.clock, deadline)
 	if waits {
 		q.waiter.Wait()
 	}
@@ -113,7 +111,7 @@ func (q *queues) receive() (n int, err error) {
 	q.nic.Return()
 	begin := time.Now()
 	if n, err = q.take(); n == 0 && err == nil {
-		q.wait(1, false, q.deadline)
+		q.wait()
 		n, err = q.take()
 	}
 	ready := time.Now()

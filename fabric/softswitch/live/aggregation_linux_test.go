@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/clock"
 	"railbed/testkit/hosttest"
 	"railbed/transports/aggregation"
 )
@@ -63,5 +64,36 @@ func TestAggregationPastTheKernel(t *testing.T) {
 	defer cancel()
 	if err := clients[0].Int32(brief, data[0]); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("alone it ended with %v", err)
+	}
+}
+
+// A worker whose NIC has no room for its messages ends with its context, too.
+func TestAggregationAtAFullNIC(t *testing.T) {
+	_, p, spaces := build(t, "name: t\ndilation: 10\nfabric: {topology: single-switch, params: {hosts: 2}, "+
+		"switch: {kind: soft, aggregation: {slots: 2048, elements: 64, timeout: 5s}}, "+
+		"links: {default: {rate: 10kbit, mtu: 1500}}}\nnodes: {default: {ranks: 1, nic-queue: 4KB}}\n")
+	job, err := p.AggregationFor(p.Ranks, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var client *aggregation.Client
+	if err := spaces["h0"].Do(func() (err error) {
+		client, err = aggregation.Dial(netip.AddrPortFrom(p.Ranks[0].Addr4, 18600), job.Of(0).Addr4,
+			aggregation.Of(job, 0, 1), aggregation.Options{Bypass: true, Clock: clock.New(10)})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if err := client.Int32(ctx, make([]int32, 2048*64)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("it ended with %v", err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it ended after %v", took)
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +49,10 @@ func (l *loop) openMirror(end plan.End) error {
 		unix.Close(fd)
 		return fmt.Errorf("mirror %s:%s: no NIC at a soft switch", end.Node, end.Port)
 	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return err
+	}
 	m := &mirror{fd: fd}
 	l.do(func() {
 		l.nics[number].mirror, m = m, l.nics[number].mirror
@@ -65,7 +70,9 @@ func (l *loop) show(number int, frame []byte) {
 	if m == nil {
 		return
 	}
-	if _, err := unix.Write(m.fd, frame); err != nil {
+	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(m.fd), uintptr(unsafe.Pointer(&frame[0])),
+		uintptr(len(frame)))
+	if errno != 0 {
 		l.nics[number].bypassed.MirrorFailed++
 	}
 }

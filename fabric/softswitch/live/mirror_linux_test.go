@@ -13,7 +13,7 @@ import (
 // tcpdump at the mirror shows what a program sends and receives past the kernel, once and in order, and
 // nothing else. The kernel takes none of it.
 func TestMirrorForTcpdump(t *testing.T) {
-	hosttest.Need(t, hosttest.Tcpdump)
+	hosttest.Need(t, hosttest.Root, hosttest.Tcpdump) // in a user namespace it cannot become its own user
 	f, p, spaces := build(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, "+
 		"switch: {kind: soft}, links: {default: {rate: 100mbit, mtu: 1500}}}\n"+
 		"nodes: {h1: {nic-mirror: true}}\n")
