@@ -172,6 +172,7 @@ func (f *Fabric) compareLinks(h *host, conn *kernel.Conn, got reading, d *differ
 		}
 		f.compareShaping(h, p, got.qdiscs, d)
 	}
+	f.compareMirrors(h, got, d)
 	return nil
 }
 

@@ -23,8 +23,9 @@ type host struct {
 	node    bool
 	router  bool
 	bridge  bool
-	guest   bool // a node whose stack is not here: see guestSide
-	managed bool // has a management NIC, which is not ours
+	guest   bool       // a node whose stack is not here: see guestSide
+	managed bool       // has a management NIC, which is not ours
+	mirrors *plan.Node // the node if its NICs have mirrors, or nil
 	// neighbors holds the hardware addresses of all NICs of the plan, if the host's NICs have no
 	// neighbour entries in the plan.
 	neighbors map[netip.Addr]kernel.MAC
@@ -105,6 +106,9 @@ func newHosts(p *plan.Plan, first int, namespaces map[string]*kernel.Namespace) 
 		errs = append(errs, err, h.setRouting(n.Loopbacks, n.Routes, n.Rules))
 		h.dilate(clock.Dilation(p.Dilation))
 		h.sysctls, h.node, h.guest, h.managed = sysctls, true, guest, n.Management != nil
+		if n.Mirror {
+			h.mirrors = &n
+		}
 	}
 	for _, s := range p.Switches {
 		h := add(s.Name, s.Ports)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	softports "railbed/fabric/port"
 	"railbed/internal/kernel"
@@ -15,7 +16,7 @@ func (f *Fabric) mirrorNICs(ctx context.Context, p *plan.Plan, nodes []*kernel.N
 	var mirrored []*plan.Node
 	var spaces []*kernel.Namespace
 	for i := range p.Nodes {
-		if p.Nodes[i].Mirror && nodes[i] != nil {
+		if p.Nodes[i].Mirror {
 			mirrored, spaces = append(mirrored, &p.Nodes[i]), append(spaces, nodes[i])
 		}
 	}
@@ -40,6 +41,24 @@ func (f *Fabric) mirrorNode(node *plan.Node) error {
 		}
 	}
 	return nil
+}
+
+// compareMirrors checks that the mirrors of a node's NICs are there and up.
+func (f *Fabric) compareMirrors(h *host, got reading, d *differences) {
+	if h.mirrors == nil || f.soft == nil {
+		return
+	}
+	for i := range h.mirrors.NICs {
+		name := plan.MirrorName(i)
+		at := slices.IndexFunc(got.links, func(l kernel.Link) bool { return l.Name == name })
+		if at < 0 {
+			again := fix{passPort, func(m *repairer) error { return f.mirrorNIC(m.conn, h.mirrors, i) }}
+			d.add(h.at(name), []fix{again}, "make %s: kernel has none", h.at(name))
+		} else if !got.links[at].Up {
+			up := request(passPort, func(b *kernel.Batch) { b.SetUp(name, got.links[at].Index, true) })
+			d.add(h.at(name), []fix{up}, "set %s up: kernel has it down", h.at(name))
+		}
+	}
 }
 
 func (f *Fabric) mirrorNIC(conn *kernel.Conn, node *plan.Node, number int) error {

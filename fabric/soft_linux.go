@@ -81,19 +81,14 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		return err
 	}
 	f.soft = s
-	return f.offerNICs(ctx, p, nodes)
-}
-
-// offerNICs lets the programs of nodes bypass the kernel, and makes the nodes' mirrors. Nodes are the
-// namespaces of the plan's nodes, with nil for each node to leave alone.
-func (f *Fabric) offerNICs(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace) error {
 	if err := f.offerBypass(ctx, p, nodes); err != nil {
 		return err
 	}
 	return f.mirrorNICs(ctx, p, nodes)
 }
 
-// offerBypass lets the programs of nodes open queues of their NICs.
+// offerBypass lets the programs of nodes open queues of their NICs. Nodes are the namespaces of the
+// plan's nodes, with nil for each node to leave alone.
 func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace) error {
 	var numbers []int
 	var offered []*kernel.Namespace
@@ -108,8 +103,8 @@ func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.
 	return f.soft.process.Offer(ctx, numbers, offered)
 }
 
-// OfferAgain lets the programs of a node open queues of its NICs again, and makes the node's mirrors
-// again. Both end when the node's namespace becomes another one, and Repair does not make them.
+// OfferAgain lets the programs of a node open queues of its NICs again, after the node's namespace has
+// become another one. Everything else in the namespace is for Repair.
 func (f *Fabric) OfferAgain(ctx context.Context, name string) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -123,7 +118,7 @@ func (f *Fabric) OfferAgain(ctx context.Context, name string) error {
 			nodes[i] = f.hosts[slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == name })].ns
 		}
 	}
-	return f.offerNICs(ctx, p, nodes)
+	return f.offerBypass(ctx, p, nodes)
 }
 
 // mostOwnPorts is the largest number of NICs that get ports of their own, with the fastest driver.

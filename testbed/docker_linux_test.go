@@ -40,7 +40,7 @@ fabric:
   links: {default: {rate: 1gbit, delay: 50us, mtu: 4200}}
 nodes:
   "h[0-1]": {runtime: docker, rootfs: %s, sysctls: {net.ipv4.tcp_ecn: 1}}
-  h0: {restart: on-failure, entrypoint: [sh, -c, "echo here"]}
+  h0: {restart: on-failure, entrypoint: [sh, -c, "echo here"], nic-mirror: true}
 `, base)
 	tb := upWith(t, text, testbed.Options{})
 	ctx := t.Context()

@@ -61,3 +61,33 @@ func TestMirrorForTcpdump(t *testing.T) {
 		t.Errorf("%+v, want 2 frames received, 1 sent and none that the mirror did not take", s.Bypass)
 	}
 }
+
+// A mirror that is down or deleted differs from the plan. A repair brings it back, and it shows frames
+// again.
+func TestMirrorIsRepaired(t *testing.T) {
+	hosttest.Need(t, hosttest.IP)
+	f, p, spaces := build(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, "+
+		"switch: {kind: soft}}\nnodes: {h1: {nic-mirror: true}}\n")
+	left, right := openBypass(t, p, spaces, "h0"), openBypass(t, p, spaces, "h1")
+	for _, change := range [][]string{{"set", "mirror0", "down"}, {"del", "mirror0"}} {
+		ip := exec.CommandContext(t.Context(), "ip", append([]string{"link"}, change...)...)
+		if err := spaces["h1"].Do(ip.Run); err != nil {
+			t.Fatal(change, err)
+		}
+		if err := f.Verify(t.Context()); err == nil || !strings.Contains(err.Error(), "h1:mirror0") {
+			t.Errorf("%s: %v, want a difference of h1:mirror0", change, err)
+		}
+		if repairs, err := f.Repair(t.Context()); err != nil || len(repairs) != 1 {
+			t.Errorf("%s: repaired %+v, %v", change, repairs, err)
+		}
+		before, err := mirrored(spaces["h1"])
+		if err != nil {
+			t.Fatal(change, err)
+		}
+		wantPass(t, left, right, "after the repair")
+		if after, err := mirrored(spaces["h1"]); err != nil || after != before+1 {
+			t.Errorf("%s: the mirror shows %d frames and then %d, %v; want one more", change, before, after,
+				err)
+		}
+	}
+}
