@@ -202,7 +202,7 @@ func (c *compiler) hopOf(sw, port int) Hop {
 	return h
 }
 
-// KernelBypass is the feature of the host that nodes with nic-path: bypass need.
+// KernelBypass is the feature of the host by which programs reach NICs past the kernel.
 const KernelBypass = "kernel-bypass"
 
 // bypass sets whether programs reach a node's NICs past the kernel. By default they do where they can.
@@ -211,7 +211,7 @@ func (c *compiler) bypass(node *Node, settings *spec.Node) {
 	node.Bypass = settings.NICPath == spec.Bypass || settings.NICPath == "" && can
 	c.mirror(node, settings)
 	if settings.NICPath != spec.Bypass {
-		return // nodes without ranks over rd and roce never use it
+		return // a run requires it if ranks use it, over rd, roce or in-network
 	}
 	at := c.nodeSetting(node.Name, "nic-path", func(n spec.Node) bool { return n.NICPath != "" })
 	c.require(KernelBypass, "node "+node.Name+" has nic-path: bypass", at)

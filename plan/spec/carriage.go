@@ -38,6 +38,9 @@ func (c *Carriage) Version() int {
 
 const defaultTransport = "tcp"
 
+// Bypassing are the transports that can reach NICs past the kernel.
+var Bypassing = []string{"rd", "roce", InSwitch}
+
 // transport returns the workload's transport, or the default of its algorithm.
 func (w *Workload) transport() string {
 	if w.Algorithm == schedule.InNetwork {

@@ -465,7 +465,7 @@ func TestRequiredFiles(t *testing.T) {
 func TestStepThatNeedsNetemIsFoundBeforehand(t *testing.T) {
 	o := options(t, twoHosts+"steps:\n  - link: {where: \"h0--*\", set: {rate: 1mbit}}\n  - link: {where: "+
 		"\"h0--*\", set: {loss: 1%}}\n")
-	needs := stepRequirements(o.File)
+	needs := netemRequirements(o.File)
 	if len(needs) != 1 || needs[0].Feature != plan.Netem || !strings.HasSuffix(needs[0].Where, ":8:28") {
 		t.Errorf("needs %+v, want netem for the second step", needs)
 	}

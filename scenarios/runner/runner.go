@@ -227,11 +227,7 @@ func (r *run) carryOut(ctx context.Context) error {
 
 // require checks that the host has the features that the plan and the steps need.
 func (r *run) require(ctx context.Context) error {
-	needs := r.Plan.Requires
-	if !r.Plan.Soft() {
-		needs = slices.Concat(needs, stepRequirements(r.File))
-	}
-	err := testbed.Require(ctx, needs, r.Path)
+	err := testbed.Require(ctx, slices.Concat(r.Plan.Requires, stepRequirements(r.File, r.Plan)), r.Path)
 	var lacks testbed.LacksError
 	if errors.As(err, &lacks) {
 		r.lacks(lacks[0].Err, lacks[0].Reason, lacks[0].Where)
@@ -261,20 +257,6 @@ func (r *run) lacks(err error, reason, where string) {
 			Where:   where,
 		}
 	}
-}
-
-// stepRequirements returns the features that link changes need.
-func stepRequirements(file *spec.Testbed) []plan.Requirement {
-	var needs []plan.Requirement
-	for i, step := range file.Steps {
-		if step.Link != nil && step.Link.Set != nil && (plan.Direction{}).With(*step.Link.Set).NeedsNetem() {
-			needs = append(needs, plan.Requirement{
-				Feature: plan.Netem, Reason: "delay, loss or the like on " + step.Link.Where,
-				Where: file.Source.Pos(fmt.Sprintf("steps[%d].link.set", i)).String(),
-			})
-		}
-	}
-	return needs
 }
 
 // runSteps runs the timeline, and everything that lasts as long as the timeline.

@@ -270,7 +270,8 @@ func socketFeatures() []feature {
 			name: "kernel-bypass", place: inNamespaces, rootless: worksRootless,
 			tried: "share a NIC's queues by a sealed memfd over an abstract socket, and pass a frame each " +
 				"way by doorbells",
-			gates: "nic-path: bypass, by which ranks over rd and roce pass by the kernel to soft switches",
+			gates: "nic-path: bypass, by which ranks over rd, roce and in-network pass by the kernel to " +
+				"soft switches",
 			remedy: "a kernel with CONFIG_MEMFD_CREATE; in a container: a seccomp profile that allows " +
 				"memfd_create and socketpair; or nic-path: kernel",
 			try: tryKernelBypass,

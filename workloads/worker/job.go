@@ -31,9 +31,6 @@ const (
 	QUIC = rank.QUIC
 )
 
-// bypassing are the transports that can reach NICs past the kernel.
-var bypassing = []string{RD, RoCE, spec.InSwitch}
-
 // Job is a workload on ranks of a testbed.
 type Job struct {
 	Name  string
@@ -372,7 +369,7 @@ func (j Job) config(i int) *rank.Config {
 		Work:      rank.Assignment{Work: j.Work.of(&j, i)},
 		Transport: j.Transport,
 		PlaceConfig: rank.PlaceConfig{Rank: i, Ranks: len(j.Ranks), Node: r.Node, NIC: r.NIC,
-			Unbound: j.unbound(i), Bypass: r.Bypass && slices.Contains(bypassing, j.Transport),
+			Unbound: j.unbound(i), Bypass: r.Bypass && slices.Contains(spec.Bypassing, j.Transport),
 			Addr: j.addr(r), Port: uint16(j.BasePort + i), Dilation: j.Dilation},
 		RoundsConfig: rank.RoundsConfig{Sizes: j.sizes(), Warmup: j.Warmup, Iterations: j.Iterations,
 			InPlace: j.InPlace},
