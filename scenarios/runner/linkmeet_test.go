@@ -50,7 +50,8 @@ func TestLinkStepsThatMeetNothing(t *testing.T) {
 // and checks count them. Packets to the node itself, and the kernel's own packets, are not for the link.
 func TestLinkDownAtTheOnlySender(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
-	const warmUp = "- exec: {nodes: [h0], command: [ping, -c1, -W5, h1]}\n- sleep: 1100ms\n"
+	// An interface that came up sends two MLD reports, up to a second apart (RFC 3810, 9.11).
+	const warmUp = "- exec: {nodes: [h0], command: [ping, -c1, -W5, h1]}\n- sleep: 2100ms\n"
 	const sends = "- exec: {nodes: [h0], command: [bash, -c, " +
 		"'for i in 1 2 3 4 5; do echo x > /dev/udp/h1/9; done']}\n"
 	const toItself = "- exec: {nodes: [h0], command: [ping, -c2, -i0.2, h0]}\n"
