@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -303,13 +304,28 @@ func sealed(name string, content []byte) (*os.File, error) {
 	}
 	file := os.NewFile(uintptr(fd), name)
 	if _, err = file.Write(content); err == nil {
-		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS,
-			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		err = seal(file)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("keep %s in memory: %w", name, err), file.Close())
 	}
 	return file, nil
+}
+
+// sealPatience is how long seal tries.
+const sealPatience = 5 * time.Second
+
+// seal keeps the content of a file in memory. The kernel refuses to while something else holds a page of the
+// file. That may be the kernel itself, which moves pages, and then it does not last (mm/memfd.c,
+// memfd_wait_for_pins).
+func seal(file *os.File) error {
+	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		_, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS,
+			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
+		if !errors.Is(err, unix.EBUSY) || time.Since(began) > sealPatience {
+			return err
+		}
+	}
 }
 
 // awaited returns the context's cause if the context has ended, else err.
