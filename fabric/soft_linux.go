@@ -87,13 +87,12 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 	return f.mirrorNICs(ctx, p, nodes)
 }
 
-// offerBypass lets the programs of nodes open queues of their NICs. Nodes are the namespaces of the
-// plan's nodes, with nil for each node to leave alone.
+// offerBypass lets the programs of nodes open queues of their NICs.
 func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace) error {
 	var numbers []int
 	var offered []*kernel.Namespace
 	for i := range p.Nodes {
-		if p.Nodes[i].Bypass && nodes[i] != nil {
+		if p.Nodes[i].Bypass {
 			numbers, offered = append(numbers, i), append(offered, nodes[i])
 		}
 	}
@@ -112,13 +111,12 @@ func (f *Fabric) OfferAgain(ctx context.Context, name string) error {
 		return nil
 	}
 	p := f.soft.plan
-	nodes := make([]*kernel.Namespace, len(p.Nodes))
-	for i := range p.Nodes {
-		if p.Nodes[i].Name == name {
-			nodes[i] = f.hosts[slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == name })].ns
-		}
+	i := slices.IndexFunc(p.Nodes, func(n plan.Node) bool { return n.Name == name })
+	at := slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == name })
+	if !p.Nodes[i].Bypass {
+		return nil
 	}
-	return f.offerBypass(ctx, p, nodes)
+	return f.soft.process.Offer(ctx, []int{i}, []*kernel.Namespace{f.hosts[at].ns})
 }
 
 // mostOwnPorts is the largest number of NICs that get ports of their own, with the fastest driver.

@@ -15,7 +15,7 @@ type Field struct {
 	Index []int // for reflect.Value.FieldByIndex
 	// Enum are the values of the tag jsonschema. Some may be names of enumerations: see Words.
 	Enum []string
-	// Tag has the other tags, some of which only the caller knows.
+	// Tag has the other tags. The caller gives them their meaning.
 	Tag reflect.StructTag
 
 	// required is true for fields without omitempty in their yaml tag.

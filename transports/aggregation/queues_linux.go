@@ -3,6 +3,7 @@ package aggregation
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"time"
 
@@ -53,11 +54,7 @@ func openQueues(s *socket, local, remote netip.AddrPort, longest, slots int, kee
 
 // holding is the number of frames of a queue for so many datagrams: a power of two, at most the given one.
 func holding(datagrams, most int) int {
-	n := 64
-	for n < datagrams && n < most {
-		n *= 2
-	}
-	return n
+	return min(max(64, 1<<bits.Len(uint(datagrams-1))), most)
 }
 
 // until is as socket.until.

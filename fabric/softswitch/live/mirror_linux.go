@@ -19,20 +19,10 @@ type mirror struct{ fd int }
 func (s *Process) Mirror(end plan.End, tap *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	raw, err := tap.SyscallConn()
-	if err != nil {
-		return err
+	if err := s.hand(tap); err != nil {
+		return fmt.Errorf("hand the mirror of %s:%s to the soft switches: %w", end.Node, end.Port, err)
 	}
-	var sent error
-	if err := raw.Control(func(fd uintptr) {
-		sent = unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(fd)), nil, 0)
-	}); err != nil {
-		return err
-	}
-	if sent != nil {
-		return fmt.Errorf("hand the mirror of %s:%s to the soft switches: %w", end.Node, end.Port, sent)
-	}
-	_, err = s.askLocked(request{Mirror: &end})
+	_, err := s.askLocked(request{Mirror: &end})
 	return err
 }
 

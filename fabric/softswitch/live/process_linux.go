@@ -66,7 +66,7 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
-	Offer       bool         `json:"offer,omitempty"` // of the node whose socket is there
+	Offer       bool         `json:"offer,omitempty"` // a node's socket was sent before
 	Mirror      *plan.End    `json:"mirror,omitempty"`
 	Alive       bool         `json:"alive,omitempty"` // only requests an answer
 }

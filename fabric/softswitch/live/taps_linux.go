@@ -298,12 +298,16 @@ func (f *Feed) End() error {
 func (s *Process) openTaps(o *openTaps, file *os.File) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil,
-		0); err != nil {
+	if err := s.hand(file); err != nil {
 		return 0, fmt.Errorf("hand a feed to the soft switches: %w", err)
 	}
 	a, err := s.askLocked(request{OpenTaps: o})
 	return a.Place, err
+}
+
+// hand sends a descriptor, which stays open here.
+func (s *Process) hand(file *os.File) error {
+	return unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil, 0)
 }
 
 // receiveFile receives a descriptor from a socket.

@@ -84,8 +84,7 @@ func (s *Process) replacePort(order replacePort, h *port.Handle) error {
 	defer s.mu.Unlock()
 	order.Files = len(h.Files)
 	for _, file := range h.Files {
-		if err := unix.Sendmsg(int(s.descriptors.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil,
-			0); err != nil {
+		if err := s.hand(file); err != nil {
 			return fmt.Errorf("hand port %s:%s to the soft switches: %w", order.End.Node, order.End.Port, err)
 		}
 	}
