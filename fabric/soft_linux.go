@@ -63,7 +63,9 @@ func (f *Fabric) startSoft(ctx context.Context, p *plan.Plan) error {
 		}
 		ports.NICs, ports.Indexes = append(ports.NICs, numbers), append(ports.Indexes, indexes)
 	}
-	ports.Monitor = func(hand func(int, *os.File) error) error { return openMonitors(ctx, p, nodes, hand) }
+	ports.Monitor = func(hand func(int, *os.File) error) error {
+		return openMonitors(ctx, p.Nodes, nodes, hand)
+	}
 	err = kernel.Each(ctx, []*kernel.Namespace{f.softSide().ns}, 1, func(int) error {
 		return openPorts(&ports, names)
 	})
@@ -102,9 +104,10 @@ func (f *Fabric) offerBypass(ctx context.Context, p *plan.Plan, nodes []*kernel.
 	return f.soft.process.Offer(ctx, numbers, offered)
 }
 
-// OfferAgain lets the programs of a node open queues of its NICs again, after the node's namespace has
-// become another one. Everything else in the namespace is for Repair.
-func (f *Fabric) OfferAgain(ctx context.Context, name string) error {
+// Reopen opens the soft switches' sockets in a node's namespace again, after the namespace has become another
+// one. One socket measures arrivals, and by the other programs open queues of NICs. Everything else in the
+// namespace is for Repair.
+func (f *Fabric) Reopen(ctx context.Context, name string) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if !f.built || f.soft == nil {
@@ -113,10 +116,14 @@ func (f *Fabric) OfferAgain(ctx context.Context, name string) error {
 	p := f.soft.plan
 	i := slices.IndexFunc(p.Nodes, func(n plan.Node) bool { return n.Name == name })
 	at := slices.IndexFunc(f.hosts, func(h *host) bool { return h.name == name })
-	if !p.Nodes[i].Bypass {
-		return nil
+	spaces := []*kernel.Namespace{f.hosts[at].ns}
+	err := openMonitors(ctx, p.Nodes[i:i+1], spaces, func(_ int, file *os.File) error {
+		return f.soft.process.MeasureAgain(i, file)
+	})
+	if p.Nodes[i].Bypass {
+		err = errors.Join(err, f.soft.process.Offer(ctx, []int{i}, spaces))
 	}
-	return f.soft.process.Offer(ctx, []int{i}, []*kernel.Namespace{f.hosts[at].ns})
+	return err
 }
 
 // mostOwnPorts is the largest number of NICs that get ports of their own, with the fastest driver.
@@ -197,17 +204,17 @@ func (f *Fabric) softSide() *host {
 	return nil
 }
 
-// openMonitors opens the packet sockets that measure arrivals, one at every node of the plan, and
-// hands them over.
-func openMonitors(ctx context.Context, p *plan.Plan, nodes []*kernel.Namespace,
+// openMonitors opens the packet sockets that measure arrivals, one in the namespace of each node, and hands
+// them over.
+func openMonitors(ctx context.Context, nodes []plan.Node, spaces []*kernel.Namespace,
 	hand func(int, *os.File) error) error {
-	return kernel.Each(ctx, nodes, 2, func(node int) error {
+	return kernel.Each(ctx, spaces, 2, func(node int) error {
 		file, err := live.OpenMonitor(0)
 		if err == nil {
 			err = hand(node, file)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.Nodes[node].Name, err)
+			return fmt.Errorf("%s: %w", nodes[node].Name, err)
 		}
 		return nil
 	})

@@ -84,9 +84,8 @@ func (s *supervisor) openEngine(ctx context.Context) (err error) {
 	return group.Wait()
 }
 
-// revive puts the links of a container's node into the container's new namespace after a restart, and
-// offers the node's NICs to its programs there. The old links end with the old namespace, and the
-// repair makes new ones.
+// revive puts the links of a container's node into the container's new namespace after a restart, and opens
+// the soft switches' sockets there. The old links end with the old namespace, and the repair makes new ones.
 func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.Namespace) error {
 	s.adoption.converging.Lock()
 	defer s.adoption.converging.Unlock()
@@ -94,7 +93,7 @@ func (s *supervisor) revive(ctx context.Context, node string, namespace *kernel.
 		return err
 	}
 	_, err := s.fabric.Repair(ctx)
-	return errors.Join(err, s.fabric.OfferAgain(ctx, node),
+	return errors.Join(err, s.fabric.Reopen(ctx, node),
 		s.management.Attach(ctx, node, s.namespaces[node]))
 }
 

@@ -282,7 +282,8 @@ func TestBypassRefuses(t *testing.T) {
 }
 
 // A node whose namespace becomes another one, as a container's does after a restart, offers its NICs to the
-// programs there, and has its mirror there. The old namespace has neither a socket nor a mirror.
+// programs there, and has its mirror there. Arrivals are measured there. The old namespace has neither a
+// socket nor a mirror.
 func TestNamespaceBecomesAnother(t *testing.T) {
 	f, p, spaces := build(t, "name: t\nfabric: {topology: single-switch, params: {hosts: 2}, "+
 		"switch: {kind: soft}}\nnodes: {h1: {nic-mirror: true}}\n")
@@ -292,13 +293,17 @@ func TestNamespaceBecomesAnother(t *testing.T) {
 		if _, err := f.Repair(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.OfferAgain(t.Context(), "h1"); err != nil {
+		if err := f.Reopen(t.Context(), "h1"); err != nil {
 			t.Fatal(err)
 		}
 		right := openBypass(t, p, spaces, "h1")
 		wantPass(t, left, right, round)
 		if shown, err := mirrored(spaces["h1"]); err != nil || shown != 1 {
 			t.Errorf("%s: the mirror shows %d frames, %v; want 1", round, shown, err)
+		}
+		wantArrivals(t, f, p, spaces)
+		if sockets := packetSockets(t, old); sockets != 0 {
+			t.Errorf("%s: the old namespace has %d packet sockets still", round, sockets)
 		}
 		if _, err := mirrored(old); err == nil {
 			t.Errorf("%s: the old namespace has its mirror still", round)
@@ -314,6 +319,35 @@ func TestNamespaceBecomesAnother(t *testing.T) {
 	if err := f.Verify(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// wantArrivals requires that frames from h0 are measured where they arrive, at h1.
+func wantArrivals(t *testing.T, f *fabric.Fabric, p *plan.Plan, spaces map[string]*kernel.Namespace) {
+	t.Helper()
+	measured := func() uint64 { return nicState(t, f, "h1").Arrivals.Frames }
+	const frames = 10
+	before := measured()
+	hosttest.Eventually(t, "the measured arrivals", func() error {
+		datagrams(t, spaces["h0"], address(p, "h1"), time.Millisecond, frames*time.Millisecond)
+		if got := measured() - before; got < frames {
+			return fmt.Errorf("%d frames, want %d", got, frames)
+		}
+		return nil
+	})
+}
+
+// packetSockets returns the number of packet sockets in a namespace.
+func packetSockets(t *testing.T, ns *kernel.Namespace) int {
+	t.Helper()
+	var text []byte
+	err := ns.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/thread-self/net/packet")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.Count(text, []byte("\n")) - 1 // without the title
 }
 
 // replaceNamespace makes a namespace become another one, and returns the old one.

@@ -83,7 +83,7 @@ func busyCore(b *testing.B) {
 }
 
 // datagrams sends one of 1,200 bytes every interval, for a time.
-func datagrams(b *testing.B, from *kernel.Namespace, to string, interval, total time.Duration) {
+func datagrams(b testing.TB, from *kernel.Namespace, to string, interval, total time.Duration) {
 	b.Helper()
 	err := from.Do(func() error {
 		conn, err := net.Dial("udp", net.JoinHostPort(to, "9"))

@@ -73,8 +73,13 @@ type monitorSocket struct {
 	level int          // index of its filter's share
 	want  atomic.Int32 // requested level
 	taken atomic.Uint64
-	// foreign is the NIC in a namespace of another program; -1 for a node's.
-	foreign int
+	at    measured
+}
+
+// measured is a node, or a NIC in a namespace of another program.
+type measured struct {
+	foreign bool
+	number  int
 }
 
 // startMonitorThreads starts the threads. They wait for the packet sockets of nodes, in any order, from a
@@ -227,7 +232,7 @@ func (r *row) open(nodes []startMonitor, count int) (epoll int, err error) {
 			return epoll, errors.Join(fmt.Errorf("receive monitor: node %d, want a number below %d", node,
 				len(nodes)), unix.Close(fd))
 		}
-		one := &monitorSocket{fd: fd, nics: map[int32]int{}, foreign: -1}
+		one := &monitorSocket{fd: fd, nics: map[int32]int{}, at: measured{number: node}}
 		for i, nic := range nodes[node].NICs {
 			one.nics[int32(nodes[node].Indexes[i])] = nic
 		}
@@ -255,11 +260,19 @@ func (r *row) sit(epoll int, one *monitorSocket) error {
 		place = len(r.monitorThreads)
 		r.monitorThreads = append(r.monitorThreads, nil)
 	}
-	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, one.fd,
+	if err := watchMonitor(epoll, one.fd, place); err != nil {
+		return err
+	}
+	r.monitorThreads[place] = one
+	return nil
+}
+
+// watchMonitor adds a packet socket to an epoll.
+func watchMonitor(epoll, fd, place int) error {
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd,
 		&unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(place)}); err != nil {
 		return fmt.Errorf("watch monitor: %w", err)
 	}
-	r.monitorThreads[place] = one
 	return nil
 }
 
@@ -282,7 +295,7 @@ func (s *monitorThreads) take(nic, index int) error {
 		}
 		w.nics[nic].share.Store(shares[0])
 		if err := r.sit(epoll, &monitorSocket{fd: fd, nics: map[int32]int{int32(index): nic},
-			foreign: nic}); err != nil {
+			at: measured{true, nic}}); err != nil {
 			return errors.Join(err, unix.Close(fd))
 		}
 		return nil
@@ -293,15 +306,49 @@ func (s *monitorThreads) take(nic, index int) error {
 func (s *monitorThreads) give(nic int) error {
 	r := s.rows[nic%len(s.rows)]
 	return r.tell(func(int, *monitors) error {
+		place := r.find(measured{true, nic})
+		if place < 0 {
+			return nil
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		for i, one := range r.monitorThreads {
-			if one != nil && one.foreign == nic {
-				r.monitorThreads[i] = nil
-				return unix.Close(one.fd) // this removes it from the epoll
-			}
+		one := r.monitorThreads[place]
+		r.monitorThreads[place] = nil
+		return unix.Close(one.fd) // this removes it from the epoll
+	})
+}
+
+// replace gives a node another packet socket, from the Unix socket. The first one would keep the node's old
+// namespace.
+func (s *monitorThreads) replace(node int) error {
+	for _, r := range s.rows {
+		place := r.find(measured{number: node})
+		if place < 0 {
+			continue
 		}
-		return nil
+		return r.tell(func(epoll int, _ *monitors) error {
+			fd, _, err := receiveNumbered(r.socket)
+			if err != nil {
+				return err
+			}
+			if err := watchMonitor(epoll, fd, place); err != nil {
+				return errors.Join(err, unix.Close(fd))
+			}
+			one := r.monitorThreads[place]
+			old := one.fd
+			one.fd, one.level = fd, 0 // takeOrders sets the requested filter
+			return unix.Close(old)    // this removes it from the epoll
+		})
+	}
+	return discardDescriptor(fmt.Errorf("measure arrivals at node %d: %w", node, os.ErrNotExist))
+}
+
+// find returns the place of a packet socket, or -1.
+func (r *row) find(at measured) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.IndexFunc(r.monitorThreads, func(one *monitorSocket) bool {
+		return one != nil && one.at == at
 	})
 }
 
@@ -413,6 +460,16 @@ func receiveNumbered(socket int) (fd, number int, err error) {
 	var text [4]byte
 	fd, err = receiveDescriptor(socket, text[:])
 	return fd, int(binary.LittleEndian.Uint32(text[:])), err
+}
+
+// discardDescriptor closes the descriptor of a request that fails with an error. Otherwise the next request
+// would receive the descriptor.
+func discardDescriptor(err error) error {
+	fd, _, received := receiveNumbered(descriptorsFd)
+	if received != nil {
+		return err
+	}
+	return errors.Join(err, unix.Close(fd))
 }
 
 // sendNumbered sends a descriptor with the number of its node, and closes it here.

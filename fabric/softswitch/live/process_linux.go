@@ -66,7 +66,8 @@ type request struct {
 	ReplacePort *replacePort `json:"replace_port,omitempty"`
 	ForeignGone bool         `json:"foreign_gone,omitempty"`
 	Watch       *watch       `json:"watch,omitempty"`
-	Offer       bool         `json:"offer,omitempty"` // a node's socket was sent before
+	Measure     *int         `json:"measure,omitempty"` // a node
+	Offer       bool         `json:"offer,omitempty"`   // a node's socket was sent before
 	Mirror      *plan.End    `json:"mirror,omitempty"`
 	Alive       bool         `json:"alive,omitempty"` // only requests an answer
 }
@@ -454,6 +455,8 @@ func (l *loop) serve(reader *frame.Reader, writer *frame.Writer) {
 			err = l.replace(r.ReplacePort)
 		case r.Watch != nil:
 			err = l.watchForeign(r.Watch)
+		case r.Measure != nil:
+			err = l.arrived.monitorThreads.replace(*r.Measure)
 		case r.Offer:
 			err = l.offer()
 		case r.Mirror != nil:

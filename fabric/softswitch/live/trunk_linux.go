@@ -132,9 +132,7 @@ func (l *loop) watchForeign(r *watch) error {
 	if at < 0 || l.arrived == nil {
 		err := fmt.Errorf("watch %s:%s: %w", r.End.Node, r.End.Port, os.ErrNotExist)
 		if r.Index != 0 {
-			if fd, _, received := receiveNumbered(descriptorsFd); received == nil {
-				err = errors.Join(err, unix.Close(fd))
-			}
+			err = discardDescriptor(err)
 		}
 		return err
 	}
@@ -144,6 +142,19 @@ func (l *loop) watchForeign(r *watch) error {
 	}
 	err := l.arrived.monitorThreads.take(at, r.Index)
 	l.do(func() { l.nics[at].watched = err == nil && l.nics[at].foreign })
+	return err
+}
+
+// MeasureAgain measures arrivals at a node with another packet socket from OpenMonitor, after the node's
+// namespace has become another one. Ports.Monitor has opened the first. It consumes the file, even if it
+// fails.
+func (s *Process) MeasureAgain(node int, monitor *os.File) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := sendNumbered(s.descriptors, node, monitor); err != nil {
+		return err
+	}
+	_, err := s.askLocked(request{Measure: &node})
 	return err
 }
 
