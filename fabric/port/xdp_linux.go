@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/kernel"
 	"railbed/internal/verdict"
 )
 
@@ -75,15 +76,15 @@ func openXDP(name string, options Options) (h *Handle, err error) {
 	h.Files = append(h.Files, os.NewFile(uintptr(fd), "xdp "+name))
 	chunks, chunk := xdpGeometry(h.Description.MTU)
 	h.Description.SendSlots, h.Description.SendSlotBytes = chunks, chunk
-	memory, err := unix.MemfdCreate("port", unix.MFD_CLOEXEC)
+	memory, err := kernel.Memory("memory "+name, 0)
 	if err != nil {
+		return h, fmt.Errorf("open port %s: %w", name, err)
+	}
+	h.Files = append(h.Files, memory)
+	if err := memory.Truncate(int64(chunks * chunk)); err != nil {
 		return h, fmt.Errorf("make memory of port %s: %w", name, err)
 	}
-	h.Files = append(h.Files, os.NewFile(uintptr(memory), "memory "+name))
-	if err := unix.Ftruncate(memory, int64(chunks*chunk)); err != nil {
-		return h, fmt.Errorf("make memory of port %s: %w", name, err)
-	}
-	return h, bindXDP(fd, memory, h.Description)
+	return h, bindXDP(fd, int(memory.Fd()), h.Description)
 }
 
 // bindXDP sets up the socket's memory and rings, and binds it to the interface.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"railbed/internal/kernel"
 	"railbed/internal/reexec"
 	"railbed/internal/vmimage"
 	"railbed/nodes"
@@ -298,11 +299,10 @@ func (t *tail) String() string {
 
 // sealed returns a file in memory whose content cannot be changed.
 func sealed(name string, content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	file, err := kernel.Memory(name, unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("keep %s in memory: %w", name, err)
+		return nil, err
 	}
-	file := os.NewFile(uintptr(fd), name)
 	if _, err = file.Write(content); err == nil {
 		err = seal(file)
 	}

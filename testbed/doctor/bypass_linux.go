@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"railbed/internal/nicqueue"
+	"railbed/internal/verdict"
 )
 
 // doorbellPatience bounds how long a doorbell may take. It rings at once, unless the host is busy.
@@ -57,6 +58,10 @@ func grantQueues(listener *net.UnixListener, g nicqueue.Geometry) (*nicqueue.Dev
 		return nil, err
 	}
 	device, files, err := nicqueue.Create(g)
+	var lacking *verdict.UnsupportedError
+	if errors.As(err, &lacking) {
+		err = errors.New(lacking.Reason) // the row has the remedy
+	}
 	if err != nil {
 		return nil, errors.Join(err, asking.Refuse(err))
 	}
