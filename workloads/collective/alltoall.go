@@ -59,7 +59,8 @@ type ExchangeConfig struct {
 type Exchange struct {
 	config ExchangeConfig
 	size   int // of an element
-	before columns
+	// outputs and inputs have the places of blocks.
+	outputs, inputs prefix
 }
 
 // blockSlices returns the number of messages of a block of the given number of bytes.
@@ -161,7 +162,7 @@ func (e *Exchange) blocks(rank int) (b blocks) {
 		first, behind := e.config.Channel.Part(0, elements)
 		return place{buffer, at + first, at + behind}.times(e.size)
 	}
-	before, in, out := e.before.sums(m, rank), 0, 0
+	before, in, out := e.outputs.before(rank, len(m), m.addRow), 0, 0
 	for other, elements := range m[rank] {
 		b.sources = append(b.sources, part(schedule.Input, in, elements))
 		b.targets = append(b.targets, part(schedule.Output, before[other], elements))
@@ -233,9 +234,10 @@ func messages(op schedule.Op, peer int, source, target place) (all []action) {
 func (e *Exchange) wrong(p *Pattern, rank int, output []byte, _, iteration int, _ []Loss) (wrong,
 	short uint64) {
 	m := e.config.Matrix
+	inputs := e.inputs.before(rank, len(m), m.addColumn)
 	for from, row := range m {
 		block := e.size * row[rank]
-		wrong += p.WrongOf(from, output[:block], iteration, m.input(from, rank))
+		wrong += p.WrongOf(from, output[:block], iteration, inputs[from])
 		output = output[block:]
 	}
 	return wrong, 0

@@ -257,6 +257,34 @@ func testBlocksNotice(t *testing.T, kind element.Type) {
 	}
 }
 
+// TestPlacesOfBlocks compares the places of blocks with sums over the matrix, for ranks in any order.
+func TestPlacesOfBlocks(t *testing.T) {
+	const ranks = 7
+	random := rand.New(rand.NewPCG(12, 1))
+	m := make(Matrix, ranks)
+	for from := range m {
+		for range ranks {
+			m[from] = append(m[from], random.IntN(9))
+		}
+	}
+	var outputs, inputs prefix
+	for range 50 {
+		rank := random.IntN(ranks)
+		out, in := outputs.before(rank, ranks, m.addRow), inputs.before(rank, ranks, m.addColumn)
+		for other := range m {
+			wantOut, wantIn := 0, 0
+			for before := range rank {
+				wantOut += m[before][other]
+				wantIn += m[other][before]
+			}
+			if out[other] != wantOut || in[other] != wantIn {
+				t.Fatalf("rank %d: its block is at %d in the output of rank %d, want %d; the block for it is "+
+					"at %d in the input there, want %d", rank, out[other], other, wantOut, in[other], wantIn)
+			}
+		}
+	}
+}
+
 // TestPhasesAreMatchings holds that in each of pairwise's phases everybody sends to one
 // and receives from one, who sends to him in the same phase.
 func TestPhasesAreMatchings(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"railbed/internal/element"
 	"railbed/plan/perf"
 	"railbed/plan/schedule"
 )
@@ -31,6 +32,48 @@ func BenchmarkRing(b *testing.B) {
 				b.StopTimer()
 				m := perf.MeasureOf(schedule.AllReduce, uint64(size), ranks, b.Elapsed(), 0)
 				b.ReportMetric(m.BusBW*float64(b.N), "busbw-GB/s")
+			})
+		}
+	}
+}
+
+// BenchmarkExchangeWrong checks the output of one rank of an all-to-all again and again, as each rank does
+// after each operation. The time for a rank does not grow with the ranks. It did when each check summed the
+// inputs of all ranks ("summed").
+func BenchmarkExchangeWrong(b *testing.B) {
+	for _, ranks := range []int{64, 256, 1024} {
+		m := Even(ranks, 4*ranks)
+		e, err := NewExchange(ExchangeConfig{Matrix: m})
+		if err != nil {
+			b.Fatal(err)
+		}
+		rank := ranks - 1
+		p, err := NewPattern(PatternConfig{Rank: rank, Ranks: ranks, Type: element.Float32, Op: element.None})
+		if err != nil {
+			b.Fatal(err)
+		}
+		output := make([]byte, e.Lengths(rank).Output)
+		summed := func() (wrong uint64) {
+			rest := output
+			for from, row := range m {
+				block := e.size * row[rank]
+				wrong += p.WrongOf(from, rest[:block], 0, total(row[:rank]))
+				rest = rest[block:]
+			}
+			return wrong
+		}
+		if got, _ := e.wrong(p, rank, output, 0, 0, nil); got != summed() {
+			b.Fatalf("%d elements are wrong, want %d", got, summed())
+		}
+		for name, check := range map[string]func() uint64{"summed": summed, "prefix": func() uint64 {
+			wrong, _ := e.wrong(p, rank, output, 0, 0, nil)
+			return wrong
+		}} {
+			b.Run(fmt.Sprintf("ranks=%d/%s", ranks, name), func(b *testing.B) {
+				for b.Loop() {
+					check()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*ranks), "ns/rank")
 			})
 		}
 	}

@@ -79,29 +79,41 @@ func (m Matrix) OutputLen(rank int) (elements int) {
 	return elements
 }
 
-// input returns where the block for a receiver begins in a sender's input.
-func (m Matrix) input(from, to int) int { return total(m[from][:to]) }
-
-// columns sums the rows of a matrix before a row. It goes on from the row of the latest call, so that all
-// rows in turn take a time in proportion to the matrix. The zero columns can be used, also concurrently, for
-// one matrix.
-type columns struct {
-	mu     sync.Mutex
-	row    int
-	before []int
+// addRow adds a sender's blocks to sums by receiver.
+func (m Matrix) addRow(from int, sums []int) {
+	for to, elements := range m[from] {
+		sums[to] += elements
+	}
 }
 
-// sums returns, by receiver, where the block of a sender begins in the receiver's output.
-func (c *columns) sums(m Matrix, from int) []int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.before == nil || from < c.row {
-		c.row, c.before = 0, make([]int, len(m))
+// addColumn adds a receiver's blocks to sums by sender.
+func (m Matrix) addColumn(to int, sums []int) {
+	for from, row := range m {
+		sums[from] += row[to]
 	}
-	for ; c.row < from; c.row++ {
-		for to, elements := range m[c.row] {
-			c.before[to] += elements
-		}
+}
+
+// prefix sums the rows of a matrix before a row, or its columns before a column. It goes on from the line of
+// the latest call. So all lines in turn take a time in proportion to the matrix, and the same line again takes
+// a time in proportion to the line. The zero prefix can be used, also concurrently, for the lines of one
+// matrix.
+type prefix struct {
+	mu   sync.Mutex
+	line int
+	sums []int
+}
+
+// before returns the sums over the lines before a line. For rows these are, by receiver, where the block of a
+// sender begins in the receiver's output. For columns they are, by sender, where the block for a receiver
+// begins in the sender's input. There are as many lines as sums.
+func (p *prefix) before(line, lines int, add func(line int, sums []int)) []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sums == nil || line < p.line {
+		p.line, p.sums = 0, make([]int, lines)
 	}
-	return slices.Clone(c.before)
+	for ; p.line < line; p.line++ {
+		add(p.line, p.sums)
+	}
+	return slices.Clone(p.sums)
 }
