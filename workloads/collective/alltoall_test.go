@@ -278,8 +278,9 @@ func TestPlacesOfBlocks(t *testing.T) {
 				wantIn += m[other][before]
 			}
 			if out[other] != wantOut || in[other] != wantIn {
-				t.Fatalf("rank %d: its block is at %d in the output of rank %d, want %d; the block for it is "+
-					"at %d in the input there, want %d", rank, out[other], other, wantOut, in[other], wantIn)
+				t.Fatalf("rank %d: its block is at %d in the output of rank %d, want %d; the block for it "+
+					"is at %d in the input there, want %d", rank, out[other], other, wantOut, in[other],
+					wantIn)
 			}
 		}
 	}

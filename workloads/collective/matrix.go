@@ -94,17 +94,17 @@ func (m Matrix) addColumn(to int, sums []int) {
 }
 
 // prefix sums the rows of a matrix before a row, or its columns before a column. It goes on from the line of
-// the latest call. So all lines in turn take a time in proportion to the matrix, and the same line again takes
-// a time in proportion to the line. The zero prefix can be used, also concurrently, for the lines of one
-// matrix.
+// the latest call. So all lines in turn take a time in proportion to the matrix, and the same line again
+// takes a time in proportion to the line. The zero prefix can be used, also concurrently, for the lines of
+// one matrix.
 type prefix struct {
 	mu   sync.Mutex
 	line int
 	sums []int
 }
 
-// before returns the sums over the lines before a line. For rows these are, by receiver, where the block of a
-// sender begins in the receiver's output. For columns they are, by sender, where the block for a receiver
+// before returns the sums over the lines before a line. For rows these are, by receiver, where the block of
+// a sender begins in the receiver's output. For columns they are, by sender, where the block for a receiver
 // begins in the sender's input. There are as many lines as sums.
 func (p *prefix) before(line, lines int, add func(line int, sums []int)) []int {
 	p.mu.Lock()
