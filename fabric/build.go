@@ -49,7 +49,7 @@ func prepare(p *plan.Plan, first int, ns map[string]*kernel.Namespace, o Options
 		return nil, err
 	}
 	f := &Fabric{options: serialised(o), hosts: hosts, first: first, bursts: map[shape]link.Entry{},
-		named: map[string]*planLink{}}
+		named: map[string]*planLink{}, reboots: map[string]*reboot{}}
 	byName := map[string]*host{}
 	for _, h := range hosts {
 		byName[h.name] = h
@@ -384,6 +384,7 @@ func (f *Fabric) Close() error {
 	}
 	f.built = false
 	f.closeFaults()
+	f.closeReboots()
 	resolved := f.resolvers.close()
 	if f.soft != nil { // before its ports disappear
 		if err := f.soft.process.Close(); err != nil {

@@ -135,10 +135,10 @@ func (f *Fabric) compareStack(h *host, got reading, d *differences) {
 	compareRules(h, got.rules, d)
 }
 
-// cut reports whether SetLinkState has set the port's end of its link down.
+// cut reports whether SetLinkState or a reboot has set the port's end of its link down.
 func (f *Fabric) cut(p port) bool {
 	l := f.links[p.link]
-	return l.down && p.atA == l.cutAtA()
+	return l.isDown() && p.atA == l.cutAtA()
 }
 
 // at names a port in errors.
@@ -283,7 +283,7 @@ func (f *Fabric) comparePort(h *host, p port, got kernel.Link, d *differences) {
 
 // compareState checks whether a port is up and has its carrier.
 func (f *Fabric) compareState(h *host, p port, got kernel.Link, d *differences) {
-	name, down, want := h.at(p.Name), f.links[p.link].down, !f.cut(p)
+	name, down, want := h.at(p.Name), f.links[p.link].isDown(), !f.cut(p)
 	switch {
 	case got.Up != want:
 		set := request(passPort, func(b *kernel.Batch) { b.SetUp(p.Name, p.index, want) })

@@ -44,6 +44,8 @@ type Fabric struct {
 	// faults are the packet faults at kernel links and switches.
 	faults []*kernelFault
 	hits   hits
+	// reboots has the reboots of switches in force, by the names of their faults.
+	reboots map[string]*reboot
 }
 
 // planLink is a link of the plan in its requested state, which SetLink, SetLinkState and
@@ -51,7 +53,9 @@ type Fabric struct {
 type planLink struct {
 	plan.Link
 	a, b *host
-	down bool
+	down bool // as SetLinkState requested
+	// reboots counts the reboots of switches that hold the link down.
+	reboots int
 	// cutAToB and cutBToA are set if the direction is cut.
 	cutAToB, cutBToA bool
 	seed             uint64

@@ -11,19 +11,31 @@ import (
 )
 
 // AddFault begins a fault at the ports that it names. Soft switches and emulated NICs make faults themselves.
-// At kernel links and switches eBPF programs do. There the error is a *verdict.UnsupportedError if the kernel
-// does not let this process load programs, and a *bpf.VerifierError if it refuses this one.
-func (f *Fabric) AddFault(_ context.Context, p *plan.Plan, of spec.Fault) error {
+// At kernel links and switches eBPF programs do, except for reboots. There the error is a
+// *verdict.UnsupportedError if the kernel does not let this process load programs, and a *bpf.VerifierError
+// if it refuses this one.
+func (f *Fabric) AddFault(ctx context.Context, p *plan.Plan, of spec.Fault) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
 	if !f.built {
 		return fmt.Errorf("add fault %s: %w", of.Name, errClosed)
 	}
 	if f.soft != nil {
-		return f.soft.process.AddFault(of, p.FaultPlaces(&of))
+		return f.addSoftFault(ctx, p, of)
 	}
-	if err := f.addKernelFault(p, &of); err != nil {
+	if err := f.addKernelFault(ctx, p, &of); err != nil {
 		return fmt.Errorf("add fault %s: %w", of.Name, err)
+	}
+	return nil
+}
+
+func (f *Fabric) addSoftFault(ctx context.Context, p *plan.Plan, of spec.Fault) error {
+	if err := f.soft.process.AddFault(of, p.FaultPlaces(&of)); err != nil || !of.Reboot {
+		return err
+	}
+	if err := f.beginReboot(ctx, p, &of); err != nil {
+		_, failed := f.soft.process.ClearFaults(of.Name)
+		return errors.Join(fmt.Errorf("add fault %s: %w", of.Name, err), failed)
 	}
 	return nil
 }
@@ -35,10 +47,14 @@ func (f *Fabric) ClearFaults(names ...string) ([]softswitch.FaultState, error) {
 	switch {
 	case !f.built:
 		return nil, fmt.Errorf("clear faults: %w", errClosed)
-	case f.soft != nil:
-		return f.soft.process.ClearFaults(names...)
+	case f.soft == nil:
+		return f.clearKernelFaults(names)
 	}
-	return f.clearKernelFaults(names)
+	ended, err := f.soft.process.ClearFaults(names...)
+	for i := range ended {
+		err = errors.Join(err, f.endReboot(context.Background(), ended[i].Name))
+	}
+	return ended, err
 }
 
 // errClosed is the error of changes after Close.

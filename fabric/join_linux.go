@@ -17,7 +17,7 @@ func (f *Fabric) Present(a *Attachment) {
 		return
 	}
 	if l := f.soft.named[a.Link.Name]; l != nil {
-		a.Link.AToB, a.Link.BToA, a.Down = l.AToB, l.BToA, l.down
+		a.Link.AToB, a.Link.BToA, a.Down = l.AToB, l.BToA, l.isDown()
 	}
 }
 
@@ -48,7 +48,7 @@ func (f *Fabric) join(ctx context.Context, end plan.End, n *ForeignNIC) error {
 	if err := n.reshape(end, want, was); err != nil {
 		return err
 	}
-	if f.soft.named[l.Name].down {
+	if f.soft.named[l.Name].isDown() {
 		if err := n.setCarrier(ctx, end, false); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ type kernelFault struct {
 	until  uint64      // on the kernel's monotonic clock in nanoseconds, 0 without an end
 	end    *time.Timer // which takes the fault out of the programs, nil without an end
 	places []faultPlace
+	took   []softswitch.FaultPlaceState // the ports of a reboot
 	// earlier are its counts when it was in force before.
 	earlier softswitch.FaultState
 }
@@ -60,8 +62,8 @@ func monotonic() (uint64, error) {
 }
 
 // addKernelFault compiles, loads and attaches the programs of a fault. If one of them fails, the ports have
-// the programs that they had before.
-func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
+// the programs that they had before. A reboot needs no programs.
+func (f *Fabric) addKernelFault(ctx context.Context, p *plan.Plan, of *spec.Fault) error {
 	made := &kernelFault{Fault: *of}
 	if at := slices.IndexFunc(f.faults, func(one *kernelFault) bool { return one.Name == of.Name }); at >= 0 {
 		earlier, err := f.faults[at].state()
@@ -84,8 +86,12 @@ func (f *Fabric) addKernelFault(p *plan.Plan, of *spec.Fault) error {
 		}
 		made.until = now + uint64(lasts)
 	}
-	err := f.harm(made, p)
-	if err != nil {
+	if of.Reboot {
+		made.took = f.portsUp(p.FaultPlaces(of))
+		if err := f.beginReboot(ctx, p, of); err != nil {
+			return err
+		}
+	} else if err := f.harm(made, p); err != nil {
 		return errors.Join(err, f.heal(made), f.free(made))
 	}
 	f.faults = append(f.faults, made)
@@ -228,7 +234,7 @@ func (f *Fabric) clearKernelFaults(names []string) (ended []softswitch.FaultStat
 		if len(names) > 0 && !slices.Contains(names, one.Name) {
 			continue
 		}
-		if err := f.heal(one); err != nil {
+		if err := errors.Join(f.heal(one), f.endReboot(context.Background(), one.Name)); err != nil {
 			return ended, fmt.Errorf("clear fault %s: %w", one.Name, err)
 		}
 		state, err := one.state() // nothing changes it any more
@@ -278,6 +284,9 @@ func (k *kernelFault) state() (softswitch.FaultState, error) {
 			return s, err
 		}
 		s.Over = now >= k.until
+	}
+	for _, at := range k.took {
+		s.Add(at)
 	}
 	for _, at := range k.places {
 		counts, err := at.Counts()

@@ -126,7 +126,7 @@ func (f *Fabric) readEnds(h *host, states []LinkState) error {
 			Burst:      entry.Burst,
 			Achieved:   entry.Achieved,
 			Calibrated: entry.Measured,
-			Up:         !f.links[p.link].down && !f.links[p.link].isCut(p.atA),
+			Up:         !f.links[p.link].isDown() && !f.links[p.link].isCut(p.atA),
 			Shaper:     f.queueStats(f.links[p.link], p.atA, queues[p.index]),
 		}
 	}
@@ -250,7 +250,8 @@ func (l *planLink) cutAtA() bool { return l.b.node && !l.a.node }
 // SetLinkState takes a link down or brings it up, in both directions. A link that is down has one
 // end administratively down; the other end has no carrier, as a node sees it. The kernel forgets
 // IPv6 addresses, neighbours and routes of the end that went down. SetLinkState sets them again
-// when it brings the link up, and then also restores directions that were cut.
+// when it brings the link up, and then also restores directions that were cut. While a switch
+// reboots, its links stay down.
 func (f *Fabric) SetLinkState(ctx context.Context, name string, up bool) error {
 	f.lock.Lock()
 	defer f.lock.Unlock()
@@ -274,30 +275,56 @@ func (f *Fabric) setKernelState(ctx context.Context, name string, up bool) error
 
 // setState needs the lock.
 func (f *Fabric) setState(ctx context.Context, l *planLink, up bool) error {
-	h, p := l.end(l.cutAtA())
-	batch := kernel.NewBatch(h.name, f.options.Trace)
 	l.down = !up
-	if up {
-		h.portUp(batch, p)
-		for _, r := range h.routes {
-			if slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == p.index }) {
-				batch.AddRoute(f.alive(h, r))
-			}
-		}
-	} else {
-		batch.SetUp(p.Name, p.index, false)
-	}
-	if err := doIn(h, batch); err != nil {
+	if err := f.applyStates(ctx, []*planLink{l}); err != nil || !up {
 		return err
 	}
-	if up {
-		for _, atA := range Both.sides() {
-			if err := f.setCut(l, atA, false); err != nil {
-				return fmt.Errorf("%s: %w", word(atA), err)
+	for _, atA := range Both.sides() {
+		if err := f.setCut(l, atA, false); err != nil {
+			return fmt.Errorf("%s: %w", word(atA), err)
+		}
+	}
+	return nil
+}
+
+// applyStates sets the ends of links up or down in the kernel, as isDown has it, and waits until the other
+// ends have followed.
+func (f *Fabric) applyStates(ctx context.Context, links []*planLink) error {
+	batches := map[*host]*kernel.Batch{}
+	var hosts, both []*host
+	for _, l := range links {
+		h, p := l.end(l.cutAtA())
+		if batches[h] == nil {
+			batches[h] = kernel.NewBatch(h.name, f.options.Trace)
+			hosts = append(hosts, h)
+		}
+		f.applyState(batches[h], h, p, !l.isDown())
+		for _, one := range []*host{l.a, l.b} {
+			if !slices.Contains(both, one) {
+				both = append(both, one)
 			}
 		}
 	}
-	return f.each(ctx, []*host{l.a, l.b}, func(h *host) error { return f.settle(ctx, h) }, func(int) {})
+	for _, h := range hosts {
+		if err := doIn(h, batches[h]); err != nil {
+			return err
+		}
+	}
+	return f.each(ctx, both, func(h *host) error { return f.settle(ctx, h) }, func(int) {})
+}
+
+// applyState sets a port up, with its routes, or down.
+func (f *Fabric) applyState(batch *kernel.Batch, h *host, p port, up bool) {
+	if !up {
+		batch.SetUp(p.Name, p.index, false)
+		return
+	}
+	h.portUp(batch, p)
+	for _, r := range h.routes {
+		if slices.ContainsFunc(r.Hops, func(hop kernel.NextHop) bool { return hop.Index == p.index }) {
+			batch.AddRoute(f.alive(h, r))
+		}
+	}
 }
 
 // alive returns a route without the next hops over other links that are down, which the kernel

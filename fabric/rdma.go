@@ -46,7 +46,7 @@ func (f *Fabric) compareRDMA(h *host, d *differences) error {
 		case err != nil:
 			return err
 		}
-		if !state.Active && !f.links[p.link].down {
+		if !state.Active && !f.links[p.link].isDown() {
 			d.wait(name, nil, "activate RDMA device %s of %s: kernel has it inactive", want.Name, name)
 		}
 		for _, addr := range p.Addrs {

@@ -325,7 +325,7 @@ func (f *Fabric) changeAll(ctx context.Context, p *plan.Plan) (changed []Repair,
 			tell(Repair{Where: l.Name + " " + word(atA), What: what}, err)
 		}
 		for _, atA := range Both.sides() {
-			if l.isCut(atA) && !l.down { // otherwise it is restored with the whole link
+			if l.isCut(atA) && !l.isDown() { // otherwise it is restored with the whole link
 				what := fmt.Sprintf("set %s %s up: it was down", l.Name, word(atA))
 				tell(Repair{Where: l.Name + " " + word(atA), What: what}, f.makeWhole(l, atA))
 			}

@@ -254,7 +254,7 @@ func (s *softPart) fill(kernelSide []LinkState) ([]LinkState, *live.State, error
 		one := LinkState{Name: l.Name, Class: l.Class, MTU: l.MTU, Up: !l.down, A: have.A, B: have.B,
 			AToB: have.AToB, BToA: have.BToA}
 		one.AToB.Direction, one.BToA.Direction = l.AToB, l.BToA
-		one.AToB.Up, one.BToA.Up = !l.down && !l.cutAToB, !l.down && !l.cutBToA
+		one.AToB.Up, one.BToA.Up = !l.isDown() && !l.cutAToB, !l.isDown() && !l.cutBToA
 		for _, side := range []struct {
 			planned plan.End
 			end     *EndState
@@ -365,17 +365,17 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 	if err != nil {
 		return err
 	}
-	for _, end := range []plan.End{l.A, l.B} {
-		if nic := f.soft.foreign[end]; nic != nil && l.down == up {
-			if err := nic.setCarrier(ctx, end, up); err != nil {
-				return err
-			}
+	was := *l
+	if l.down = !up; l.isDown() != was.isDown() {
+		if err := f.setForeignCarriers(ctx, l); err != nil {
+			*l = was
+			return err
 		}
 	}
 	if err := f.soft.process.SetLinkState(name, up); err != nil {
+		*l = was
 		return err
 	}
-	l.down = !up
 	if up && (l.cutAToB || l.cutBToA) {
 		l.cutAToB, l.cutBToA = false, false
 		if err := f.soft.process.SetLink(name, l.AToB, l.BToA); err != nil {
@@ -384,6 +384,18 @@ func (f *Fabric) setSoftState(ctx context.Context, name string, up bool) error {
 	}
 	if _, joined := f.named[name]; joined {
 		return f.setKernelState(ctx, name, up)
+	}
+	return nil
+}
+
+// setForeignCarriers turns the carriers of the link's ForeignNICs on or off, as isDown has it.
+func (f *Fabric) setForeignCarriers(ctx context.Context, l *planLink) error {
+	for _, end := range []plan.End{l.A, l.B} {
+		if nic := f.soft.foreign[end]; nic != nil {
+			if err := nic.setCarrier(ctx, end, !l.isDown()); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

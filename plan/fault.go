@@ -180,7 +180,7 @@ func (c *compiler) checkFault(w *words, path string, f *spec.Fault) {
 		}
 		c.wrong(path+"."+p.key, p.want, "%s", p.what)
 	}
-	if len(problems) == 0 && !c.plan.Soft() {
+	if len(problems) == 0 && !c.plan.Soft() && !f.Reboot {
 		c.harm(path, f)
 	}
 }

@@ -54,17 +54,21 @@ func (e *Engine) SetLink(name string, aToB, bToA plan.Direction) error {
 }
 
 // SetLinkState takes a link down or up. Frames on the link when it goes down do not arrive, and
-// frames sent to it while it is down are lost.
+// frames sent to it while it is down are lost. A link of a switch that reboots stays down until the
+// reboot ends.
 func (e *Engine) SetLinkState(name string, up bool) error {
 	l := e.byLink[name]
 	if l == nil {
 		return fmt.Errorf("change link %s: no soft link has this name", name)
 	}
-	e.setState(l, up)
+	l.down = !up
+	e.applyState(l)
 	return nil
 }
 
-func (e *Engine) setState(l *link, up bool) {
+// applyState takes a link down or up, as the requests and the reboots have it.
+func (e *Engine) applyState(l *link) {
+	up := !l.down && l.reboots == 0
 	if l.up == up {
 		return
 	}

@@ -54,7 +54,7 @@ type faultPlace struct {
 	seed         uint64
 	matched, hit uint64
 	messages     *messages // with per: message
-	downed       bool      // a reboot has taken the port's link down
+	holds        bool      // a reboot holds the port's link down
 }
 
 // of returns the port's faults that act where this one does.
@@ -115,6 +115,7 @@ func (e *Engine) again(f *fault) error {
 		at.matched, at.hit, at.messages = 0, 0, f.newMessages()
 	}
 	if f.Reboot {
+		e.boot(f)
 		return e.reboot(f)
 	}
 	return nil
@@ -335,11 +336,12 @@ func (e *Engine) reboot(f *fault) error {
 	for _, at := range f.places {
 		p := at.port
 		at.matched = 1
-		if !p.link.up {
-			continue
+		if p.link.up {
+			at.hit = 1
 		}
-		at.hit, at.downed = 1, true
-		e.setState(p.link, false)
+		at.holds = true
+		p.link.reboots++
+		e.applyState(p.link)
 		e.events.push(event{at: f.until, kind: boots, port: int32(p.index)})
 	}
 	for _, sw := range e.switches {
@@ -367,12 +369,13 @@ func (e *Engine) bootDue() {
 	}
 }
 
-// boot takes those links up that a reboot has taken down.
+// boot releases the links that a reboot holds down.
 func (e *Engine) boot(f *fault) {
 	for _, at := range f.places {
-		if at.downed {
-			at.downed = false
-			e.setState(at.port.link, true)
+		if at.holds {
+			at.holds = false
+			at.port.link.reboots--
+			e.applyState(at.port.link)
 		}
 	}
 }

@@ -378,8 +378,7 @@ func TestFaultsOfOtherPorts(t *testing.T) {
 	}
 }
 
-// TestFaultsReboot: a switch that reboots loses what waits and what it has learned, and forwards again after
-// its time. TestFaultsBeginAgain: a fault that is over begins again with the same settings. It counts
+// TestFaultsBeginAgain: a fault that is over begins again with the same settings. It counts
 // packets from 1 again, and its state has the sums.
 func TestFaultsBeginAgain(t *testing.T) {
 	r := faulty(t, 4, nil, "drop: {nth: [1]}, for: 2500us")
@@ -406,6 +405,8 @@ func TestFaultsBeginAgain(t *testing.T) {
 	}
 }
 
+// TestFaultsReboot: a switch that reboots loses what waits and what it has learned, and forwards again after
+// its time.
 func TestFaultsReboot(t *testing.T) {
 	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 10mbit}}\n"))
 	f, err := spec.ParseFault("fault", "{name: f, where: s, reboot: true, for: 10ms}")
@@ -439,6 +440,44 @@ func TestFaultsReboot(t *testing.T) {
 	}
 	if s := r.engine.Faults()[0]; s.Hit != 2 || !s.Over {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestLinkStateDuringReboot: a request to take a link up waits for the end of a reboot, and a link that was
+// taken down meanwhile stays down.
+func TestLinkStateDuringReboot(t *testing.T) {
+	r := newRig(t, single(2, "  switch: {kind: soft}\n  links: {default: {rate: 10mbit}}\n"))
+	f, err := spec.ParseFault("fault", "{name: f, where: "+r.plan.Switches[0].Name+
+		", reboot: true, for: 10ms}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.engine.AddFault(f, r.plan.FaultPlaces(&f)); err != nil {
+		t.Fatal(err)
+	}
+	set := func(link int, up bool) {
+		if err := r.engine.SetLinkState(r.plan.Links[link].Name, up); err != nil {
+			t.Fatal(err)
+		}
+	}
+	up := func() (states []bool) {
+		for _, l := range r.plan.Links {
+			states = append(states, r.engine.byLink[l.Name].up)
+		}
+		return states
+	}
+	set(0, true)
+	set(1, false)
+	if got := up(); got[0] || got[1] {
+		t.Errorf("during the reboot the links are up: %v", got)
+	}
+	r.engine.Advance(r.engine.Now().Add(10 * time.Millisecond))
+	if got := up(); !got[0] || got[1] {
+		t.Errorf("after the reboot the links are up: %v, want only the first", got)
+	}
+	set(1, true)
+	if got := up(); !got[1] {
+		t.Errorf("the second link does not come up")
 	}
 }
 

@@ -100,7 +100,10 @@ type station struct {
 type link struct {
 	plan plan.Link
 	a, b *port
-	up   bool
+	up   bool // neither down nor held by a reboot
+	down bool // as SetLinkState requested
+	// reboots counts the rebooting switches that hold the link down, one for each of its ends.
+	reboots int
 	// epoch counts changes of state: frames on the link when it went down do not arrive.
 	epoch uint32
 }

@@ -31,7 +31,7 @@ type Fault struct {
 	//   - a node or a switch, for all its ports.
 	//   - "all", "nics" or "switches".
 	//
-	// For a fault of nodes it is the name of a node, or a glob of names, and for reboot that of a soft
+	// For a fault of nodes it is the name of a node, or a glob of names, and for reboot that of a
 	// switch. Default none: a partition has no place, and with rank it may be missing.
 	Where string `yaml:"where,omitempty" json:"where,omitempty"`
 	// Match is a display filter for the packets, as for `railbed decode -Y`. It can use only fields of the
@@ -68,8 +68,8 @@ type Fault struct {
 	Misroute *FaultMisroute `yaml:"misroute,omitempty" json:"misroute,omitempty"`
 	// Pause makes the receiver of the packet answer with a PFC pause frame. Default none.
 	Pause *FaultPause `yaml:"pause,omitempty" json:"pause,omitempty"`
-	// Reboot takes the links of switches down, and empties their buffers and learned tables. After for,
-	// the links come up again. It needs for. Default false.
+	// Reboot takes the links of switches down, and empties their buffers and learned tables. Nodes lose
+	// their carrier there. After for, the links come up again. It needs for. Default false.
 	Reboot bool `yaml:"reboot,omitempty" json:"reboot,omitempty"`
 	// Partition lists sets of nodes, by names or globs. IP packets between nodes of different sets are
 	// lost. Default none.

@@ -241,7 +241,8 @@ type Step struct {
 	// Until is the time, from the start of the first step, after which every does not start the step
 	// again. Default: no limit.
 	Until units.Duration `yaml:"until,omitempty" json:"until,omitzero"`
-	// Retry repeats a command that fails. Default: the command is not repeated.
+	// Retry repeats a command that fails. The command's logs have the output of all attempts. Default: the
+	// command is not repeated.
 	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
 	// Fails is set if the ranks or programs of a workload, training, messages or stack step have to end
 	// with an error, for example after a crash. The step fails if they succeed, or if they do not end

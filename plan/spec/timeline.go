@@ -8,7 +8,8 @@ import (
 	"railbed/internal/units"
 )
 
-// Retry repeats a command that fails.
+// Retry repeats a command that fails. The command's logs have the output of all attempts, with a heading
+// before the output of each further one.
 type Retry struct {
 	// Times is the maximum number of further attempts.
 	Times int `yaml:"times" json:"times" jsonschema:"minimum=1,maximum=1000" unit:"attempts"`

@@ -43,7 +43,7 @@ func (p *preparation) fault(f stepFrame, a *spec.Fault) step {
 			p.wrong(ErrWord, f.at+".match", err)
 		}
 	}
-	if !p.o.Plan.Soft() && !a.OfNodes() {
+	if !p.o.Plan.Soft() && !a.OfNodes() && !a.Reboot {
 		var match *display.Error
 		switch err := bpf.Check(p.o.Plan, a); {
 		case errors.As(err, &match):
