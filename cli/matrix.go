@@ -59,14 +59,7 @@ func (a *app) printMatrix(m *suite.Matrix, of *suite.Results, dir string) {
 			a.show("%s: %s count; others: %s", c.Name, plural.Count(c.Runs, "runs"), c.NotCounted)
 		}
 	}
-	for i := range m.Compare {
-		c := &m.Compare[i]
-		text := fmt.Sprintf("%-12s %s: %s", c.Verdict, c.Title(), c.Reason)
-		if c.Verdict != verdict.Pass {
-			text = fmt.Sprintf("%-12s %s: %s: %s", c.Verdict, c.Where, c.Title(), c.Reason)
-		}
-		a.show("%s", text)
-	}
+	a.printComparisons(m)
 	if m.Left > 0 {
 		a.show("%s between cells that are not in this suite", plural.Count(m.Left, "more checks"))
 	}
@@ -85,6 +78,26 @@ func (a *app) printMatrix(m *suite.Matrix, of *suite.Results, dir string) {
 	}
 	if len(words) > 0 {
 		a.show("numbers: %s", strings.Join(words, ", "))
+	}
+}
+
+// printComparisons prints the claim of a matrix, its checks between cells, and the control.
+func (a *app) printComparisons(m *suite.Matrix) {
+	if m.Claim != nil {
+		for _, line := range m.Claim.Lines() {
+			a.show("%s", line)
+		}
+	}
+	for i := range m.Compare {
+		c := &m.Compare[i]
+		text := fmt.Sprintf("%-12s %s: %s", c.Verdict, c.Title(), c.Reason)
+		if c.Verdict != verdict.Pass {
+			text = fmt.Sprintf("%-12s %s: %s: %s", c.Verdict, c.Where, c.Title(), c.Reason)
+		}
+		a.show("%s", text)
+	}
+	if m.Control != nil {
+		a.show("%-12s control: %s", m.Control.Verdict, m.Control.Reason)
 	}
 }
 

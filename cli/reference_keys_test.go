@@ -22,7 +22,7 @@ var keyPagesOf = []keyPage{
 	{"file.md", "The file", "This page is for those who write testbed files. It has the keys at the top of " +
 		"a file, the addresses, the matrix and the forms of values. The other pages of the file have the " +
 		"keys of its parts. `railbed explain KEY` prints the same in the terminal.",
-		[]string{"Testbed", "Addressing", "Matrix", "Compare"}},
+		[]string{"Testbed", "Addressing", "Matrix", "Claim", "Compare"}},
 	{"file-fabric.md", "The fabric", "This page has the keys of the key `fabric`: topology, hosts, " +
 		"connections and routing daemons.", []string{"Fabric", "Routing"}},
 	{"file-nodes.md", "Nodes", "This page has the keys of nodes: runtime, ranks, limits, containers and " +

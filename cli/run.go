@@ -95,11 +95,13 @@ func (a *app) runFile(cmd *cobra.Command, flags runFlags) error {
 }
 
 // runFlags are the arguments of a run. Unless they are empty, name, seed and dilation replace the file's.
-// Without a seed a repetition, counted from 1, has a seed that follows from the file's.
+// Without a seed a repetition, counted from 1, has a seed that follows from the file's. control is the claim
+// whose baseline replaces its treatment, or nil.
 type runFlags struct {
 	path, name, out string
 	seed, dilation  uint64
 	repetition      int
+	control         *spec.Claim
 }
 
 // runOptions reads the only testbed of the file. An error in the file has the exit code 2.
@@ -133,6 +135,11 @@ func cellOptions(f *spec.File, cell *spec.Cell, settings []spec.Setting, flags r
 		if flags.dilation != 0 {
 			o.File.Dilation = flags.dilation
 		}
+		if flags.control != nil {
+			err = flags.control.Replace(o.File)
+		}
+	}
+	if err == nil {
 		o.Plan, err = compileAs(o.File, flags.name)
 	}
 	if err != nil {

@@ -32,6 +32,7 @@ type testFlags struct {
 	metrics            []string
 	keep, list, resume bool
 	strict             bool
+	control, quick     bool
 }
 
 func newTestCommand(a *app) *cobra.Command {
@@ -55,6 +56,11 @@ results have a table and a page of the numbers of all cells. The suite fails if 
 between cells fails. --resume goes on with the results in --out: runs that came to an end
 are kept if the testbed, its steps, its checks and the version of Railbed are the same.
 
+A file's claim names a baseline and a treatment, which its checks between cells compare.
+--quick makes two runs of each of its cells, and judges only the direction. --control runs
+the baseline in place of the treatment, and files with the key control without theirs. It
+fails if a claim or such a file passes all the same.
+
 --baseline compares the runs with the runs in an earlier --out. The suite fails if a number
 that --metric names is significantly worse. This needs several runs on both sides. If a
 scenario or such a number is on one side only, the suite is INCONCLUSIVE.
@@ -69,7 +75,8 @@ ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`
   railbed test scenarios -j 4 --shard 1/4 --out results
   railbed test --filter 'roce/*' --repeat 10
   railbed test scenarios/rd-spray.yaml --repeat 8 --baseline old --metric busbw
-  railbed test scenarios/matrix --filter transport=rd --set size=1MiB --resume`,
+  railbed test scenarios/matrix --filter transport=rd --set size=1MiB --resume
+  railbed test scenarios --control`,
 		ValidArgsFunction: completeFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			surviveReaders()
@@ -82,27 +89,36 @@ ABORTED, and the results are still written. A second Ctrl-C kills the testbeds.`
 		},
 	}
 	a.settingsFlag(cmd)
+	flags.define(cmd)
+	return cmd
+}
+
+// define adds the flags to the command.
+func (t *testFlags) define(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVarP(&flags.jobs, "jobs", "j", 1, "`NUMBER` of scenarios to run at the same time")
-	f.IntVar(&flags.repeat, "repeat", 1, "`NUMBER` of runs of each scenario")
-	f.StringVar(&flags.shard, "shard", "", "`PART` of the scenarios, such as 1/4 for the first of four parts")
-	f.StringVar(&flags.filter, "filter", "",
+	f.IntVarP(&t.jobs, "jobs", "j", 1, "`NUMBER` of scenarios to run at the same time")
+	f.IntVar(&t.repeat, "repeat", 1, "`NUMBER` of runs of each scenario")
+	f.StringVar(&t.shard, "shard", "", "`PART` of the scenarios, such as 1/4 for the first of four parts")
+	f.StringVar(&t.filter, "filter", "",
 		"`PATTERN` of the names of scenarios: a part of the name, or a glob")
-	f.StringVar(&flags.out, "out", "test-results", "directory `DIR` for the results")
-	f.StringVar(&flags.baseline, "baseline", "", "directory `DIR` with earlier results to compare with")
-	f.StringSliceVar(&flags.metrics, "metric", nil,
+	f.StringVar(&t.out, "out", "test-results", "directory `DIR` for the results")
+	f.StringVar(&t.baseline, "baseline", "", "directory `DIR` with earlier results to compare with")
+	f.StringSliceVar(&t.metrics, "metric", nil,
 		"`NAME` of a number of railbed report that must not become worse, such as busbw; may be repeated")
-	f.BoolVar(&flags.keep, "keep", false, "keep all files of all runs")
-	f.BoolVar(&flags.resume, "resume", false,
+	f.BoolVar(&t.keep, "keep", false, "keep all files of all runs")
+	f.BoolVar(&t.resume, "resume", false,
 		"keep the runs in --out that came to an end, and make the others")
-	f.BoolVar(&flags.strict, "strict", false,
+	f.BoolVar(&t.strict, "strict", false,
 		"fail if this host cannot run a scenario, in place of skipping it")
-	f.BoolVar(&flags.list, "list", false,
+	f.BoolVar(&t.control, "control", false,
+		"run claims and controls without their treatment, and fail if they pass")
+	f.BoolVar(&t.quick, "quick", false,
+		"make two runs of each cell of a claim, and judge only the direction of the difference")
+	f.BoolVar(&t.list, "list", false,
 		"list the scenarios, with the times that they took in --out, without running them")
 	completeFlag(cmd, "out", completeDirs)
 	completeFlag(cmd, "baseline", completeDirs)
 	completeFlag(cmd, "shard", oneOf("1/2", "2/2", "1/4"))
-	return cmd
 }
 
 // timedCase is a case with the time that it took in the suite before, 0 if that is unknown.
@@ -140,20 +156,11 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	if flags.list {
 		return a.listCases(t.cases, flags.out)
 	}
-	var base, earlier *suite.Results
-	if sameFile(flags.out, flags.baseline) {
-		return usage("--baseline and --out are one directory: want another --out")
+	var earlier *suite.Results
+	base, err := t.baseline(flags)
+	if err != nil {
+		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
-	if flags.baseline != "" {
-		var err error
-		if base, err = suite.Read(flags.baseline); err != nil {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-		if err := suite.EnoughRuns(t.cases, flags.repeat, base, flags.baseline); err != nil {
-			return &exitError{Code: verdict.ExitUsage, Err: err}
-		}
-	}
-	var err error
 	if t.out, err = suite.Claim(flags.out); err != nil {
 		return &exitError{Code: verdict.ExitUsage, Err: err}
 	}
@@ -169,16 +176,20 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 	ended := 0
 	t.identify()
 	results, err := suite.Run(ctx, suite.Options{Cases: t.cases, Jobs: flags.jobs, Repeat: flags.repeat,
-		Out: flags.out, KeepAll: flags.keep, Compare: t.compare, Earlier: earlier, Strict: flags.strict,
+		Out: flags.out, KeepAll: flags.keep, Files: t.matrices, Control: flags.control, Quick: flags.quick,
+		Earlier: earlier, Strict: flags.strict,
 		Measured: base != nil, PassedOver: t.over,
 		Do: func(ctx context.Context, c suite.Case, repetition int, out string) (*report.Report, error) {
 			return t.run(ctx, c, repetition, out, &names)
 		},
 		Prune: func(dir string, keep ...string) error { return runner.Prune(dir, t.out, keep...) },
 		Progress: func(u suite.Update) {
-			if u.Begins != nil {
+			switch {
+			case u.Begins != nil:
 				running[u.Begins.Name] = true
-			} else {
+			case u.Waits != nil:
+				delete(running, u.Waits.Name)
+			default:
 				delete(running, u.Ended.Name)
 				ended = u.Done
 				line.clear()
@@ -203,6 +214,21 @@ func (a *app) test(ctx context.Context, t *testSuite, flags testFlags) error {
 		err = &exitError{Code: results.Verdict.ExitCode()}
 	}
 	return err
+}
+
+// baseline reads the results in --baseline, if it was given.
+func (t *testSuite) baseline(flags testFlags) (*suite.Results, error) {
+	switch {
+	case sameFile(flags.out, flags.baseline):
+		return nil, usage("--baseline and --out are one directory: want another --out")
+	case flags.baseline == "":
+		return nil, nil
+	}
+	base, err := suite.Read(flags.baseline)
+	if err != nil {
+		return nil, err
+	}
+	return base, suite.EnoughRuns(t.cases, flags.repeat, base, flags.baseline)
 }
 
 // compareWith compares the results with the results in --baseline, if it was given.

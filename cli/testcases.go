@@ -22,11 +22,14 @@ import (
 // testSuite is the scenarios of a suite.
 type testSuite struct {
 	cases []suite.Case
-	// files has the file of each path, and cells the cell of each case, by its name.
-	files   map[string]*spec.File
-	cells   map[string]*spec.Cell
-	compare map[string][]spec.Compare
-	set     []spec.Setting
+	// files has the file of each case, and cells its cell, by the name of the case.
+	files map[string]*spec.File
+	cells map[string]*spec.Cell
+	// matrices has the file of each matrix, by its name.
+	matrices map[string]*spec.File
+	set      []spec.Setting
+	// control is set if the cases run without their treatment.
+	control bool
 	// over are the files that are passed over, and args the arguments of the command.
 	over []suite.PassedOver
 	args []string
@@ -65,6 +68,10 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 		return nil, usage("-j %d: want at least 1", flags.jobs)
 	case flags.repeat < 1:
 		return nil, usage("--repeat %d: want at least 1", flags.repeat)
+	case flags.control && (flags.quick || flags.baseline != ""):
+		return nil, usage("--control needs all runs of a claim and no earlier suite: want it without " +
+			"--quick " +
+			"and --baseline")
 	case (flags.baseline == "") != (len(flags.metrics) == 0):
 		return nil, usage("--baseline and --metric go together: want both, or neither")
 	}
@@ -72,11 +79,16 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 	if err != nil {
 		return nil, usage("%w", err)
 	}
-	t, err := a.expand(files)
+	t, err := a.expand(files, flags.control)
 	if err != nil {
 		return nil, err
 	}
 	t.over, t.args = over, args
+	for i, c := range t.cases {
+		if f := t.files[c.Name]; flags.quick && f != nil && f.Claim != nil {
+			t.cases[i].Repeat = quickRuns
+		}
+	}
 	if repeated {
 		for i := range t.cases {
 			t.cases[i].Repeat = flags.repeat
@@ -96,6 +108,10 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 		}
 		t.cases = own
 	}
+	if len(t.cases) == 0 && flags.control {
+		return nil, usage("no scenario has a claim or the key control, so there is nothing to run with " +
+			"--control")
+	}
 	if len(t.cases) == 0 {
 		a.printPassedOver(t.over)
 		return nil, usage("no scenarios: want files that describe a fabric, and a --filter and a --shard " +
@@ -104,11 +120,14 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 	return t, nil
 }
 
+// quickRuns is the number of runs of each cell of a claim with --quick.
+const quickRuns = 2
+
 // expand reads the files and replaces each file with a matrix by its cells. A file with a mistake stays a
-// case, whose run reports the mistake.
-func (a *app) expand(files []suite.Case) (*testSuite, error) {
+// case, whose run reports the mistake. For controls it takes only files with a claim or with controls.
+func (a *app) expand(files []suite.Case, control bool) (*testSuite, error) {
 	t := &testSuite{files: map[string]*spec.File{}, cells: map[string]*spec.Cell{},
-		compare: map[string][]spec.Compare{}}
+		matrices: map[string]*spec.File{}, control: control}
 	var err error
 	if t.set, err = a.settings(); err != nil {
 		return nil, err
@@ -126,7 +145,12 @@ func (a *app) expand(files []suite.Case) (*testSuite, error) {
 		if err := setAll(f, settable(f, t.set)); err != nil {
 			return nil, err
 		}
-		if err := t.add(c, f); err != nil {
+		if control && f.Claim == nil {
+			err = t.addControls(c, f)
+		} else {
+			err = t.add(c, f)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -140,24 +164,51 @@ func (a *app) expand(files []suite.Case) (*testSuite, error) {
 
 // add adds the cells of a file.
 func (t *testSuite) add(c suite.Case, f *spec.File) error {
-	t.files[c.Path] = f
 	if f.Repeat > 0 {
 		c.Matrix, c.Repeat = c.Name, f.Repeat
-		t.compare[c.Name] = f.Compare
+		t.matrices[c.Name] = f
 	}
 	for i := range f.Cells {
 		cell := c
 		if c.Matrix != "" {
 			cell.Cell = f.Cells[i].Values
-			cell.Name += "/" + cellName.Replace(f.Cells[i].String())
+			if name := f.Cells[i].String(); name != "" {
+				cell.Name += "/" + cellName.Replace(name)
+			}
 		}
-		if t.cells[cell.Name] != nil {
-			return usage("two scenarios are called %s; rename a file, or change a value of an axis",
-				cell.Name)
+		if err := t.addCell(cell, f, &f.Cells[i]); err != nil {
+			return err
 		}
-		t.cells[cell.Name] = &f.Cells[i]
-		t.cases = append(t.cases, cell)
 	}
+	return nil
+}
+
+// addControls adds a case for each of the file's controls.
+func (t *testSuite) addControls(c suite.Case, f *spec.File) error {
+	for _, control := range f.Controls {
+		changed, err := spec.LoadFile(c.Path)
+		if err != nil {
+			return err
+		}
+		if err := setAll(changed, slices.Concat(settable(changed, t.set), control.Settings())); err != nil {
+			return err
+		}
+		one := c
+		one.Control = control.String()
+		one.Name += "/" + cellName.Replace(one.Control)
+		if err := t.addCell(one, changed, &changed.Cells[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *testSuite) addCell(c suite.Case, f *spec.File, cell *spec.Cell) error {
+	if t.cells[c.Name] != nil {
+		return usage("two scenarios are called %s; rename a file, or change a value of an axis", c.Name)
+	}
+	t.files[c.Name], t.cells[c.Name] = f, cell
+	t.cases = append(t.cases, c)
 	return nil
 }
 
@@ -238,7 +289,7 @@ func parseShard(text string) (part, of int, err error) {
 
 // options reads the testbed of a case's repetition.
 func (t *testSuite) options(c suite.Case, repetition int, out string) (runner.Options, error) {
-	f, cell := t.files[c.Path], t.cells[c.Name]
+	f, cell := t.files[c.Name], t.cells[c.Name]
 	if f == nil { // it has a mistake, unless somebody mended it
 		var err error
 		if f, err = spec.LoadFile(c.Path); err != nil {
@@ -252,10 +303,13 @@ func (t *testSuite) options(c suite.Case, repetition int, out string) (runner.Op
 	if c.Matrix != "" {
 		flags.repetition = repetition
 	}
+	if t.control {
+		cell, flags.control = f.Control(cell), f.Claim
+	}
 	settings := slices.DeleteFunc(settable(f, t.set), func(s spec.Setting) bool {
-		return slices.ContainsFunc(c.Cell, func(of spec.Setting) bool { return of.Name == s.Name })
+		return slices.ContainsFunc(cell.Values, func(of spec.Setting) bool { return of.Name == s.Name })
 	})
-	return cellOptions(f, cell, slices.Concat(c.Cell, settings), flags)
+	return cellOptions(f, cell, slices.Concat(cell.Values, settings), flags)
 }
 
 // identify sets the content of each case.

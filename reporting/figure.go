@@ -47,6 +47,14 @@ type Quantity struct {
 	What    string    `json:"what"`
 	Unit    string    `json:"unit,omitempty"`
 	Better  Direction `json:"better,omitempty"`
+	// Unclocked is set if no clock measured the number. Then a host that does not keep up does not change it.
+	Unclocked bool `json:"unclocked,omitempty"`
+}
+
+// Timed reports whether the number is a time, or follows from one. The speed of the host may change it.
+func (q *Quantity) Timed() bool {
+	return !q.Unclocked && (q.Unit == Seconds || q.Unit == BitRate || q.Unit == Share ||
+		strings.HasSuffix(q.Unit, "/s"))
 }
 
 // OfStep reports whether the number is a result of a step of the file.
@@ -72,15 +80,13 @@ type figure struct {
 	heads [views]string
 	// bound describes the bound that checks of workloads can set, or nil.
 	bound *bound
-	// noClock is set if no clock measured the figure. Then a host that does not keep up does not change it.
-	noClock bool
 	// hidden keeps the figure out of comparisons, and part out of the table of the whole.
 	hidden, part bool
 }
 
 // unclocked marks a figure that no clock measured.
 func (f *figure) unclocked() *figure {
-	f.noClock = true
+	f.Unclocked = true
 	return f
 }
 
@@ -114,8 +120,8 @@ type list struct {
 
 // add adds a figure. Without a name it is only in tables.
 func (l *list) add(name string, in unit, better Direction, value float64) *figure {
-	f := &figure{Number: Number{Quantity: Quantity{l.section, l.of, name, in.name, better}}, unit: in,
-		value: value, hidden: l.hide || name == "", part: l.rename != nil}
+	f := &figure{Number: Number{Quantity: Quantity{Section: l.section, Of: l.of, What: name, Unit: in.name,
+		Better: better}}, unit: in, value: value, hidden: l.hide || name == "", part: l.rename != nil}
 	if f.part {
 		l.rename(&f.Number)
 	}

@@ -115,7 +115,7 @@ type WorkloadCheck struct {
 		}
 		fmt.Fprintf(&rows, "\t{%q, %q, %s, %t, %t, %s,\n"+
 			"\t\tfunc(w *WorkloadCheck) string { return w.%s },\n\t\t%s},\n",
-			strings.ToLower(k.bound.field), u.shown, u.kind, !k.noClock, k.Better == More, k.class,
+			strings.ToLower(k.bound.field), u.shown, u.kind, !k.Unclocked, k.Better == More, k.class,
 			k.bound.field, beside)
 	}
 	text.WriteString(`	// Beside compares the workload with another workload of the file. Default none.

@@ -16,7 +16,8 @@ import (
 // maxCompare bounds the comparisons, each of which may have a pair for each cell.
 const maxCompare = 100
 
-// Compare is a check between cells of a matrix, by the medians of their runs.
+// Compare is a check between cells of a matrix, or between two parts of the report of each run. It judges the
+// ratio of the medians of their runs.
 type Compare struct {
 	// Metric is the name of a number of the report, as `railbed report` lists it, such as busbw.
 	Metric string `yaml:"metric" json:"metric"`
@@ -26,10 +27,18 @@ type Compare struct {
 	// Cells are the values of the cells to judge. An axis that is left out stands for all its values.
 	// Default: all cells.
 	Cells map[string]string `yaml:"cells,omitempty" json:"cells,omitempty" scalar:"any"`
-	// Beside are the values in which the other cell differs from the cell to judge.
-	Beside map[string]string `yaml:"beside" json:"beside" scalar:"any"`
-	// Ratio bounds the cell's median as a share of the other cell's median, such as ">= 200%".
+	// Beside are the values in which the other cell differs from the cell to judge. Default: the cells have
+	// the claim's treatment, and the other cells its baseline.
+	Beside map[string]string `yaml:"beside,omitempty" json:"beside,omitempty" scalar:"any"`
+	// BesideOf is the part of the report that has the other number. Without beside, both numbers are of the
+	// same run. Default: the same part.
+	BesideOf string `yaml:"beside-of,omitempty" json:"beside-of,omitempty"`
+	// Ratio bounds the cell's median as a share of the other cell's median, such as ">= 200%" or
+	// ">= 200%, <= 600%".
 	Ratio string `yaml:"ratio" json:"ratio" unit:"share"`
+	// Baseline bounds the other cell's median, such as ">= 10mbit". If this does not hold, the comparison is
+	// INCONCLUSIVE, so that a broken baseline proves nothing. Default: not judged.
+	Baseline string `yaml:"baseline,omitempty" json:"baseline,omitempty"`
 
 	// Pairs are the cells to judge, each with the other cell.
 	Pairs [][2]*Cell `yaml:"-" json:"-"`
@@ -53,17 +62,10 @@ func (f *file) readCompare(key, node *yaml.Node) {
 			fmt.Sprintf("want at most %d; an entry without cells judges all cells", maxCompare))
 		return
 	}
-	values := map[string]*yaml.Node{}
-	for _, v := range f.variables {
-		values[v.name] = v.value
-	}
-	replace(f.Decoder, node, values, func(*yaml.Node, reference) {})
 	holder := struct {
 		Compare []Compare `yaml:"compare,omitempty"`
 	}{}
-	f.Decoder.Decode(node, compareKey, &holder.Compare)
-	c := newChecker(&Testbed{Source: f.Source}, f.Wrong)
-	c.Tags("", &holder)
+	c := f.decodeKey(compareKey, node, &holder, &holder.Compare)
 	for i := range holder.Compare {
 		f.comparison(c, fmt.Sprintf("%s[%d]", compareKey, i), &holder.Compare[i])
 	}
@@ -75,7 +77,18 @@ func (f *file) readCompare(key, node *yaml.Node) {
 func (f *file) comparison(c *checker, at string, one *Compare) {
 	one.Where = f.Source.Pos(at)
 	if one.Ratio != "" {
-		c.bound(at+".ratio", one.Ratio, BesideBound)
+		if _, err := ParseBounds(one.Ratio, BesideBound); err != nil {
+			c.Report(at+".ratio", fmt.Sprintf("%s.ratio %q is no comparison", at, printable.Clip(one.Ratio)),
+				`want one or two of >=, >, <=, < or == and a percentage, as in ">= 110%, <= 400%"`)
+		}
+	}
+	if one.Baseline != "" && !anyBound(one.Baseline) {
+		c.Report(at+".baseline",
+			fmt.Sprintf("%s.baseline %q is no comparison", at, printable.Clip(one.Baseline)),
+			`want >=, >, <=, < or == and a value in the unit of the number, as in ">= 10mbit"`)
+	}
+	if f.Claim != nil {
+		one.takeRoles(f.Claim)
 	}
 	if f.Source.Has(at+".beside") && len(one.Beside) == 0 {
 		c.Report(at+".beside", "beside names no axis", "write the values of another cell, as in {loss: 0}")
@@ -97,7 +110,17 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 			}
 		}
 	}
-	if !known || len(one.Beside) == 0 {
+	switch {
+	case !known:
+		return
+	case len(one.Beside) == 0 && one.BesideOf == "":
+		if !f.Source.Has(at + ".beside") {
+			c.Report(at, at+" compares with nothing",
+				"add beside with the values of another cell, as in {loss: 0}, or beside-of")
+		}
+		return
+	case one.BesideOf != "" && one.BesideOf == one.Of && len(one.Beside) == 0:
+		c.Report(at+".beside-of", "a number beside itself", "name another part of the report, or add beside")
 		return
 	}
 	for i := range f.Cells {
@@ -111,7 +134,7 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 		}
 		maps.Copy(want, one.Beside)
 		other := slices.IndexFunc(f.Cells, func(c Cell) bool { return c.has(want) })
-		if other >= 0 && other != i {
+		if other >= 0 && (other != i || one.BesideOf != "" && one.BesideOf != one.Of) {
 			one.Pairs = append(one.Pairs, [2]*Cell{cell, &f.Cells[other]})
 		}
 	}
@@ -119,4 +142,13 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 		c.Report(at, "the matrix has no two cells to compare",
 			"write cells that are in the matrix, and beside with the value of an axis in which they differ")
 	}
+}
+
+// anyBound reports whether a text is a comparison with a value of any unit.
+func anyBound(text string) bool {
+	return slices.ContainsFunc([]BoundKind{CountBound, NumberBound, ShareBound, BytesBound, DurationBound,
+		RateBound}, func(kind BoundKind) bool {
+		_, err := ParseBound(text, kind)
+		return err == nil
+	})
 }

@@ -250,6 +250,33 @@ func ParseBound(text string, kind BoundKind) (Bound, error) {
 	return b, nil
 }
 
+// Bounds are one or two bounds of a number, such as ">= 110%, <= 400%".
+type Bounds []Bound
+
+// rangeForm is the form of Bounds.
+var rangeForm = func() *regexp.Regexp {
+	one := strings.Trim(boundForm.String(), "^$")
+	return regexp.MustCompile("^" + one + `(,\s*` + one + ")?$")
+}()
+
+// ParseBounds parses one or two comparisons, with a comma between them.
+func ParseBounds(text string, kind BoundKind) (all Bounds, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		b, err := ParseBound(strings.TrimSpace(part), kind)
+		if err != nil || len(all) == 2 {
+			return nil, fmt.Errorf("%s %q: want one or two of >=, >, <=, < or == and a %s, as in %q",
+				kind.name, printable.Clip(text), kind.name, ">= 110%, <= 400%")
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}
+
+// Holds reports whether a number satisfies all bounds.
+func (b Bounds) Holds(v float64) bool {
+	return !slices.ContainsFunc(b, func(one Bound) bool { return !one.Holds(v) })
+}
+
 // Holds reports whether a number satisfies the bound.
 func (b Bound) Holds(v float64) bool {
 	switch b.Op {
@@ -263,6 +290,18 @@ func (b Bound) Holds(v float64) bool {
 		return v < b.Limit
 	}
 	return v == b.Limit
+}
+
+// Direction returns the bound of a ratio without its size: a bound that demands an increase or a decrease
+// demands any. Other bounds stay.
+func (b Bound) Direction() Bound {
+	switch lower := b.Op == ">=" || b.Op == ">"; {
+	case lower && b.Limit > 1:
+		b.Op, b.Limit = ">", 1
+	case b.Upper() && b.Op != "==" && b.Limit < 1:
+		b.Op, b.Limit = "<", 1
+	}
+	return b
 }
 
 // Upper reports whether a larger number can only break the bound. Events that were not seen then

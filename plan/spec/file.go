@@ -13,8 +13,8 @@ import (
 	"railbed/internal/strictyaml"
 )
 
-// File is a file with its variables, its matrix and the comparisons between the matrix's cells. Each cell is
-// a Testbed.
+// File is a file with its variables, its matrix, the comparisons between the matrix's cells, and its claim.
+// Each cell is a Testbed.
 type File struct {
 	// Name is the name of the file in errors.
 	Name string
@@ -22,8 +22,12 @@ type File struct {
 	Cells []Cell
 	// Repeat is the number of runs of each cell. It is 0 for a file without a matrix.
 	Repeat int
+	// Claim is the claim that the comparisons prove, or nil.
+	Claim *Claim
 	// Compare are the comparisons between cells, by the medians of their runs.
 	Compare []Compare
+	// Controls are values of variables. With each of them a run must not pass.
+	Controls []Control
 
 	text []byte
 	// root is the tree of a file without variables and matrix.
@@ -76,8 +80,17 @@ func Parse(name string, text []byte) (*File, error) {
 	if len(f.Problems) == 0 {
 		f.readReferences(root)
 	}
-	if keys[compareKey] != nil && len(f.Problems) == 0 {
-		f.readCompare(keys[compareKey], values[compareKey])
+	for _, read := range []struct {
+		key string
+		do  func(key, value *yaml.Node)
+	}{{claimKey, f.readClaim}, {compareKey, f.readCompare}, {controlKey, f.readControls}} {
+		if keys[read.key] != nil && len(f.Problems) == 0 {
+			read.do(keys[read.key], values[read.key])
+		}
+	}
+	if f.Claim != nil && len(f.Compare) == 0 && len(f.Problems) == 0 {
+		f.Fail(keys[claimKey], claimKey, "claim without a comparison",
+			`add compare, as in compare: [{metric: busbw, of: ar, ratio: ">= 150%"}]`)
 	}
 	if err := f.Problems.Err(); err != nil {
 		return nil, err
@@ -183,7 +196,7 @@ func (f *File) Decode(cell *Cell) (*Testbed, error) {
 	maps.Copy(values, f.set)
 	maps.Copy(values, cell.axes)
 	sections(root, func(key string, _, value *yaml.Node) {
-		if key == variablesKey || key == matrixKey {
+		if slices.Contains(fileKeys, key) {
 			return
 		}
 		replace(d, value, values, func(node *yaml.Node, r reference) {

@@ -106,8 +106,9 @@ func (f *file) readMatrix(key, node *yaml.Node) {
 	switch {
 	case len(f.Problems) > 0:
 		return
-	case len(f.axes) == 0:
-		f.Fail(key, matrixKey, "matrix without an axis", "add an axis, as in loss: [0, 1%]")
+	case len(f.axes) == 0 && (!f.Source.Has(strictyaml.FieldPath(matrixKey, repeatKey)) || include != nil ||
+		exclude != nil):
+		f.Fail(key, matrixKey, "matrix without an axis", "add an axis, as in loss: [0, 1%], or only repeat")
 		return
 	case len(f.axes) > maxAxes:
 		f.Fail(key, matrixKey, fmt.Sprintf("matrix with %d axes", len(f.axes)),

@@ -28,7 +28,8 @@ var unitForms = map[reflect.Type]jsonschema.Schema{
 	reflect.TypeFor[units.Rate](): {Type: "string", Format: "rate",
 		Pattern:     `^[0-9]+(\.[0-9]+)? ?(k|[mM]|[gG]|[tT])?bit(/s)?$`,
 		Description: "A bit rate such as 1gbit."},
-	reflect.TypeFor[units.Bytes](): {Type: "string", Format: "size", Pattern: `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`,
+	reflect.TypeFor[units.Bytes](): {Type: "string", Format: "size",
+		Pattern:     `^[0-9]+(\.[0-9]+)?([KMG]i?)?B$`,
 		Description: "A size such as 40KB or 16MiB."},
 	reflect.TypeFor[units.Duration](): {Type: "string", Format: "time-span",
 		Pattern:     `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`,
@@ -234,11 +235,16 @@ func inLines(line, indent string) string {
 // addVariables adds the keys of a File, and lets each value be a variable.
 func addVariables(r *jsonschema.Reflector, s *jsonschema.Schema) {
 	maps.Copy(s.Definitions, r.Reflect(&Compare{}).Definitions)
-	s.Definitions["Compare"].Properties.Value("ratio").Pattern = boundForm.String()
+	maps.Copy(s.Definitions, r.Reflect(&Claim{}).Definitions)
+	s.Definitions["Compare"].Properties.Value("ratio").Pattern = rangeForm.String()
+	s.Definitions["Compare"].Properties.Value("baseline").Pattern = boundForm.String()
 	scalar := []*jsonschema.Schema{{Type: "string"}, {Type: "number"}, {Type: "boolean"}}
-	for _, key := range []string{"cells", "beside"} {
-		p := s.Definitions["Compare"].Properties.Value(key)
-		p.AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+	for of, keys := range map[string][]string{"Compare": {"cells", "beside"}, "Claim": {"baseline",
+		"treatment"}} {
+		for _, key := range keys {
+			p := s.Definitions[of].Properties.Value(key)
+			p.AdditionalProperties = &jsonschema.Schema{AnyOf: scalar}
+		}
 	}
 	for _, pair := range s.Definitions {
 		for p := pair.Properties.Oldest(); p != nil; p = p.Next() {
@@ -264,8 +270,15 @@ func addVariables(r *jsonschema.Reflector, s *jsonschema.Schema) {
 		Description: "Matrix makes a testbed of each " +
 			"combination of the values of its axes, which are variables. `railbed test` runs all of them. " +
 			"Default: one testbed."})
+	keys.Set(claimKey, &jsonschema.Schema{Ref: "#/$defs/Claim",
+		Description: "Claim is a claim of a publication, which compare proves. Default none."})
 	keys.Set(compareKey, &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/Compare"},
 		Description: "Compare lists checks between cells of the matrix. Default none."})
+	keys.Set(controlKey, &jsonschema.Schema{Type: "array", MinItems: &one, Items: &jsonschema.Schema{
+		Type: "object", PropertyNames: names, AdditionalProperties: &jsonschema.Schema{AnyOf: scalar}},
+		Description: "Control lists values of variables that take out the treatment of the file. " +
+			"`railbed test --control` runs the file with each of them, and the run must not pass. Default " +
+			"none."})
 }
 
 // orVariable returns a schema that also accepts a variable, unless the schema accepts every text.

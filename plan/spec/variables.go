@@ -17,10 +17,12 @@ import (
 const (
 	variablesKey = "variables"
 	matrixKey    = "matrix"
+	claimKey     = "claim"
 	compareKey   = "compare"
+	controlKey   = "control"
 )
 
-var fileKeys = []string{variablesKey, matrixKey, compareKey}
+var fileKeys = []string{variablesKey, matrixKey, claimKey, compareKey, controlKey}
 
 // variableName is the form of the names of variables and axes.
 var variableName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,31}$`)
@@ -245,9 +247,9 @@ func (f *file) readReferences(root *yaml.Node) {
 					_, hint := nearest.Suggest(part.name, known)
 					f.FailAt(node, part.at, fmt.Sprintf("variable %q does not exist", part.name),
 						hint+fmt.Sprintf("; the text ${%s} is written as $${%s}", part.name, part.name))
-				case name == compareKey && find(f.variables, part.name) == nil:
-					f.FailAt(node, part.at, fmt.Sprintf("%q differs between cells, which compare compares",
-						part.name), "write a value, or a variable that all cells share")
+				case slices.Contains(fileKeys, name) && find(f.variables, part.name) == nil:
+					f.FailAt(node, part.at, fmt.Sprintf("%q differs between cells, and %s is for all of them",
+						part.name, name), "write a value, or a variable that all cells share")
 				}
 				f.used[part.name] = true
 			}

@@ -23,6 +23,14 @@ func twoAxes(inMatrix, more string) string {
 // compared returns a file with a comparison.
 func compared(keys string) string { return lossyMatrix + "compare:\n  - {" + keys + "}\n" }
 
+// claimed is a comparison of a claim's cells, and claim the claim.
+const claimed = "compare: [{metric: busbw, ratio: '>= 90%'}]\n"
+
+func claim(baseline, treatment string) string {
+	return "claim: {system: a, source: b, published: c, holds: d, baseline: " + baseline + ", treatment: " +
+		treatment + "}\n"
+}
+
 // decodeAll decodes all cells of a file.
 func decodeAll(text string) error {
 	f, err := Parse("f.yaml", []byte(text))
@@ -86,7 +94,7 @@ var wrongMatrixFiles = []struct {
 	// Axes.
 	{"matrix as a list", lossy + "matrix: " + here + "[loss]\n", "matrix is a list",
 		"axes to lists of values"},
-	{"matrix without an axis", lossy + here + "matrix: {repeat: 2}\n", "matrix without an axis",
+	{"matrix without an axis", lossy + here + "matrix: {}\n", "matrix without an axis",
 		"add an axis"},
 	{"axis with a wrong name", lossy + "matrix: {" + here + "lo ss: [1]}\n", `invalid name "lo ss"`,
 		"want 1 to 32 characters"},
@@ -96,7 +104,8 @@ var wrongMatrixFiles = []struct {
 		"write at least one value"},
 	{"axis twice", lossy + "matrix: {loss: [0], " + here + "loss: [1%]}\n", `key "loss" appears twice`,
 		"remove one"},
-	{"value twice", lossy + "matrix: {loss: [0, 1%, " + here + "0]}\n", `value 0 appears twice in axis "loss"`,
+	{"value twice", lossy + "matrix: {loss: [0, 1%, " + here + "0]}\n",
+		`value 0 appears twice in axis "loss"`,
 		"remove one; the first is at line 3, column 17"},
 	{"empty value", lossy + "matrix: {loss: [0, " + here + "~]}\n", "matrix.loss[1] is empty",
 		"write a value"},
@@ -122,7 +131,8 @@ var wrongMatrixFiles = []struct {
 	{"repetitions in words", lossy + "matrix: {loss: [0], repeat: " + here + "twice}\n",
 		`matrix.repeat is the text "twice"`, "a whole number"},
 	{"problem of a cell", "name: a\nfabric: {topology: single-switch, params: {hosts: 4}, links: {default: " +
-		"{loss: " + here + "\"${loss}\"}}}\nmatrix: {loss: [0, 1%, much]}\n", `ratio "much" cannot be read`, "0.1%"},
+		"{loss: " + here + "\"${loss}\"}}}\nmatrix: {loss: [0, 1%, much]}\n", `ratio "much" cannot be read`,
+		"0.1%"},
 	{"problem of all cells", lossyMatrix + "seed: " + here + "0\n", "seed is 0", "want at least 1"},
 
 	// Include and exclude.
@@ -144,7 +154,8 @@ var wrongMatrixFiles = []struct {
 		"another entry adds this cell", "write one entry"},
 	{"variable of some cells", "name: a\nseed: " + here + "${seed}\n" +
 		"fabric: {topology: single-switch, params: {hosts: 4}, links: {default: {loss: \"${loss}\"}}}\n" +
-		"matrix: {loss: [0, 1%], include: [{loss: 0, seed: 3}]}\n", `variable "seed" has no value in this cell`,
+		"matrix: {loss: [0, 1%], include: [{loss: 0, seed: 3}]}\n",
+		`variable "seed" has no value in this cell`,
 		"add seed: VALUE to variables"},
 
 	// Comparisons.
@@ -163,7 +174,16 @@ var wrongMatrixFiles = []struct {
 		"{metric: busbw, beside: {loss: 0}}\n",
 		`compare[0] lacks the key "ratio"`, "add ratio"},
 	{"ratio without a percentage", compared("metric: busbw, beside: {loss: 0}, ratio: " + here + "\">= 2\""),
-		`compare[0].ratio ">= 2" is no comparison`, `as in ">= 90%"`},
+		`compare[0].ratio ">= 2" is no comparison`, `as in ">= 110%, <= 400%"`},
+	{"three bounds", compared("metric: busbw, beside: {loss: 0}, ratio: " + here + "'>= 2%, <= 3%, <= 4%'"),
+		`compare[0].ratio ">= 2%, <= 3%, <= 4%" is no comparison`, "want one or two"},
+	{"baseline without a bound", compared("metric: busbw, beside: {loss: 0}, ratio: '>= 2%', baseline: " +
+		here +
+		"10mbit"), `compare[0].baseline "10mbit" is no comparison`, "in the unit of the number"},
+	{"nothing beside", lossyMatrix + "compare:\n  - " + here + "{metric: busbw, ratio: '>= 90%'}\n",
+		"compare[0] compares with nothing", "add beside"},
+	{"a part beside itself", compared("metric: busbw, of: a, beside-of: " + here + "a, ratio: '>= 90%'"),
+		"a number beside itself", "name another part"},
 	{"beside nothing", compared("metric: busbw, " + here + "beside: {}, ratio: \">= 90%\""),
 		"beside names no axis", "write the values of another cell"},
 	{"beside no axis", compared("metric: busbw, beside: {" + here + "los: 0}, ratio: \">= 90%\""),
@@ -177,6 +197,37 @@ var wrongMatrixFiles = []struct {
 		"no two cells to compare", "beside with the value of an axis"},
 	{"axis in compare", compared("metric: busbw, beside: {loss: \"" + here + "${loss}\"}, ratio: \">= 90%\""),
 		`"loss" differs between cells`, "write a value"},
+
+	// Claims and controls.
+	{"claim without a matrix", lossy + "variables: {loss: 0}\n" + here + "claim: {}\n",
+		"claim without a matrix",
+		"with repetitions"},
+	{"claim without a comparison", lossyMatrix + here + claim("{loss: 0}", "{loss: 1%}"),
+		"claim without a comparison", "add compare"},
+	{"claim without a source", lossyMatrix + claimed + here + "claim: " +
+		"{system: a, published: b, holds: c, baseline: {loss: 0}, treatment: {loss: 1%}}\n",
+		`claim lacks the key "source"`, "add source"},
+	{"baseline of no axis", lossyMatrix + claimed + claim("{"+here+"los: 0}", "{loss: 1%}"),
+		`"los" is no axis`, `did you mean "loss"?`},
+	{"treatment of no cell", lossyMatrix + claimed + claim("{loss: 0}", "{loss: "+here+"2%}"),
+		"no cell has loss=2%", "write a value of the axis"},
+	{"empty treatment", lossyMatrix + claimed + strings.Replace(claim("{loss: 0}", "{}"), "treatment",
+		here+"treatment", 1), "treatment is empty",
+		"write values of axes"},
+	{"treatment of other keys", lossyMatrix + claimed + here + claim("{loss: 0}", "{workload: a}"),
+		"baseline and treatment have different keys", "give both the same keys"},
+	{"treatment as baseline", lossyMatrix + claimed + here + claim("{loss: 0}", "{loss: 0}"),
+		"baseline and treatment are the same", "different values"},
+	{"control beside a matrix", lossyMatrix + here + "control: [{loss: 0}]\n", "control beside a matrix",
+		"remove one"},
+	{"empty control", lossy + "variables: {loss: 1%}\n" + here + "control: []\n", "control is empty",
+		"write a list"},
+	{"control of nothing", lossy + "variables: {loss: 1%}\ncontrol: [" + here + "{}]\n",
+		"control[0] changes nothing", "write values of variables"},
+	{"control of no variable", lossy + "variables: {loss: 1%}\ncontrol: [{" + here + "los: 0}]\n",
+		`"los" is no variable`, `did you mean "loss"?`},
+	{"control that changes nothing", lossy + "variables: {loss: 1%}\ncontrol: [{loss: " + here + "1%}]\n",
+		"loss is 1% anyway", "takes the treatment away"},
 	{"misspelt matrix", head + here + "matrx: {a: [1]}\n", `unknown key "matrx"`, `did you mean "matrix"?`},
 }
 

@@ -56,7 +56,9 @@ type Number struct {
 type Sample struct {
 	// Values has a value for each run that has the number, in ascending order.
 	Values []float64 `json:"values"`
-	Median float64   `json:"median"`
+	// ByRun has the same values by the index of their run.
+	ByRun  map[int]float64 `json:"-"`
+	Median float64         `json:"median"`
 	// Low and High are the bounds of the median's confidence interval, absent with too few runs. Confidence
 	// is the interval's own, at least 0.95.
 	Low        *float64 `json:"low,omitempty"`
@@ -78,9 +80,9 @@ type place struct{ section, of, what string }
 type gathered struct {
 	all []Number
 	at  map[place]int
-	// side and times are of the run that is read. times counts numbers of one name.
-	side  int
-	times map[place]int
+	// side, run and times are of the run that is read. times counts numbers of one name.
+	side, run int
+	times     map[place]int
 }
 
 // most bounds values, so that sums and differences of two are finite. JSON has no other numbers.
@@ -101,11 +103,12 @@ func (g *gathered) add(n reporting.Number, value float64) {
 	if !known {
 		i = len(g.all)
 		g.at[key] = i
-		g.all = append(g.all, Number{Number: n, Base: Sample{Values: []float64{}},
-			New: Sample{Values: []float64{}}})
+		g.all = append(g.all, Number{Number: n, Base: Sample{Values: []float64{}, ByRun: map[int]float64{}},
+			New: Sample{Values: []float64{}, ByRun: map[int]float64{}}})
 	}
 	sample := [2]*Sample{&g.all[i].Base, &g.all[i].New}[g.side]
 	sample.Values = append(sample.Values, value)
+	sample.ByRun[g.run] = value
 }
 
 // Numbers returns the numbers of reports. Base has the values, one for each report that has the number, in
@@ -123,8 +126,8 @@ func numbers(sides [2]*side, thresholds *benchmath.Thresholds) []Number {
 	g := &gathered{all: []Number{}, at: map[place]int{}}
 	for i, s := range sides {
 		g.side = i
-		for _, one := range s.runs {
-			g.times = map[place]int{}
+		for k, one := range s.runs {
+			g.run, g.times = k, map[place]int{}
 			reporting.Numbers(one.report, g.add)
 			g.recording(one.messages)
 		}

@@ -14,7 +14,7 @@ func comparedSuite(t *testing.T, l *lab, cells ...string) (*Results, string) {
 	t.Helper()
 	dir := t.TempDir()
 	o := l.options(dir)
-	o.Compare = nil
+	o.Files = nil
 	o.Cases = slices.DeleteFunc(o.Cases, func(c Case) bool {
 		return !slices.ContainsFunc(cells, func(cell string) bool { return strings.HasSuffix(c.Name, cell) })
 	})

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,15 +24,22 @@ import (
 type Matrix struct {
 	// Name is the name of the scenario.
 	Name string `json:"name"`
+	// Claim is the claim of the scenario, if it has one.
+	Claim *spec.Claim `json:"claim,omitempty"`
 	// Cells are the cells that the suite has, in the order of the matrix.
 	Cells []Cell `json:"cells"`
 	// Compare are the checks between these cells. Left is the number of checks with other cells.
 	Compare []Comparison `json:"compare,omitempty"`
 	Left    int          `json:"left,omitempty"`
+	// Control is the verdict of a claim without its treatment.
+	Control *Control `json:"control,omitempty"`
 	// Numbers are the numbers of the reports, in the order of a report.
 	Numbers []Number `json:"numbers"`
 	// Sweeps are the numbers of workloads that the matrix has by size.
 	Sweeps []sweep.Sweep `json:"sweeps,omitempty"`
+
+	// quick is as in Results.
+	quick bool
 }
 
 // Cell is a cell of a matrix.
@@ -47,6 +55,9 @@ type Cell struct {
 	Seeds []uint64 `json:"seeds"`
 	// NotCounted describes the runs whose numbers do not count, such as "2 overloaded".
 	NotCounted string `json:"not_counted,omitempty"`
+
+	// attempts are the runs whose numbers count.
+	attempts []Attempt
 }
 
 // Number is a number of the reports of a matrix.
@@ -116,7 +127,7 @@ func (n *Number) Varies() bool {
 }
 
 // measure reads the reports in the directory, and sets the numbers and the checks of the matrices.
-func (r *Results) measure(out *outdir.Dir, checks map[string][]spec.Compare) error {
+func (r *Results) measure(out *outdir.Dir, files map[string]*spec.File) error {
 	var failures []error
 	for i := range r.Cases {
 		o := &r.Cases[i]
@@ -128,13 +139,20 @@ func (r *Results) measure(out *outdir.Dir, checks map[string][]spec.Compare) err
 			at = len(r.Matrices)
 			r.Matrices = append(r.Matrices, Matrix{Name: o.Matrix, Numbers: []Number{}})
 		}
-		reports, err := o.readReports(out)
+		attempts, reports, err := o.readReports(out)
 		failures = append(failures, err)
-		r.Matrices[at].add(o, reports)
+		r.Matrices[at].add(o, attempts, reports)
 	}
 	for i := range r.Matrices {
-		r.Matrices[i].judge(checks[r.Matrices[i].Name])
-		r.Matrices[i].Sweeps = r.Matrices[i].sweeps()
+		m := &r.Matrices[i]
+		if f := files[m.Name]; f != nil {
+			m.Claim, m.quick = f.Claim, r.Quick && f.Claim != nil
+			m.judge(f.Compare)
+		}
+		if r.Control {
+			m.control()
+		}
+		m.Sweeps = m.sweeps()
 	}
 	return errors.Join(failures...)
 }
@@ -169,29 +187,30 @@ func (o *Outcome) notCounted() string {
 	return strings.Join(parts, ", ")
 }
 
-// readReports returns the reports of the runs whose numbers count.
-func (o *Outcome) readReports(out *outdir.Dir) (all []*report.Report, err error) {
+// readReports returns the runs whose numbers count, and their reports.
+func (o *Outcome) readReports(out *outdir.Dir) (of []Attempt, all []*report.Report, err error) {
 	for _, a := range o.Runs {
 		if a.notMeasured() != "" {
 			continue
 		}
 		file, err := input.FolderOf(out.Root).Open(path.Join(a.Dir, report.JSONFile))
 		if err != nil {
-			return all, err
+			return of, all, err
 		}
 		one, err := report.Read(file)
 		if err = errors.Join(err, file.Close()); err != nil {
-			return all, fmt.Errorf("%s: %w", a.Dir, err)
+			return of, all, fmt.Errorf("%s: %w", a.Dir, err)
 		}
-		all = append(all, one)
+		of, all = append(of, a), append(all, one)
 	}
-	return all, nil
+	return of, all, nil
 }
 
 // add adds a cell with its numbers.
-func (m *Matrix) add(o *Outcome, reports []*report.Report) {
-	cell := Cell{Name: spec.Cell{Values: o.Cell}.String(), Case: o.Name, Values: o.Cell, Verdict: o.Verdict,
-		Runs: len(reports), Seeds: []uint64{}, NotCounted: o.notCounted()}
+func (m *Matrix) add(o *Outcome, attempts []Attempt, reports []*report.Report) {
+	cell := Cell{Name: cmp.Or(spec.Cell{Values: o.Cell}.String(), path.Base(m.Name)), Case: o.Name,
+		Values: o.Cell, Verdict: o.Verdict,
+		Runs: len(reports), Seeds: []uint64{}, NotCounted: o.notCounted(), attempts: attempts}
 	for _, r := range reports {
 		cell.Seeds = append(cell.Seeds, r.Seed)
 	}
@@ -208,7 +227,9 @@ func (m *Matrix) add(o *Outcome, reports []*report.Report) {
 		for len(have.Cells) < len(m.Cells)-1 { // earlier cells lack the number
 			have.Cells = append(have.Cells, Summary{})
 		}
-		have.Cells = append(have.Cells, summarise(n.Base.Values))
+		summary := summarise(n.Base.Values)
+		summary.byRun = n.Base.ByRun
+		have.Cells = append(have.Cells, summary)
 	}
 	for i := range m.Numbers {
 		for len(m.Numbers[i].Cells) < len(m.Cells) {

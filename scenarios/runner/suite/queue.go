@@ -6,47 +6,88 @@ import (
 	"sync"
 )
 
-// queue hands out cases in their order. It is safe for concurrent use. Cells of one matrix take turns, so
-// that they do not disturb each other: later cases go before them.
+// turn is a repetition, counted from 1, of the case with an index.
+type turn struct{ of, repetition int }
+
+// turns returns all repetitions in the order in which they should begin. A case makes all of its repetitions,
+// then the next case begins. The cells of a matrix take turns: A B B A A B. So a host whose speed drifts
+// is alike for all cells.
+func turns(cases []Outcome) (all []turn) {
+	cells := map[string][]int{}
+	for i, c := range cases {
+		cells[c.Matrix] = append(cells[c.Matrix], i)
+	}
+	begun := map[string]bool{}
+	for i, c := range cases {
+		group := cells[c.Matrix]
+		if c.Matrix == "" {
+			group = []int{i}
+		} else if begun[c.Matrix] {
+			continue
+		}
+		begun[c.Matrix] = true
+		most := 0
+		for _, k := range group {
+			most = max(most, cases[k].Repeat)
+		}
+		group = slices.Clone(group)
+		for repetition := 1; repetition <= most; repetition++ {
+			for _, k := range group {
+				if repetition <= cases[k].Repeat {
+					all = append(all, turn{k, repetition})
+				}
+			}
+			slices.Reverse(group)
+		}
+	}
+	return all
+}
+
+// queue hands out turns in their order. It is safe for concurrent use. The repetitions of a case, and the
+// cells of a matrix, do not run beside each other: later cases go before them.
 type queue struct {
-	matrices []string // of all cases, "" for none
-	mu       sync.Mutex
-	changed  *sync.Cond
-	waiting  []int
-	busy     map[string]bool // matrices
+	groups  []int // of each case: its own index, or that of the first cell of its matrix
+	mu      sync.Mutex
+	changed *sync.Cond
+	waiting []turn
+	busy    map[int]bool // groups
 }
 
 func newQueue(cases []Outcome) *queue {
-	q := &queue{busy: map[string]bool{}}
+	q := &queue{busy: map[int]bool{}, waiting: turns(cases)}
 	q.changed = sync.NewCond(&q.mu)
 	for i, c := range cases {
-		q.matrices = append(q.matrices, c.Matrix)
-		q.waiting = append(q.waiting, i)
+		group := i
+		if c.Matrix != "" {
+			group = slices.IndexFunc(cases, func(other Outcome) bool { return other.Matrix == c.Matrix })
+		}
+		q.groups = append(q.groups, group)
 	}
 	return q
 }
 
-// take waits for a case that may run now. It returns false if none is left or ctx has ended.
-func (q *queue) take(ctx context.Context) (i int, more bool) {
+// take waits for a turn that may begin now. It returns false if none is left or ctx has ended.
+func (q *queue) take(ctx context.Context) (t turn, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.waiting) > 0 && ctx.Err() == nil {
-		at := slices.IndexFunc(q.waiting, func(i int) bool { return !q.busy[q.matrices[i]] })
+		at := slices.IndexFunc(q.waiting, func(t turn) bool { return !q.busy[q.groups[t.of]] })
 		if at >= 0 {
-			i = q.waiting[at]
+			t = q.waiting[at]
 			q.waiting = slices.Delete(q.waiting, at, at+1)
-			q.busy[q.matrices[i]] = q.matrices[i] != ""
-			return i, true
+			q.busy[q.groups[t.of]] = true
+			return t, true
 		}
 		q.changed.Wait() // the busy ones end if ctx ends
 	}
-	return 0, false
+	return turn{}, false
 }
 
-// done returns a case that take handed out.
-func (q *queue) done(i int) {
+// done returns a turn that take handed out. last is set if the case has no other turn.
+func (q *queue) done(t turn) (last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.busy[q.matrices[i]] = false
+	q.busy[q.groups[t.of]] = false
 	q.changed.Broadcast()
+	return !slices.ContainsFunc(q.waiting, func(other turn) bool { return other.of == t.of })
 }

@@ -13,21 +13,18 @@
 package suite
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"railbed/capture/bundle"
 	"railbed/capture/report"
 	"railbed/internal/input"
-	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/scenarios/runner/outdir"
@@ -54,8 +51,13 @@ type Options struct {
 	Measured bool
 	// PassedOver are the files that no case was made of.
 	PassedOver []PassedOver
-	// Compare has the checks between the cells of each matrix.
-	Compare map[string][]spec.Compare
+	// Files has the file of each matrix, with the checks between its cells and the claim.
+	Files map[string]*spec.File
+	// Control is set if the cases run without their treatment: Do runs the baseline in place of a claim's
+	// treatment. Then a claim must not pass.
+	Control bool
+	// Quick is set if claims are judged by the direction of the difference alone, in all pairs of runs.
+	Quick bool
 	// Earlier are the results in Out, or nil. Run does not repeat runs of theirs that came to an end, of
 	// cases with the same Content.
 	Earlier *Results
@@ -64,7 +66,7 @@ type Options struct {
 	Do func(ctx context.Context, c Case, repetition int, out string) (*report.Report, error)
 	// Prune removes the files of a run that is over, except those of the given names.
 	Prune func(dir string, keep ...string) error
-	// Progress is called when a case begins and when it has ended, by one goroutine at a time.
+	// Progress is called when a run begins, and when it has ended, by one goroutine at a time.
 	Progress func(Update)
 }
 
@@ -79,6 +81,9 @@ type Case struct {
 	Cell   []spec.Setting `json:"cell,omitempty"`
 	// Repeat is the number of runs. Cells have different seeds in each. 0 stands for the suite's number.
 	Repeat int `json:"repeat,omitempty"`
+	// Control has the values that take the treatment out of a scenario without a matrix, or is empty. The
+	// verdict of a run is then PASS if the scenario does not pass.
+	Control string `json:"control,omitempty"`
 	// Content identifies the testbed with its steps and checks. It is empty if the file has a mistake.
 	Content string `json:"content,omitempty"`
 }
@@ -89,10 +94,12 @@ type PassedOver struct {
 	Reason string `json:"reason"`
 }
 
-// Update reports that a case begins or has ended.
+// Update reports that a case runs, waits or has ended.
 type Update struct {
-	// Begins is the case that begins.
+	// Begins is the case of which a run begins.
 	Begins *Case
+	// Waits is the case of which a run has ended, and others follow.
+	Waits *Case
 	// Ended is the case that has ended. So far, Done of Total cases have ended.
 	Ended       *Outcome
 	Done, Total int
@@ -108,6 +115,10 @@ type Results struct {
 	Cases    []Outcome       `json:"cases"`
 	// Strict is set if cases that this host cannot run are FAIL.
 	Strict bool `json:"strict,omitempty"`
+	// Control is set if the cases ran without their treatment.
+	Control bool `json:"control,omitempty"`
+	// Quick is set if claims were judged by the direction of the difference alone.
+	Quick bool `json:"quick,omitempty"`
 	// PassedOver are files below directories that the suite did not run.
 	PassedOver []PassedOver `json:"passed_over,omitempty"`
 	// Worse describes the numbers that are significantly worse than in an earlier suite.
@@ -160,14 +171,6 @@ type Attempt struct {
 	Kept bool `json:"kept,omitempty"`
 }
 
-// Took returns the sum of the times of all runs of the case.
-func (o *Outcome) Took() (all time.Duration) {
-	for _, a := range o.Runs {
-		all += time.Duration(a.Seconds * float64(time.Second))
-	}
-	return all
-}
-
 // Limits of the repetitions of a run alone, after it was overloaded, or did not pass beside other runs.
 const (
 	triesOverloaded = 2
@@ -186,7 +189,8 @@ type suite struct {
 // the running cases end as ABORTED, and the cases that wait are not run.
 func Run(ctx context.Context, o Options) (*Results, error) {
 	s := &suite{Options: o, results: &Results{Format: Format, Verdict: verdict.Aborted, Started: time.Now(),
-		Jobs: max(o.Jobs, 1), Strict: o.Strict, PassedOver: o.PassedOver}}
+		Jobs: max(o.Jobs, 1), Strict: o.Strict, PassedOver: o.PassedOver,
+		Control: o.Control, Quick: o.Quick}}
 	var err error
 	if s.out, err = outdir.Open(o.Out); err != nil {
 		return nil, fmt.Errorf("results directory %s: %w", o.Out, err)
@@ -212,7 +216,7 @@ func Run(ctx context.Context, o Options) (*Results, error) {
 		o.conclude(s.Strict)
 		failures = append(failures, s.tidy(o))
 	}
-	failures = append(failures, s.results.measure(s.out, s.Compare))
+	failures = append(failures, s.results.measure(s.out, s.Files))
 	s.results.conclude()
 	s.results.Finished = time.Now()
 	return s.results, errors.Join(append(failures, s.results.write(s.out))...)
@@ -224,25 +228,26 @@ func (s *suite) sideBySide(ctx context.Context) {
 	var workers sync.WaitGroup
 	for range s.results.Jobs {
 		workers.Go(func() {
-			for i, more := q.take(ctx); more; i, more = q.take(ctx) {
-				s.first(ctx, &s.results.Cases[i])
-				q.done(i)
+			for t, more := q.take(ctx); more; t, more = q.take(ctx) {
+				o := &s.results.Cases[t.of]
+				s.first(ctx, o, t.repetition)
+				if last := q.done(t); !last && ctx.Err() == nil || slices.ContainsFunc(o.Runs,
+					s.wantsAgain(o)) {
+					s.tell(Update{Waits: &o.Case})
+				} else {
+					s.end(o)
+				}
 			}
 		})
 	}
 	workers.Wait()
 }
 
-// first makes the repetitions of a case. Repetitions of a run alone follow later, in again.
-func (s *suite) first(ctx context.Context, o *Outcome) {
-	s.tell(Update{Begins: &o.Case})
-	for repetition := 1; repetition <= o.Repeat && ctx.Err() == nil; repetition++ {
-		if !o.has(repetition) {
-			s.attempt(ctx, o, repetition, s.results.Jobs == 1)
-		}
-	}
-	if !slices.ContainsFunc(o.Runs, s.wantsAgain(o)) {
-		s.end(o)
+// first makes a repetition of a case. A repetition of this run alone follows later, in again.
+func (s *suite) first(ctx context.Context, o *Outcome, repetition int) {
+	if !o.has(repetition) {
+		s.tell(Update{Begins: &o.Case})
+		s.attempt(ctx, o, repetition, s.results.Jobs == 1)
 	}
 }
 
@@ -303,6 +308,9 @@ func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone b
 		if r.Fidelity != nil {
 			a.Fidelity = r.Fidelity.Verdict
 		}
+		if o.Control != "" {
+			a.invert(o.Control)
+		}
 	}
 	if err != nil {
 		a.Verdict, a.Reason = verdict.Fail, err.Error()
@@ -338,116 +346,28 @@ func (s *suite) tell(u Update) {
 	s.Progress(u)
 }
 
-// counts reports whether the verdict of a run counts. A run that was repeated does not count, except for a
-// FAIL that rests on no time.
-func (a *Attempt) counts() bool {
-	return !a.Replaced || a.Verdict == verdict.Fail && !a.Timed
-}
-
-// conclude sets the verdict of a case from the runs that count.
-func (o *Outcome) conclude(strict bool) {
-	var counted []Attempt
-	finished := 0
-	for _, a := range o.Runs {
-		if a.counts() {
-			counted = append(counted, a)
-		}
-		if !a.Replaced {
-			finished++
-		}
-	}
-	if len(counted) == 0 {
-		o.Verdict, o.Reason = verdict.Aborted, "not run: the suite was interrupted"
-		return
-	}
-	if finished < o.Repeat {
-		counted = append(counted, Attempt{Verdict: verdict.Aborted,
-			Reason: plural.Text("%d of %d runs: the suite was interrupted", finished, o.Repeat)})
-	}
-	var verdicts []verdict.Verdict
-	differ, disturbed := false, false
-	for _, a := range counted {
-		verdicts = append(verdicts, a.Verdict)
-		differ = differ || a.Verdict != counted[0].Verdict
-		disturbed = disturbed || a.Replaced
-	}
-	o.Flaky = differ && (o.Matrix == "" || disturbed)
-	o.Verdict = verdict.Worst(verdicts...)
-	worst := slices.IndexFunc(counted, func(a Attempt) bool { return a.Verdict == o.Verdict })
-	o.Reason = counted[worst].Reason
-	switch {
-	case o.Flaky:
-		o.Reason = fmt.Sprintf("flaky: %s: %s", countVerdicts(verdicts), o.Reason)
-	case differ:
-		o.Reason = fmt.Sprintf("%s: seed %d: %s", countVerdicts(verdicts), counted[worst].Seed, o.Reason)
-	case strict && o.Verdict == verdict.Unsupported:
-		o.Verdict, o.Reason = verdict.Fail, "UNSUPPORTED, and --strict allows no skips: "+o.Reason
-	}
-	o.Note = o.note()
-}
-
-// note describes the runs that were repeated and that do not count.
-func (o *Outcome) note() string {
-	var parts []string
-	for _, a := range o.Runs {
-		if a.counts() || a.Verdict == o.Verdict && (a.Verdict == verdict.Overloaded || !a.overloaded()) {
-			continue
-		}
-		was := string(a.Verdict)
-		if a.Reason != "" {
-			first, _, _ := strings.Cut(a.Reason, "\n")
-			was += " (" + first + ")"
-		} else if a.overloaded() {
-			was += " with an overloaded emulation"
-		}
-		how := "beside other runs"
-		if a.Alone {
-			how = "alone"
-		}
-		parts = append(parts, fmt.Sprintf("%s, made %s, was %s", path.Base(a.Dir), how, was))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "made again alone: " + strings.Join(parts, "; ")
-}
-
-// countVerdicts formats the number of each verdict: "8 PASS, 2 FAIL".
-func countVerdicts(all []verdict.Verdict) string {
-	counts := map[verdict.Verdict]int{}
-	var order []verdict.Verdict
-	for _, v := range all {
-		if counts[v]++; counts[v] == 1 {
-			order = append(order, v)
-		}
-	}
-	slices.SortFunc(order, func(a, b verdict.Verdict) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	})
-	var words []string
-	for _, v := range order {
-		words = append(words, fmt.Sprintf("%d %s", counts[v], v))
-	}
-	return strings.Join(words, ", ")
-}
-
 // conclude sets the verdict of the suite: the worst verdict of its cases and of the checks between cells.
 // Cases that this host cannot run do not count, unless it can run none.
 func (r *Results) conclude() {
 	var verdicts []verdict.Verdict
+	supported := len(r.Cases) == 0
 	for _, o := range r.Cases {
+		supported = supported || o.Verdict != verdict.Unsupported
+		if r.Control && o.Matrix != "" && o.Verdict != verdict.Aborted { // the verdict of the claim counts
+			continue
+		}
 		if o.Verdict != verdict.Unsupported {
 			verdicts = append(verdicts, o.Verdict)
 		}
 	}
-	if len(verdicts) == 0 && len(r.Cases) > 0 {
+	if !supported {
 		r.Verdict = verdict.Unsupported
 		return
 	}
 	for _, m := range r.Matrices {
-		for _, c := range m.Compare {
-			if c.Verdict != verdict.Unsupported {
-				verdicts = append(verdicts, c.Verdict)
+		for _, c := range m.judgements() {
+			if c != verdict.Unsupported {
+				verdicts = append(verdicts, c)
 			}
 		}
 	}

@@ -29,8 +29,9 @@ type Summary struct {
 	// run, or if the mean is 0.
 	Variation *float64 `json:"cv,omitempty"`
 
-	// values are the values in ascending order.
+	// values are the values in ascending order, and byRun the same by the index of the cell's run.
 	values []float64
+	byRun  map[int]float64
 }
 
 // summarise summarises values in ascending order.

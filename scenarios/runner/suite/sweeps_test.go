@@ -53,7 +53,8 @@ func TestSweepOfMatrix(t *testing.T) {
 	for name, wants := range map[string][]string{
 		SweepFile: {"ar,busbw,bit/s,4096,8000000,1600,\n",
 			"ar,busbw,bit/s,1048576,,90000000,\"rd: 2 made again, 1 overloaded\"\n"},
-		MatrixFile: {"ar: busbw by size, in Mbit/s", "-*", "rd, 4KiB: 8.000", "overloaded", `href="sweep.csv"`},
+		MatrixFile: {"ar: busbw by size, in Mbit/s", "-*", "rd, 4KiB: 8.000", "overloaded",
+			`href="sweep.csv"`},
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "a", name))
 		for _, want := range wants {
@@ -85,7 +86,7 @@ func TestSweepOfRows(t *testing.T) {
 			rows = append(rows, perf.Row{Size: size, OutOfPlace: perf.Measure{BusBW: bw, Time: 1},
 				InPlace: &perf.Measure{BusBW: bw / 2, Time: 1}})
 		}
-		m.add(&Outcome{Case: Case{Name: c.String(), Cell: c.Values}, Verdict: pass},
+		m.add(&Outcome{Case: Case{Name: c.String(), Cell: c.Values}, Verdict: pass}, nil,
 			[]*report.Report{{Workloads: []report.Workload{{Name: "ar", Rows: rows}}}})
 	}
 	var got []string

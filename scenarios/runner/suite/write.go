@@ -125,8 +125,8 @@ func readIn(root *os.Root) (*Results, error) {
 	return r, nil
 }
 
-// WriteJUnit writes the results as a JUnit test suite. Each case, each comparison of cells, each number that
-// is worse than in an earlier suite, and everything that could not be compared with it is a test case.
+// WriteJUnit writes the results as a JUnit test suite. Each case, each comparison or control, each number
+// that is worse than in an earlier suite, and everything that could not be compared with it is a test case.
 func (r *Results) WriteJUnit(w io.Writer) error {
 	var cases []reporting.JUnitCase
 	for _, o := range r.Cases {
@@ -148,11 +148,7 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 		cases = append(cases, c)
 	}
 	for _, m := range r.Matrices {
-		for _, c := range m.Compare {
-			cases = append(cases, reporting.JUnitCase{
-				Class: "railbed." + strings.ReplaceAll(m.Name, "/", "."),
-				Name:  c.Title(), Verdict: c.Verdict, Reason: c.Reason, Output: c.Where})
-		}
+		cases = append(cases, m.junit()...)
 	}
 	for _, worse := range r.Worse {
 		words := strings.SplitN(worse, ": ", 3) // the case, the number, and its values
@@ -166,6 +162,28 @@ func (r *Results) WriteJUnit(w io.Writer) error {
 			Reason:  text})
 	}
 	return reporting.WriteJUnitCases(w, "railbed test", r.Started, r.Finished.Sub(r.Started), cases)
+}
+
+// junit returns the test cases of a matrix: its comparisons, or the control of its claim.
+func (m *Matrix) junit() (cases []reporting.JUnitCase) {
+	class, claim := "railbed."+strings.ReplaceAll(m.Name, "/", "."), ""
+	if m.Claim != nil {
+		claim = "\n" + strings.Join(m.Claim.Lines(), "\n")
+	}
+	if m.Control != nil {
+		return []reporting.JUnitCase{{Class: class, Name: "control", Verdict: m.Control.Verdict,
+			Reason: m.Control.Reason, Output: strings.TrimSpace(claim)}}
+	}
+	for i := range m.Compare {
+		c := &m.Compare[i]
+		one := reporting.JUnitCase{Class: class, Name: c.Title(), Verdict: c.Verdict, Reason: c.Reason,
+			Output: c.Where}
+		if c.Claimed {
+			one.Output += "\n" + c.Reason + claim
+		}
+		cases = append(cases, one)
+	}
+	return cases
 }
 
 //go:embed index.html
