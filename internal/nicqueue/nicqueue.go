@@ -44,8 +44,10 @@ import (
 
 // Limits of a pair of queues.
 const (
-	MaxFrames  = 1 << 12 // of one queue
+	MaxSend    = 1 << 12 // frames of the program's queue for sending
+	MaxReceive = 1 << 17 // frames of its queue for receiving
 	MaxRoom    = 1 << 16 // bytes of one cell
+	MaxMemory  = 1 << 28 // bytes of both queues
 	leastFrame = 14      // an Ethernet header
 )
 
@@ -67,13 +69,17 @@ type Geometry struct {
 
 // check returns an error for a geometry that no queues can have.
 func (g Geometry) check() error {
-	for _, frames := range []int{g.Send, g.Receive} {
-		if frames < 1 || frames > MaxFrames || frames&(frames-1) != 0 {
-			return fmt.Errorf("NIC queue of %d frames, want a power of two of at most %d", frames, MaxFrames)
+	for _, q := range []struct{ frames, most int }{{g.Send, MaxSend}, {g.Receive, MaxReceive}} {
+		if q.frames < 1 || q.frames > q.most || q.frames&(q.frames-1) != 0 {
+			return fmt.Errorf("NIC queue of %d frames, want a power of two of at most %d", q.frames, q.most)
 		}
 	}
 	if g.Room < leastFrame || g.Room > MaxRoom {
 		return fmt.Errorf("NIC queue for frames of %d bytes, want %d to %d", g.Room, leastFrame, MaxRoom)
+	}
+	if size := g.size(); size > MaxMemory {
+		return fmt.Errorf("NIC queues of %d and %d frames of %d bytes take %d bytes of memory, want at most "+
+			"%d", g.Send, g.Receive, g.Room, size, MaxMemory)
 	}
 	return nil
 }

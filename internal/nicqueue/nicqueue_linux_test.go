@@ -383,7 +383,8 @@ func FuzzProgramLies(f *testing.F) {
 // What no queues can have is refused before memory is made.
 func TestGeometry(t *testing.T) {
 	for _, g := range []Geometry{{}, {Send: 3, Receive: 4, Room: 60}, {Send: -4, Receive: 4, Room: 60},
-		{Send: 4, Receive: 2 * MaxFrames, Room: 60}, {Send: 4, Receive: 4, Room: 13},
+		{Send: 2 * MaxSend, Receive: 4, Room: 60}, {Send: 4, Receive: 2 * MaxReceive, Room: 60},
+		{Send: 4, Receive: MaxReceive, Room: 2048}, {Send: 4, Receive: 4, Room: 13},
 		{Send: 4, Receive: 4, Room: MaxRoom + 1}} {
 		if _, _, err := Create(g); err == nil {
 			t.Errorf("%+v was made", g)

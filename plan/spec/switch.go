@@ -228,7 +228,8 @@ type GFC struct {
 // Scaling Distributed Machine Learning with In-Network Aggregation, NSDI 2021.
 type Aggregation struct {
 	// Slots is the number of sums of a collective that the switch holds at a time. Among switches
-	// that add up together the smallest number applies, and likewise for elements. Default 128.
+	// that add up together the smallest number applies, and likewise for elements. A rank that
+	// bypasses its kernel keeps memory for two results of each slot, at most 256 MiB. Default 128.
 	Slots int `yaml:"slots,omitempty" json:"slots,omitempty" jsonschema:"minimum=1,maximum=65536" unit:"sums"`
 	// Elements is the number of 4-byte values of a slot. Default 256.
 	Elements int `yaml:"elements,omitempty" json:"elements,omitempty" jsonschema:"minimum=1,maximum=2048" unit:"values of 4 bytes"`

@@ -27,6 +27,7 @@ type link interface {
 	send(next func() []byte) error
 	until(deadline time.Time) error
 	receive() (n int, err error)
+	poll() (n int, err error)
 	received(i int) []byte
 	waited() time.Duration
 	interrupt()
@@ -116,6 +117,9 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 	defer stop()
 	next := func() []byte { return w.Poll(c.now()) }
 	for !w.Done() {
+		if err := c.catchUp(); err != nil {
+			return c.fail(fmt.Errorf("aggregate: %w", err))
+		}
 		if err := c.link.send(next); err != nil && !passing(err) {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
@@ -132,12 +136,33 @@ func (c *Client) sum(ctx context.Context, begin func() error) error {
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !passing(err) {
 			return c.fail(fmt.Errorf("aggregate: %w", err))
 		}
-		now := c.now()
-		for i := range n {
-			w.Handle(now, c.link.received(i))
-		}
+		c.handle(n)
 	}
 	return w.Err()
+}
+
+// catchUp takes the results that have arrived, if updates are to be repeated. Their results may be among
+// them, because this process was held up. Repeats would only add more results to those that wait.
+func (c *Client) catchUp() error {
+	for c.worker.Late(c.now()) {
+		n, err := c.link.poll()
+		if err != nil && !passing(err) {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		c.handle(n)
+	}
+	return nil
+}
+
+// handle passes the first n datagrams of the link to the worker.
+func (c *Client) handle(n int) {
+	now := c.now()
+	for i := range n {
+		c.worker.Handle(now, c.link.received(i))
+	}
 }
 
 // passing reports whether an error comes from ICMP or from a full queue, so that a repeated send

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"railbed/internal/clock"
-	"railbed/internal/nicqueue"
 	"railbed/internal/wire"
 	"railbed/transports/datagram"
 )
@@ -33,14 +32,16 @@ type queues struct {
 func openQueues(s *socket, local, remote netip.AddrPort, longest, slots int, keeper *clock.Clock) (q *queues,
 	err error) {
 	q = &queues{socket: s, local: local, remote: remote, clock: keeper}
-	q.nic, err = datagram.OpenNIC(datagram.NICOptions{Addr: local.Addr(), First: local.Port(),
-		Last: local.Port(), Send: holding(slots, 1024), Receive: holding(2*slots, nicqueue.MaxFrames)})
-	if err != nil {
-		return nil, fmt.Errorf("bypass the kernel: %w", err)
-	}
 	headers := wire.IPv4MinLen + wire.UDPLen
 	if local.Addr().Is6() {
 		headers = wire.IPv6Len + wire.UDPLen
+	}
+	// A worker that reads late finds a result of each slot, and the result of each slot's repeat.
+	q.nic, err = datagram.OpenNIC(datagram.NICOptions{Addr: local.Addr(), First: local.Port(),
+		Last: local.Port(), Longest: headers + longest, Send: holding(min(slots, 1024)),
+		Receive: holding(2 * slots)})
+	if err != nil {
+		return nil, fmt.Errorf("bypass the kernel with %d slots of %d bytes: %w", slots, longest, err)
 	}
 	if room := len(q.nic.Packet()) - headers; room < longest {
 		return nil, errors.Join(fmt.Errorf("bypass the kernel: messages of %d bytes, and the NIC's MTU has "+
@@ -52,10 +53,8 @@ func openQueues(s *socket, local, remote netip.AddrPort, longest, slots int, kee
 	return q, nil
 }
 
-// holding is the number of frames of a queue for so many datagrams: a power of two, at most the given one.
-func holding(datagrams, most int) int {
-	return min(max(64, 1<<bits.Len(uint(datagrams-1))), most)
-}
+// holding is the number of frames of a queue for so many datagrams, a power of two.
+func holding(datagrams int) int { return max(64, 1<<bits.Len(uint(datagrams-1))) }
 
 // until is as socket.until.
 func (q *queues) until(deadline time.Time) error {
@@ -118,6 +117,12 @@ func (q *queues) receive() (n int, err error) {
 		q.idle += idleUntil(begin, ready, q.clock.Real(min(q.deadline, q.clock.Now())))
 	}
 	return n, err
+}
+
+// poll is as receive, but does not wait.
+func (q *queues) poll() (n int, err error) {
+	q.nic.Return()
+	return q.take()
 }
 
 // take takes the datagrams of the switch that have arrived.

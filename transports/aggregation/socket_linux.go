@@ -119,6 +119,18 @@ func (s *socket) receive() (n int, err error) {
 	return s.read, err
 }
 
+// poll is as receive, but does not wait.
+func (s *socket) poll() (n int, err error) {
+	s.read = 0
+	for i := range s.in.headers {
+		s.in.headers[i].SetControllen(len(s.in.control[i]))
+	}
+	if err = s.raw.Control(func(fd uintptr) { s.reading(fd) }); err == nil && s.errno != 0 {
+		s.read, err = 0, s.errno
+	}
+	return s.read, err
+}
+
 // idleUntil is the idle time of a wait for something that was ready at a time.
 func idleUntil(begin, end, ready time.Time) time.Duration {
 	if end.Sub(ready) < heldUp {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"railbed/internal/clock"
@@ -249,6 +250,13 @@ func (w *Worker) Next() clock.Time {
 		}
 	}
 	return next
+}
+
+// Late reports whether an update is to be repeated.
+func (w *Worker) Late(now clock.Time) bool {
+	return !w.Done() && slices.ContainsFunc(w.slots, func(s slot) bool {
+		return s.busy && s.sent && s.deadline <= now
+	})
 }
 
 // Poll returns the next message to send now, valid until the next call, or nil.

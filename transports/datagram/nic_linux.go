@@ -53,6 +53,9 @@ type NICOptions struct {
 	Key nicqueue.Match
 	// Send and Receive are the numbers of frames that the queues hold. Defaults: 64 and 512.
 	Send, Receive int
+	// Longest is the length of the longest packet to send or receive. Default and most: the NIC's MTU. The
+	// memory of the queues is in proportion.
+	Longest int
 	// Unsolicited matches the datagrams that may wait for more.
 	Unsolicited nicqueue.Match
 }
@@ -78,9 +81,10 @@ func OpenNIC(o NICOptions) (*NIC, error) {
 	if n.routes, err = kernel.OpenRoutes(); err != nil {
 		return nil, fmt.Errorf("open queues of NIC %s: %w", o.Name, err)
 	}
+	longest := min(cmp.Or(o.Longest, found.MTU), found.MTU)
 	n.queues, err = nicqueue.Open(nicqueue.Request{NIC: o.Name, First: o.First, Last: o.Last, Key: o.Key,
 		Geometry: nicqueue.Geometry{Send: cmp.Or(o.Send, 64), Receive: n.holds,
-			Room: found.MTU + wire.EthernetLen}, Unsolicited: o.Unsolicited})
+			Room: longest + wire.EthernetLen}, Unsolicited: o.Unsolicited})
 	if err != nil {
 		n.routes.Close()
 		return nil, err

@@ -441,7 +441,7 @@ func (l *loop) add(q *bypass) error {
 // NIC has room for them now. There are at most as many as a queue holds, also if the program goes on posting.
 func (l *loop) end(q *bypass) {
 	l.do(func() {
-		for range nicqueue.MaxFrames / batch {
+		for range nicqueue.MaxSend / batch {
 			if l.takeFrom(q, l.clock.Now()) == 0 {
 				break
 			}
