@@ -380,6 +380,21 @@ func FuzzProgramLies(f *testing.F) {
 	})
 }
 
+// The memory of queues is as docs/how-to/nodes.md has it.
+func TestMemoryOfQueues(t *testing.T) {
+	const (
+		frame = 4200 + 14
+		each  = 16 + 67*64 // 66 lines hold it
+	)
+	for _, c := range []struct{ send, receive, want int }{{64, 512, 2_500_000}, {64, 1024, 4_700_000}} {
+		g := Geometry{Send: c.send, Receive: c.receive, Room: frame}
+		want := 4096 + (c.send+c.receive)*each
+		if got := g.size(); got < want || got >= want+4096 || (got+50_000)/100_000 != c.want/100_000 {
+			t.Errorf("%+v: %d bytes, want %d, which is about %d", g, got, want, c.want)
+		}
+	}
+}
+
 // What no queues can have is refused before memory is made.
 func TestGeometry(t *testing.T) {
 	for _, g := range []Geometry{{}, {Send: 3, Receive: 4, Room: 60}, {Send: -4, Receive: 4, Room: 60},

@@ -187,8 +187,8 @@ type Node struct {
 	// CPU limits the node to this many cores. 0 (default) is no limit. A vm has as many processors,
 	// rounded up, and one by default.
 	CPU float64 `yaml:"cpu,omitempty" json:"cpu,omitempty" jsonschema:"minimum=0,maximum=4096" unit:"cores"`
-	// Memory limits the node's memory. 0B (default) is no limit. A vm has this much memory, at
-	// least 256MiB, and 512MiB by default.
+	// Memory limits the node's memory, with the queues of ranks that bypass their kernel. 0B (default)
+	// is no limit. A vm has this much memory, at least 256MiB, and 512MiB by default.
 	Memory units.Bytes `yaml:"memory,omitempty" json:"memory,omitempty"`
 	// NICQueue is the number of bytes that each of a NIC's eight priorities can queue before the
 	// link to a soft switch. It also bounds the kernel's queue in front of the NIC. That queue holds at
