@@ -208,6 +208,16 @@ func TestBusBWBound(t *testing.T) {
 	if c := rejudge(t, o, held)[0]; c.Verdict != verdict.Fail {
 		t.Errorf("on a machine that kept up: %+v, want the bound to fail", c)
 	}
+	if r.Fidelity.Verdict != report.Faithful {
+		return
+	}
+	// The recording shows that links kept their rates, which samples of counters did not.
+	sampled := *r.Fidelity
+	sampled.Verdict, sampled.Reasons = report.Degraded, []string{"a link was slow"}
+	held.Fidelity = &sampled
+	if c := rejudge(t, o, held)[0]; c.Verdict != verdict.Fail {
+		t.Errorf("with rates from the recording: %+v, want the bound to fail", c)
+	}
 }
 
 func TestFidelityChecks(t *testing.T) {

@@ -44,8 +44,6 @@ func Checks(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *Evidence,
 		switch {
 		case e.Aborted != nil:
 			c.Verdict, c.Summary = verdict.Inconclusive, fmt.Sprintf("not judged: %v", e.Aborted)
-		case check.Workload != nil:
-			JudgeWorkload(c, check.Workload, e.Workload, e.Fidelity)
 		case check.Packets != nil:
 			made, err := verify.New(check.Packets, e.sources(file, p))
 			if err != nil {
@@ -67,22 +65,25 @@ func Checks(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *Evidence,
 	if len(packets) > 0 {
 		results, err = verifyCapture(ctx, file, p, e, open, read, packets)
 	}
-	if ctx.Err() != nil {
-		leaveUnjudged(checks, context.Cause(ctx))
-		return checks, context.Cause(ctx)
-	}
-	if rates != nil && err == nil {
+	if rates != nil && err == nil && ctx.Err() == nil {
 		found, _ := rates.Rates()
 		measure.Refine(e.Fidelity, found, clock.Dilation(p.Dilation), e.Captures)
 	}
-	for i, check := range file.Checks {
+	for i, check := range file.Checks { // bounds of times depend on the refined fidelity
 		switch {
 		case e.Aborted != nil || check.Packets != nil:
-		case check.Workload == nil:
+		case check.Workload != nil:
+			JudgeWorkload(&checks[i], check.Workload, e.Workload, e.Fidelity)
+			if check.Workload.Beside != nil {
+				JudgeBeside(&checks[i], check.Workload, e.Workload, e.Fidelity)
+			}
+		case ctx.Err() == nil:
 			JudgeFidelityCheck(&checks[i], check.Fidelity, e.Fidelity)
-		case check.Workload.Beside != nil:
-			JudgeBeside(&checks[i], check.Workload, e.Workload, e.Fidelity)
 		}
+	}
+	if ctx.Err() != nil {
+		leaveUnjudged(checks, context.Cause(ctx))
+		return checks, context.Cause(ctx)
 	}
 	for n, i := range of {
 		if err != nil {
