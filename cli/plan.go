@@ -145,7 +145,7 @@ func (a *app) printPlan(p *plan.Plan) error {
 	if len(p.Ranks) > 0 {
 		rows := a.newTable("rank", "node", "nic", "ipv4", "ipv6")
 		for _, r := range p.Ranks {
-			rows.AppendRow(table.Row{r.Rank, r.Node, r.NIC, r.Addr4, r.Addr6})
+			rows.AppendRow(table.Row{r.Rank, r.Node, r.NICs(), r.Addr4, r.Addr6})
 		}
 		rows.Render()
 	}

@@ -157,9 +157,6 @@ func TestGenerateCommand(t *testing.T) {
 		if name == topology.SingleSwitch { // it has no links of that class
 			hints = strings.ReplaceAll(hints, "    fabric: {rate", "    # fabric: {rate")
 		}
-		if name == topology.HPN { // two ranks of a server are on planes that nothing joins
-			hints = strings.ReplaceAll(hints, "ranks: 2", "ranks: 1")
-		}
 		if code, out, errs := railbed(hints, "validate", "-"); code != 0 || hints == text {
 			t.Errorf("%s with its hints is not valid: %s%s", name, out, errs)
 		}

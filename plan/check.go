@@ -170,7 +170,7 @@ type rankPlace struct{ node, nic int }
 func (c *compiler) rankPlaces() (places []rankPlace) {
 	for i := range c.plan.Nodes {
 		for r := range c.t.NodeFor(c.plan.Nodes[i].Name).Ranks {
-			places = append(places, rankPlace{i, r % len(c.plan.Nodes[i].NICs)})
+			places = append(places, rankPlace{i, c.nicOf(i, r)})
 		}
 	}
 	return places

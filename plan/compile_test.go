@@ -154,8 +154,17 @@ func checkInvariants(t testing.TB, p *Plan) {
 	}
 	for i, r := range p.Ranks {
 		n := p.Node(r.Node)
-		if r.Rank != i || n == nil || addrs[r.Addr4] != r.Node+":"+r.NIC ||
-			addrs[r.Addr6] != r.Node+":"+r.NIC {
+		at := r.Node + ":" + r.NIC
+		if r.SecondNIC != "" {
+			at = r.Node
+			if !slices.ContainsFunc(n.Rails, func(rail Rail) bool {
+				return slices.Equal(rail.NICs, []string{r.NIC, r.SecondNIC}) && rail.Addr4 == r.Addr4 &&
+					rail.Addr6 == r.Addr6
+			}) {
+				t.Fatalf("rank %d is %+v, and the rails are %+v", i, r, n.Rails)
+			}
+		}
+		if r.Rank != i || n == nil || addrs[r.Addr4] != at || addrs[r.Addr6] != at {
 			t.Fatalf("rank %d is %+v", i, r)
 		}
 	}

@@ -20,7 +20,8 @@
 //
 // Every node must reach every other node's loopback, or Compile refuses the file. The address of a
 // NIC is reached only over that NIC. If rails have no spines, a NIC reaches only its own rail. In
-// an hpn fabric a NIC reaches only its own plane. Compile refuses a workload whose ring needs more.
+// an hpn fabric a NIC reaches only its own plane. A rail there has a loopback, which both of its NICs
+// reach, and a table and a source rule. Compile refuses a workload whose ring needs more.
 //
 // # Bridges
 //
@@ -153,8 +154,10 @@ type Node struct {
 	MachineID string         `json:"machine_id"` // 32 hex digits, distinct per node
 	Loopbacks []netip.Prefix `json:"loopbacks,omitempty"`
 	NICs      []Interface    `json:"nics"`
-	// Routes holds the main table and one table per NIC. Rules select a NIC's table by source
-	// address.
+	// Rails are the rails of a node in a dual-ToR fabric, each of which has two NICs.
+	Rails []Rail `json:"rails,omitempty"`
+	// Routes holds the main table, one table per NIC, and one per rail with an address of its own. Rules
+	// select a table by source address.
 	Routes []Route `json:"routes,omitempty"`
 	Rules  []Rule  `json:"rules,omitempty"`
 	// Sysctls holds the sysctls of the file. They are set in addition to the sysctls of every node.
@@ -288,11 +291,22 @@ type Link struct {
 
 // Rank is a rank of a workload and the NIC to which it is bound.
 type Rank struct {
-	Rank  int        `json:"rank"`
-	Node  string     `json:"node"`
-	NIC   string     `json:"nic"`
-	Addr4 netip.Addr `json:"addr4"` // of the NIC
-	Addr6 netip.Addr `json:"addr6"`
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	NIC  string `json:"nic"`
+	// SecondNIC is the other NIC of the rank's rail, by which its packets leave, too. It is "" if the rank
+	// has one NIC.
+	SecondNIC string     `json:"second_nic,omitempty"`
+	Addr4     netip.Addr `json:"addr4"` // of the NIC, or of the rail (Rail)
+	Addr6     netip.Addr `json:"addr6"`
 	// Bypass is set if the rank's node has it (Node.Bypass).
 	Bypass bool `json:"bypass,omitempty"`
+}
+
+// NICs returns the names of the rank's NICs, for people.
+func (r *Rank) NICs() string {
+	if r.SecondNIC == "" {
+		return r.NIC
+	}
+	return r.NIC + "," + r.SecondNIC
 }

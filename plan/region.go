@@ -15,8 +15,9 @@ type region struct {
 	distance []int
 	// way is the number of the distances. Regions behind the same switches have the same number.
 	way int
-	// nodes holds the nodes whose loopbacks the region contains, in the order of addresses.
-	nodes []int
+	// nodes holds the nodes whose loopbacks the region contains, and starts the offsets of these.
+	nodes  []int
+	starts []uint64
 }
 
 // entry is a route to a block over a set of the device's interfaces.

@@ -24,7 +24,9 @@ type routed struct {
 	regions          []region
 	// nodeLoopback and switchLoopback hold the offset of each node's and each switch's loopback.
 	nodeLoopback, switchLoopback []uint64
-	weights                      map[string]int // of links, by name
+	// railLoopback holds the offset of the loopback of each node's rails, where a node has several rails.
+	railLoopback [][]uint64
+	weights      map[string]int // of links, by name
 }
 
 // addressRouted decides the addresses and routes of a fabric of routers.
@@ -39,6 +41,7 @@ func (c *compiler) addressRouted(loopbacks, links *pool) {
 		r.weights[c.plan.Links[i].Name] = max(1, c.plan.Links[i].Weight)
 	}
 	r.takeLoopbacks()
+	r.takeRails()
 	r.takeLinks()
 	c.checkRoom(loopbacks)
 	c.checkRoom(links)
@@ -63,12 +66,10 @@ func (r *routed) takeLoopbacks() {
 	r.nodeLoopback = make([]uint64, len(r.plan.Nodes))
 	r.switchLoopback = make([]uint64, len(r.plan.Switches))
 	for _, g := range r.groups() {
-		b := r.loopbacks.alloc(len(g.nodes) + 1)
+		reg := r.takeBlock(g.nodes, g.switches)
 		for i, node := range g.nodes {
-			r.nodeLoopback[node] = b.start + 1 + uint64(i)
+			r.nodeLoopback[node] = reg.starts[i]
 		}
-		r.regions = append(r.regions, region{pool: r.loopbacks, block: b, at: g.switches,
-			distance: r.distances(g.switches), nodes: g.nodes})
 	}
 	first := r.loopbacks.alloc(len(r.plan.Switches) + 1)
 	for i := range r.plan.Switches {
@@ -77,6 +78,17 @@ func (r *routed) takeLoopbacks() {
 		r.regions = append(r.regions, region{pool: r.loopbacks, block: block{offset, 1}, at: []int{i},
 			distance: r.distances([]int{i})})
 	}
+}
+
+// takeBlock gives nodes a block of loopbacks that the given switches deliver to.
+func (r *routed) takeBlock(nodes, switches []int) region {
+	b := r.loopbacks.alloc(len(nodes) + 1)
+	reg := region{pool: r.loopbacks, block: b, at: switches, distance: r.distances(switches), nodes: nodes}
+	for i := range nodes {
+		reg.starts = append(reg.starts, b.start+1+uint64(i))
+	}
+	r.regions = append(r.regions, reg)
+	return reg
 }
 
 // takeLinks numbers the two ends of each link. B, which is the switch of a node's link, gets the
@@ -118,6 +130,7 @@ func (r *routed) setAddresses() {
 		node := &r.plan.Nodes[i]
 		node.Loopbacks = r.loopbacks.addrs(r.nodeLoopback[i], 0)
 		r.addHost(node.Name, node.Loopbacks)
+		r.setRails(i)
 	}
 	for i := range r.plan.Switches {
 		sw := &r.plan.Switches[i]
@@ -207,8 +220,8 @@ func (r *routed) routeSwitch(i int, m *tableMaker) {
 			m.add(routedBlock{start: uint32(reg.block.start), bits: uint8(reg.block.hostBits()), pool: pool,
 				set: uint32(m.set[reg.way])})
 		case distance == 0:
-			for _, node := range reg.nodes { // its own region
-				m.add(routedBlock{start: uint32(r.nodeLoopback[node]), pool: pool, set: m.setOf(own[node])})
+			for i, node := range reg.nodes { // its own region
+				m.add(routedBlock{start: uint32(reg.starts[i]), pool: pool, set: m.setOf(own[node])})
 			}
 		}
 	}
@@ -264,9 +277,10 @@ func (r *routed) routeNode(i int) {
 			defaultRoutes([]int{nic}, node.NICs, gateway, firstTable+nic, own)...)
 	}
 	node.Rules = rulesOf(node.NICs)
+	r.routeRails(i, gateway)
 }
 
-// nearer returns routes to the regions to which not all NICs of a node have the same distance.
+// nearer returns routes to the regions to which not all of these NICs of a node have the same distance.
 func (r *routed) nearer(node int, all []int) []entry {
 	if len(all) < 2 {
 		return nil
@@ -279,8 +293,8 @@ func (r *routed) nearer(node int, all []int) []entry {
 		}
 		var best []int
 		least := 0
-		for nic, sw := range attached {
-			d := reg.distance[sw]
+		for _, nic := range all {
+			d := reg.distance[attached[nic]]
 			switch {
 			case d == unreachable || len(best) > 0 && d > least:
 			case len(best) > 0 && d == least:

@@ -74,14 +74,19 @@ func checkRoutes(t testing.TB, p *Plan) {
 	t.Helper()
 	w, g := newWalker(p), graphOf(p)
 	for _, target := range destinations(p) {
-		distance := g.distancesTo(p, target.owner, target.port)
+		distance := g.distancesTo(p, target.owner, target.ports)
 		checkEqualCost(t, p, w, g, target, distance)
 		for i := range p.Nodes {
 			from := &p.Nodes[i]
 			if from.Name == target.owner {
 				continue
 			}
-			checkWalk(t, w, from.Name, netip.Addr{}, target, nearestNIC(from, distance))
+			checkWalk(t, w, from.Name, netip.Addr{}, target, nearestNIC(from.NICs, distance))
+			for k, rail := range from.Rails {
+				own := []netip.Addr{rail.Addr4, rail.Addr6}
+				checkWalk(t, w, from.Name, own[target.family], target,
+					nearestNIC(from.NICs[2*k:2*k+2], distance))
+			}
 			for _, nic := range from.NICs {
 				sw, _, _ := strings.Cut(nic.Peer, ":")
 				d, reached := distance[sw]
@@ -94,38 +99,43 @@ func checkRoutes(t testing.TB, p *Plan) {
 	}
 }
 
-// destination is an address that must be reachable, with its owner and, for an address of a NIC,
-// the only port over which it may be reached.
+// destination is an address that must be reachable, with its owner and, for an address of a NIC or a rail,
+// the only ports over which it may be reached.
 type destination struct {
-	addr        netip.Addr
-	family      int
-	owner, port string
+	addr   netip.Addr
+	family int
+	owner  string
+	ports  []string
 }
 
 func destinations(p *Plan) []destination {
 	var all []destination
 	for _, n := range p.Nodes {
-		for family, l := range n.Loopbacks {
-			all = append(all, destination{l.Addr(), family, n.Name, ""})
+		for i, l := range n.Loopbacks {
+			var ports []string
+			if i >= 2 {
+				ports = n.Rails[i/2-1].NICs
+			}
+			all = append(all, destination{l.Addr(), i % 2, n.Name, ports})
 		}
 		for _, nic := range n.NICs {
 			for family, a := range nic.Addrs {
-				all = append(all, destination{a.Addr(), family, n.Name, nic.Name})
+				all = append(all, destination{a.Addr(), family, n.Name, []string{nic.Name}})
 			}
 		}
 	}
 	for _, s := range p.Switches {
 		for family, l := range s.Loopbacks {
-			all = append(all, destination{l.Addr(), family, s.Name, ""})
+			all = append(all, destination{l.Addr(), family, s.Name, nil})
 		}
 	}
 	return all
 }
 
-// nearestNIC returns the length of the shortest path over any NIC, or 0 for none.
-func nearestNIC(n *Node, distance map[string]int) int {
+// nearestNIC returns the length of the shortest path over any of the NICs, or 0 for none.
+func nearestNIC(nics []Interface, distance map[string]int) int {
 	best := 0
-	for _, nic := range n.NICs {
+	for _, nic := range nics {
 		sw, _, _ := strings.Cut(nic.Peer, ":")
 		if d, reached := distance[sw]; reached && (best == 0 || d+1 < best) {
 			best = d + 1
@@ -144,8 +154,8 @@ func checkWalk(t testing.TB, w *walker, from string, src netip.Addr, to destinat
 		wantEnd = ""
 	}
 	if got.err != nil || got.end != wantEnd || want > 0 && got.hops != want {
-		t.Fatalf("from %s (source %v) to %s of %s:%s: got %+v, want the end %q after %d links", from, src,
-			to.addr, to.owner, to.port, got, wantEnd, want)
+		t.Fatalf("from %s (source %v) to %s of %s:%v: got %+v, want the end %q after %d links", from, src,
+			to.addr, to.owner, to.ports, got, wantEnd, want)
 	}
 }
 
@@ -163,7 +173,7 @@ func checkEqualCost(t testing.TB, p *Plan, w *walker, g graph, to destination, d
 			far, farReached := distance[next]
 			nextForwards := p.Switch(next) != nil || next == to.owner
 			if reached && farReached && nextForwards && far == own-1 &&
-				(next != to.owner || to.port == "" || peerPort(d, port) == to.port) {
+				(next != to.owner || to.ports == nil || slices.Contains(to.ports, peerPort(d, port))) {
 				want = append(want, port)
 			}
 		}
@@ -177,7 +187,7 @@ func checkEqualCost(t testing.TB, p *Plan, w *walker, g graph, to destination, d
 			continue // its default route ends at a switch that refuses
 		}
 		if !slices.Equal(got, want) {
-			t.Fatalf("%s to %s of %s:%s: next hops %v, want %v", name, to.addr, to.owner, to.port, got, want)
+			t.Fatalf("%s to %s of %s:%v: next hops %v, want %v", name, to.addr, to.owner, to.ports, got, want)
 		}
 	}
 }

@@ -183,11 +183,9 @@ func (c *compiler) addRanks() {
 			continue // the container runtime starts its programs
 		}
 		for r := range c.t.NodeFor(node.Name).Ranks {
-			nic := &node.NICs[r%len(node.NICs)]
-			c.plan.Ranks = append(c.plan.Ranks, Rank{
-				Rank: len(c.plan.Ranks), Node: node.Name, NIC: nic.Name,
-				Addr4: nic.Addrs[0].Addr(), Addr6: nic.Addrs[1].Addr(), Bypass: node.Bypass,
-			})
+			home := c.homeOf(i, r)
+			home.Rank = len(c.plan.Ranks)
+			c.plan.Ranks = append(c.plan.Ranks, home)
 		}
 	}
 }

@@ -205,10 +205,11 @@ func (c *compiler) hopOf(sw, port int) Hop {
 // KernelBypass is the feature of the host by which programs reach NICs past the kernel.
 const KernelBypass = "kernel-bypass"
 
-// bypass sets whether programs reach a node's NICs past the kernel. By default they do where they can.
+// bypass sets whether programs reach a node's NICs past the kernel. By default they do where they can, except
+// in a dual-ToR fabric. There a rank sends by two NICs, and only the kernel changes from one to the other.
 func (c *compiler) bypass(node *Node, settings *spec.Node) {
 	can := node.Runtime != spec.VM && node.Runtime != spec.CNI
-	node.Bypass = settings.NICPath == spec.Bypass || settings.NICPath == "" && can
+	node.Bypass = settings.NICPath == spec.Bypass || settings.NICPath == "" && can && c.planes() == 1
 	c.mirror(node, settings)
 	if settings.NICPath != spec.Bypass {
 		return // a run requires it if ranks use it, over rd, roce or in-network

@@ -186,13 +186,13 @@ func graphOf(p *Plan) graph {
 	return g
 }
 
-// distancesTo counts links to a target without passing through other nodes. If via is not empty,
-// the last link must be that port of the target.
-func (g graph) distancesTo(p *Plan, target, via string) map[string]int {
+// distancesTo counts links to a target without passing through other nodes. If there are ports,
+// the last link must be at one of these ports of the target.
+func (g graph) distancesTo(p *Plan, target string, ports []string) map[string]int {
 	distance := map[string]int{target: 0}
 	var queue []string
 	for port, next := range g[target] {
-		if _, seen := distance[next]; !seen && (via == "" || port == via) {
+		if _, seen := distance[next]; !seen && (ports == nil || slices.Contains(ports, port)) {
 			distance[next] = 1
 			queue = append(queue, next)
 		}

@@ -107,7 +107,7 @@ type Fabric struct {
 	//   - leaf-spine: {leaves, spines, hosts-per-leaf, striped}.
 	//   - fat-tree: {k}.
 	//   - rail-optimized: {servers, rails, spines}.
-	//   - hpn: {segments, servers, rails, aggs}.
+	//   - hpn: {segments, servers, rails, aggs}. Each rail of a server has a NIC at each of two ToRs.
 	//   - torus: {x, y, z, hosts-per-switch}.
 	//   - dragonfly: {groups, switches, hosts-per-switch, global-links}.
 	Params Ordered[int] `yaml:"params,omitempty" json:"params,omitempty" unit:"none"`
@@ -182,7 +182,8 @@ type Node struct {
 	// Default: the number of its links.
 	NICs int `yaml:"nics,omitempty" json:"nics,omitempty" jsonschema:"minimum=1,maximum=64" unit:"NICs"`
 	// Ranks is the number of ranks that a workload places on the node. Rank r of a node uses its
-	// NIC r modulo NICs. Default 1. A cni node has none.
+	// NIC r modulo NICs or, with topology hpn, the two NICs of its rail r modulo rails. Default 1. A cni node
+	// has none.
 	Ranks int `yaml:"ranks,omitempty" json:"ranks,omitempty" jsonschema:"minimum=0,maximum=256" unit:"ranks"`
 	// CPU limits the node to this many cores. 0 (default) is no limit. A vm has as many processors,
 	// rounded up, and one by default.
@@ -199,7 +200,7 @@ type Node struct {
 	// NICPath is how packets of workloads with transport rd or roce, or with algorithm in-network, reach a
 	// NIC at a soft switch. With bypass they pass by the node's kernel, in queues of shared memory, as
 	// programs with RDMA do. All other packets take the kernel. Default: bypass at a soft switch, and kernel
-	// in a node with runtime vm or cni.
+	// in a node with runtime vm or cni, or with topology hpn.
 	NICPath string `yaml:"nic-path,omitempty" json:"nic-path,omitempty" jsonschema:"enum=kernel,enum=bypass"`
 	// NICMirror makes an interface mirror0 in the node for its first NIC, mirror1 for its second, and so on.
 	// They show copies of the frames that programs send and receive past the kernel, for tcpdump and

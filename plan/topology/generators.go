@@ -189,6 +189,7 @@ func buildRailOptimized(b *builder, p map[string]int) {
 // ordered by plane first, so that the addresses of a plane are adjacent and its routes aggregate.
 func buildHPN(b *builder, p map[string]int) {
 	segments, rails := p["segments"], p["rails"]
+	b.graph.Planes = 2
 	tors := map[[3]int]int{} // by segment, rail, plane
 	planes := [2][]int{}
 	for plane := range 2 {

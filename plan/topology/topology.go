@@ -42,6 +42,9 @@ type Graph struct {
 	Hosts    []Host
 	Switches []Switch
 	Links    []Link
+	// Planes is the number of NICs in each rail of a host. They are adjacent, and each is at a switch of
+	// another plane. 0 means that each NIC is a rail of its own.
+	Planes int
 }
 
 // Host is a server.

@@ -224,6 +224,7 @@ func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 		Rank:      rank.Rank,
 		Node:      rank.Node,
 		NIC:       rank.NIC,
+		SecondNIC: rank.SecondNIC,
 		Addr:      rank.Addr,
 		Port:      rank.Port,
 		Transport: transport,

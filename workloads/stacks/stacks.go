@@ -171,7 +171,7 @@ func Run(ctx context.Context, tb *testbed.Testbed, job Job) (*Result, error) {
 		Crossing: verify.Crossing{Name: job.Step.Name, From: began.UnixNano(), To: time.Now().UnixNano()},
 	}
 	for i, rank := range r.ranks {
-		c := verify.CrossingRank{Rank: i, Node: rank.Node, NIC: rank.NIC}
+		c := verify.CrossingRank{Rank: i, Node: rank.Node, NIC: rank.NIC, SecondNIC: rank.SecondNIC}
 		if i < len(made.sends) {
 			c.Sends = made.sends[i]
 		}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -14,31 +15,41 @@ import (
 )
 
 // Channels returns the places of a job's channels: for each rank in turn, as many places as there
-// are channels. They use the NICs of the rank's node in turn, starting at the rank's own NIC.
+// are channels. They use the NICs of the rank's node in turn, starting at the rank's own NIC, or the rails
+// where a rank has two NICs.
 func Channels(p *plan.Plan, ranks []plan.Rank, channels int) []plan.Rank {
 	var places []plan.Rank
 	for _, r := range ranks {
-		var nics []plan.Rank
-		own := 0
-		for _, nic := range p.Node(r.Node).NICs {
-			at := plan.Rank{Node: r.Node, NIC: nic.Name}
-			for _, prefix := range nic.Addrs {
-				if a := prefix.Addr(); a.Is4() {
-					at.Addr4 = a
-				} else {
-					at.Addr6 = a
-				}
-			}
-			if nic.Name == r.NIC {
-				own = len(nics)
-			}
-			nics = append(nics, at)
-		}
+		nics := placesAt(p.Node(r.Node), r.SecondNIC != "")
+		own := slices.IndexFunc(nics, func(at plan.Rank) bool { return at.NIC == r.NIC })
 		for i := range channels {
 			at := nics[(own+i)%len(nics)]
 			at.Rank = len(places)
 			places = append(places, at)
 		}
+	}
+	return places
+}
+
+// placesAt returns the places that a node has for ranks: its rails, or its NICs.
+func placesAt(n *plan.Node, rails bool) (places []plan.Rank) {
+	if rails {
+		for _, rail := range n.Rails {
+			places = append(places, plan.Rank{Node: n.Name, NIC: rail.NICs[0], SecondNIC: rail.NICs[1],
+				Addr4: rail.Addr4, Addr6: rail.Addr6})
+		}
+		return places
+	}
+	for _, nic := range n.NICs {
+		at := plan.Rank{Node: n.Name, NIC: nic.Name}
+		for _, prefix := range nic.Addrs {
+			if a := prefix.Addr(); a.Is4() {
+				at.Addr4 = a
+			} else {
+				at.Addr6 = a
+			}
+		}
+		places = append(places, at)
 	}
 	return places
 }

@@ -194,8 +194,8 @@ func (c *coordinator) conduct(ctx context.Context) (*Result, error) {
 	}
 	result.Own = c.job.Work.results(&c.job)
 	for i, r := range c.job.Ranks {
-		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, Addr: c.job.addr(r),
-			Port: configs[i].Port}
+		result.PerRank[i] = RankResult{Rank: i, Node: r.Node, NIC: r.NIC, SecondNIC: r.SecondNIC,
+			Addr: c.job.addr(r), Port: configs[i].Port}
 	}
 	table := make([]rank.Rendezvous, len(c.workers))
 	err := c.await(ctx, "rendezvous", func(rank int, m *rank.Message) bool {

@@ -37,12 +37,14 @@ type Operation struct {
 
 // RankResult is one rank's result, with counters to compare with the packets.
 type RankResult struct {
-	Rank int        `json:"rank"`
-	Node string     `json:"node"`
-	NIC  string     `json:"nic"`
-	Addr netip.Addr `json:"addr"`
-	Port uint16     `json:"port"` // on which it listens; over roce the common port of all
-	PID  int        `json:"pid"`  // of its process, in its node's PID namespace
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	NIC  string `json:"nic"`
+	// SecondNIC is the other NIC of the rank's rail, or "" (plan.Rank).
+	SecondNIC string     `json:"second_nic,omitempty"`
+	Addr      netip.Addr `json:"addr"`
+	Port      uint16     `json:"port"` // on which it listens; over roce the common port of all
+	PID       int        `json:"pid"`  // of its process, in its node's PID namespace
 	// Payload counts the bytes of elements over all operations. Warmup is the part of them that
 	// untimed operations moved.
 	Payload collective.Traffic `json:"payload"`
@@ -86,6 +88,7 @@ func (r *RankResult) addChannels(job Job, all []rank.Finished) {
 			Rank:       r.Rank,
 			Node:       r.Node,
 			NIC:        c.NIC,
+			SecondNIC:  inner.Ranks[r.Rank*job.channels()+i].SecondNIC,
 			Addr:       c.Addr,
 			Port:       c.Port,
 			Stream:     f.Stream,

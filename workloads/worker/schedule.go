@@ -77,11 +77,14 @@ func (c *collectiveConfig) schedule(algorithm string) (*schedule.Schedule, error
 	return schedule.Make(schedule.Kind(c.Kind), algorithm, c.Ranks, c.Root)
 }
 
-// unbound reports whether rank i must not bind its sockets to its NIC, because another rank of its
-// node has another NIC. Packets that the kernel passes from one of the NICs to the other within the
-// node arrive through neither. The rank's address and its node's routes still make its packets
-// leave by its NIC.
+// unbound reports whether rank i must not bind its sockets to its NIC, because it has two, or because another
+// rank of its node has another NIC. Packets that the kernel passes from one of the NICs to the other within
+// the node arrive through neither. The rank's address and its node's routes still make its packets leave by
+// its NIC.
 func (j Job) unbound(i int) bool {
+	if j.Ranks[i].SecondNIC != "" {
+		return true
+	}
 	for _, r := range j.Ranks {
 		if r.Node == j.Ranks[i].Node && r.NIC != j.Ranks[i].NIC {
 			return true

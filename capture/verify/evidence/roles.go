@@ -209,8 +209,10 @@ func (r *Roles) Need(c *Capture) Need {
 	w := &r.Workload
 	n := Need{From: w.From, To: w.To, Packets: r.patterns()}
 	for i := range w.Ranks {
-		if name := w.Ranks[i].Node + ":" + w.Ranks[i].NIC; !slices.Contains(n.Ports, name) {
-			n.Ports = append(n.Ports, name)
+		for _, name := range w.Ranks[i].NICs() {
+			if !slices.Contains(n.Ports, name) {
+				n.Ports = append(n.Ports, name)
+			}
 		}
 	}
 	return n

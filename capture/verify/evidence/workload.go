@@ -52,11 +52,13 @@ type Sums struct {
 
 // Rank is one rank of a workload.
 type Rank struct {
-	Rank int        `json:"rank"`
-	Node string     `json:"node"`
-	NIC  string     `json:"nic"`
-	Addr netip.Addr `json:"addr"` // of the NIC, and of every packet of the rank
-	Port uint16     `json:"port"` // on which the rank listens
+	Rank int    `json:"rank"`
+	Node string `json:"node"`
+	NIC  string `json:"nic"`
+	// SecondNIC is another NIC by which the rank sends and receives, in a dual-ToR fabric.
+	SecondNIC string     `json:"second_nic,omitempty"`
+	Addr      netip.Addr `json:"addr"` // of every packet of the rank
+	Port      uint16     `json:"port"` // on which the rank listens
 	// Channel is the number of this channel, for a rank with several channels.
 	Channel int `json:"channel,omitempty"`
 	// Transport is tcp, rd, roce, quic or in-switch. Empty means tcp.
@@ -168,6 +170,20 @@ func (w Workload) Within() (from, to Rank, found bool) {
 	return from, to, false
 }
 
+// Uses reports whether a port is a NIC of the rank.
+func (r *Rank) Uses(node, port string) bool {
+	return node == r.Node && (port == r.NIC || r.SecondNIC != "" && port == r.SecondNIC)
+}
+
+// NICs returns the names of the rank's NICs, as NODE:PORT.
+func (r *Rank) NICs() []string {
+	names := []string{r.Node + ":" + r.NIC}
+	if r.SecondNIC != "" {
+		names = append(names, r.Node+":"+r.SecondNIC)
+	}
+	return names
+}
+
 // Title returns the name of the rank.
 func (r *Rank) Title() string {
 	if r.Channel > 0 {
@@ -207,6 +223,7 @@ type Crossing struct {
 type CrossingRank struct {
 	Rank      int
 	Node, NIC string
+	SecondNIC string // as in Rank
 	// Sends is the least number of bytes of payload that the program had to send to other nodes,
 	// whatever its algorithm. With 0 the number is unknown, but some payload must still have left.
 	Sends units.Bytes

@@ -131,7 +131,7 @@ func (b *bytesPerRank) Packet(p *evidence.Packet) {
 	if !found.Relevant || found.Rank < 0 {
 		return
 	}
-	if rank := &b.roles.Workload.Ranks[found.Rank]; p.Tap.Port != rank.NIC || p.Tap.Node != rank.Node {
+	if rank := &b.roles.Workload.Ranks[found.Rank]; !rank.Uses(p.Tap.Node, p.Tap.Port) {
 		return
 	}
 	if p.Flow.Proto == evidence.ProtoUDP && p.Flow.Dst.Port() == infiniband.Port {

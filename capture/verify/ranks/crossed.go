@@ -21,7 +21,8 @@ func CrossingOf(w evidence.Workload) evidence.Crossing {
 	c := evidence.Crossing{Name: w.Name, To: math.MaxInt64, Encrypted: evidence.NewRoles(w).Encrypted()}
 	_, _, within := w.Within()
 	for _, r := range w.Ranks {
-		rank := evidence.CrossingRank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, Sends: r.Expected}
+		rank := evidence.CrossingRank{Rank: r.Rank, Node: r.Node, NIC: r.NIC, SecondNIC: r.SecondNIC,
+			Sends: r.Expected}
 		if within && !w.Across {
 			rank.Sends = 0
 		}
@@ -53,7 +54,7 @@ type crossed struct {
 
 type crossedFlow struct{ nic, flow int }
 
-// crossedNIC is a NIC of a node that runs ranks.
+// crossedNIC is a NIC of a node that runs ranks, or both NICs of ranks with two.
 type crossedNIC struct {
 	tap   *evidence.Tap
 	ranks []*evidence.CrossingRank // that were configured to use it
@@ -175,6 +176,13 @@ func (k *crossed) nic(t *evidence.Tap) int {
 	for i := range k.crossing.Ranks {
 		r := &k.crossing.Ranks[i]
 		here = here || r.Node == t.Node
+		if r.Node == t.Node && r.SecondNIC != "" && r.SecondNIC == t.Port {
+			if first := k.capture.Tap(r.Node, r.NIC); first != nil {
+				k.ports[t.Index] = k.nic(first)
+				return k.ports[t.Index]
+			}
+			n.ranks = append(n.ranks, r)
+		}
 		if r.Node == t.Node && r.NIC == t.Port {
 			n.ranks = append(n.ranks, r)
 		}

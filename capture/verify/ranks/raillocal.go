@@ -51,8 +51,7 @@ func (l *railLocal) Packet(p *evidence.Packet) {
 	}
 	if p.Tap.NIC {
 		if want := &l.roles.Workload.Ranks[role.Rank]; p.Direction == evidence.Out &&
-			p.Tap.Port == want.NIC &&
-			p.Tap.Node == want.Node {
+			want.Uses(p.Tap.Node, p.Tap.Port) {
 			l.sent[role.Rank]++
 		}
 		return

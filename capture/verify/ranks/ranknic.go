@@ -10,8 +10,8 @@ import (
 	"railbed/plan/spec"
 )
 
-// rankNIC checks that each rank used its NIC. All packets of the workload that a rank sent left
-// through its NIC, and all that it received arrived there. No other NIC carried any, on the same
+// rankNIC checks that each rank used its NIC, or its two NICs. All packets of the workload that a rank sent
+// left through them, and all that it received arrived there. No other NIC carried any, on the same
 // node or on another.
 type rankNIC struct {
 	roles   *evidence.Roles
@@ -88,7 +88,7 @@ func (k *rankNIC) Packet(p *evidence.Packet) {
 
 func (k *rankNIC) at(p *evidence.Packet, rank int, right []uint64, out bool) {
 	switch want := &k.roles.Workload.Ranks[rank]; {
-	case p.Tap.Port == want.NIC && p.Tap.Node == want.Node:
+	case want.Uses(p.Tap.Node, p.Tap.Port):
 		right[rank]++
 	case !out && p.Foreign: // a bridge floods frames to addresses that it has not learned
 	default:
@@ -102,7 +102,7 @@ func (k *rankNIC) enters(p *evidence.Packet, rank int) {
 	if port.peerNIC == "" {
 		return
 	}
-	if want := &k.roles.Workload.Ranks[rank]; port.peerNIC != want.Node+":"+want.NIC {
+	if want := &k.roles.Workload.Ranks[rank]; !slices.Contains(want.NICs(), port.peerNIC) {
 		k.elsewhere[misplaced{rank, p.Tap, true}]++
 		return
 	}
@@ -167,7 +167,9 @@ func (k *rankNIC) Result() evidence.Result {
 	slices.Sort(f.Wrong) // map order is random
 	for i := range k.roles.Workload.Ranks {
 		total += k.sent[i] + k.received[i]
-		if rank := &k.roles.Workload.Ranks[i]; k.capture.Tap(rank.Node, rank.NIC) == nil {
+		if slices.ContainsFunc(k.roles.Workload.Ranks[i].NICs(), func(nic string) bool {
+			return k.capture.TapNamed(nic) == nil
+		}) {
 			continue
 		}
 		if k.sent[i] == 0 {

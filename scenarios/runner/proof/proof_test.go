@@ -385,6 +385,9 @@ func TestRingsAcrossRails(t *testing.T) {
 		"sharing a switch":     {single, "2", "kind: all-reduce, size: 1MiB", ""},
 		"sharing a NIC":        {leaves, "2", "kind: all-reduce, size: 1MiB", ""},
 		"planes":               {hpn, "1", "kind: all-reduce, size: 1MiB", ""},
+		"rails of two planes": {hpn, "2", "kind: all-reduce, size: 1MiB",
+			"f:5:3: the ring of w crosses rails in 2 of 8 hops: rank 1 on h0:eth2 sends to rank 2 on " +
+				"h1:eth0, though rank 3 is on tor-s1r2a" + hierarchical},
 		"three servers, of which one has one rail": {mixed, "2", "kind: all-reduce, size: 1MiB",
 			"f:5:3: the ring of w crosses rails in 2 of 6 hops: rank 1 on a:eth1 sends to rank 2 on " +
 				"b:eth0, though rank 3 is on t; want ranks: in an order"},
