@@ -206,6 +206,9 @@ func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 		for i := range rank.Channels {
 			judged := judgedRank(r.Transport, &rank.Channels[i])
 			judged.Channel = i
+			if q := judged.QueuePairs; q != nil {
+				q.Peers = peersInChannel(q.Peers, i, w.Channels)
+			}
 			for other := range r.Ranks {
 				if w.Algorithm != schedule.Ring && other != rank.Rank ||
 					w.Algorithm == schedule.Ring && r.Ranks > 1 && other == (rank.Rank+1)%r.Ranks {
@@ -216,6 +219,15 @@ func channelTraffic(w *spec.Workload, r *worker.Result) verify.Workload {
 		}
 	}
 	return t
+}
+
+// peersInChannel returns the peers of queue pairs as indices of ranks of which each channel is one.
+func peersInChannel(peers map[uint32]int, channel, channels int) map[uint32]int {
+	places := map[uint32]int{}
+	for number, rank := range peers {
+		places[number] = rank*channels + channel
+	}
+	return places
 }
 
 // judgedRank returns a rank for the packet checks.
@@ -232,7 +244,8 @@ func judgedRank(transport string, rank *worker.RankResult) verify.Rank {
 		Reported:  &rank.Stream.Sent, Life: rank.Life,
 	}
 	if q := rank.QueuePairs; q != nil {
-		judged.QueuePairs, judged.Overruns = &verify.QueuePairs{First: q.First, Count: q.Count}, q.Overruns
+		judged.QueuePairs, judged.Overruns = &verify.QueuePairs{First: q.First, Count: q.Count,
+			Peers: q.Peers}, q.Overruns
 	}
 	for _, flow := range rank.Flows {
 		judged.Flows = append(judged.Flows, verify.FlowAddr{Src: flow.Local, Dst: flow.Remote})

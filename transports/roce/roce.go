@@ -21,6 +21,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -98,6 +99,7 @@ type Endpoint struct {
 	peers  []*peer
 	byLife map[uint64]*peer
 	links  map[infiniband.QPN]*link
+	pairs  map[infiniband.QPN]transports.Peer // of all links, also those that are gone
 	byConn map[cm.Conn]*link
 	early  map[cm.Conn]stranger    // connections requested by endpoints that were not added yet
 	done   []transports.Completion // to be reported
@@ -129,6 +131,7 @@ func Open(config Config) (*Endpoint, error) {
 		completions: completion.New(),
 		byLife:      map[uint64]*peer{},
 		links:       map[infiniband.QPN]*link{},
+		pairs:       map[infiniband.QPN]transports.Peer{},
 		byConn:      map[cm.Conn]*link{}, early: map[cm.Conn]stranger{},
 	}
 	e.driver.advance, e.driver.report, e.driver.gaveUp = e.advancePeers, e.reportDone, e.failAll
@@ -161,6 +164,13 @@ func (e *Endpoint) DeviceBound() bool { return e.socket.bound }
 // first on.
 func (e *Endpoint) QueuePairs() (first infiniband.QPN, count int) {
 	return e.socket.number(0), 1 << blockBits
+}
+
+// Connected returns the peer of each queue pair that the endpoint has had, by the queue pair's number.
+func (e *Endpoint) Connected() map[infiniband.QPN]transports.Peer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.pairs)
 }
 
 // PathMTU is the payload of a packet in bytes.

@@ -27,7 +27,7 @@ func (e *Endpoint) newLink(p *peer, ours bool) (*link, error) {
 		l.onPacket = l.packetArrived
 	}
 	l.broken = func(err error) { e.fail(p, peerError(err, nil)) }
-	e.links[number] = l
+	e.links[number], e.pairs[number] = l, p.number
 	return l, nil
 }
 

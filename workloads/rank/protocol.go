@@ -124,17 +124,19 @@ type Pace struct {
 // QueuePairs are the counters of a rank's queue pairs over roce.
 type QueuePairs struct {
 	// First is the first queue pair number that the rank can use, of Count.
-	First    uint32 `json:"first"`
-	Count    int    `json:"count"`
-	PathMTU  int    `json:"path_mtu"` // payload bytes of a packet
-	Packets  uint64 `json:"packets"`  // requests and responses sent
-	Resent   uint64 `json:"resent"`   // retransmitted requests
-	Naks     uint64 `json:"naks"`     // sent, for sequence errors and others
-	RNRNaks  uint64 `json:"rnr_naks"`
-	Timeouts uint64 `json:"timeouts"`
-	CNPs     uint64 `json:"cnps"`   // that it sent
-	Slowed   uint64 `json:"slowed"` // received CNPs
-	BadICRC  uint64 `json:"bad_icrc"`
+	First uint32 `json:"first"`
+	Count int    `json:"count"`
+	// Peers maps the number of each queue pair to the rank at its other end.
+	Peers    map[uint32]int `json:"peers,omitempty"`
+	PathMTU  int            `json:"path_mtu"` // payload bytes of a packet
+	Packets  uint64         `json:"packets"`  // requests and responses sent
+	Resent   uint64         `json:"resent"`   // retransmitted requests
+	Naks     uint64         `json:"naks"`     // sent, for sequence errors and others
+	RNRNaks  uint64         `json:"rnr_naks"`
+	Timeouts uint64         `json:"timeouts"`
+	CNPs     uint64         `json:"cnps"`   // that it sent
+	Slowed   uint64         `json:"slowed"` // received CNPs
+	BadICRC  uint64         `json:"bad_icrc"`
 	// packets that arrived and had no room, because the host let the rank read too late
 	Overruns uint64 `json:"overruns"`
 }

@@ -76,14 +76,21 @@ func (e roceEndpoint) Close() error {
 
 // account implements endpoint. As for rd, it counts the payload, each byte once. Packets carry the
 // number of their destination queue pair.
-func (e roceEndpoint) account(map[transports.Peer]int) *Finished {
+func (e roceEndpoint) account(ranks map[transports.Peer]int) *Finished {
 	c := e.Counters()
 	first, count := e.QueuePairs()
+	peers := map[uint32]int{}
+	for number, peer := range e.Connected() {
+		if of, known := ranks[peer]; known {
+			peers[uint32(number)] = of
+		}
+	}
 	return &Finished{
 		Stream: collective.Traffic{Sent: c.SentBytes, Received: c.ReceivedBytes},
 		QueuePairs: &QueuePairs{
 			First:    uint32(first),
 			Count:    count,
+			Peers:    peers,
 			PathMTU:  e.PathMTU(),
 			Packets:  c.Sent,
 			Resent:   c.Resent,

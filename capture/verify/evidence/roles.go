@@ -136,8 +136,8 @@ func (r *Roles) findRD(f *Flow) Role {
 }
 
 // ofRoCE returns the role of a RoCEv2 packet. The destination queue pair determines the receiving
-// rank, and the source address the sending rank. Messages that make connections are for no
-// particular queue pair.
+// rank, and the source address the sending rank. If several ranks have the source address, the sender
+// is the peer of the queue pair. Messages that make connections are for no particular queue pair.
 func (r *Roles) ofRoCE(p *Packet) Role {
 	found := Role{Rank: -1, To: -1}
 	for _, i := range r.roce[p.Flow.Dst.Addr()] {
@@ -150,11 +150,16 @@ func (r *Roles) ofRoCE(p *Packet) Role {
 	if !found.Relevant {
 		return found
 	}
-	switch owners := r.roce[p.Flow.Src.Addr()]; {
+	owners := r.roce[p.Flow.Src.Addr()]
+	switch {
 	case len(owners) == 1:
 		found.Rank = owners[0]
-	case len(owners) > 1:
-		r.Ambiguous++
+	case len(owners) > 1 && p.RoCE != nil && p.RoCE.BTH.DestQP != infiniband.GSI:
+		of, known := r.Workload.Ranks[found.To].QueuePairs.sender(p.RoCE.BTH.DestQP, owners)
+		if found.Rank = of; !known {
+			found.Rank = -1
+			r.Ambiguous++
+		}
 	}
 	return found
 }

@@ -3,6 +3,7 @@ package evidence
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"railbed/internal/infiniband"
 	"railbed/internal/units"
@@ -122,10 +123,22 @@ type Framing struct {
 type QueuePairs struct {
 	First uint32 `json:"first"`
 	Count int    `json:"count"`
+	// Peers maps the number of each queue pair to the index in Ranks of the rank at its other end. It
+	// distinguishes the senders where ranks share an address. Numbers that are missing are unknown.
+	Peers map[uint32]int `json:"peers,omitempty"`
 }
 
 func (q *QueuePairs) has(n infiniband.QPN) bool {
 	return q == nil || uint32(n) >= q.First && uint32(n)-q.First < uint32(q.Count)
+}
+
+// sender returns which of the given ranks sends to a queue pair.
+func (q *QueuePairs) sender(to infiniband.QPN, among []int) (rank int, known bool) {
+	if q == nil {
+		return -1, false
+	}
+	rank, known = q.Peers[uint32(to)]
+	return rank, known && slices.Contains(among, rank)
 }
 
 // Numbers returns the numbers that formulas of rules can use: n, the number of ranks.

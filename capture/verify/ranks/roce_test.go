@@ -48,6 +48,18 @@ func silence(s *verifytest.Scene, rank int) {
 	s.Workload.Ranks[rank].Expected, s.Workload.Ranks[rank].Reported = 0, new(uint64)
 }
 
+// neighbour adds a rank that shares the address of rank 0 and is to send nothing. Rank 1 reports a peer of
+// the queue pair to which rank 0 writes.
+func neighbour(s *verifytest.Scene, peer int) {
+	added := s.Workload.Ranks[0]
+	added.Rank, added.Expected, added.Reported = 2, 0, new(uint64)
+	added.QueuePairs = &evidence.QueuePairs{First: 0x5000, Count: 16}
+	s.Workload.Ranks = append(s.Workload.Ranks, added)
+	s.Workload.Pattern, s.Workload.Pairs = evidence.Pairs, [][2]int{{0, 1}, {1, 0}, {2, 1}}
+	s.Workload.Ranks[1].QueuePairs.Peers = map[uint32]int{0x11: peer}
+	s.Workload.Ranks[0].QueuePairs.Peers = map[uint32]int{0x1011: 1}
+}
+
 // emptied has rank 1 send three messages without a byte to a queue pair of its own, where it is
 // to send so many.
 func emptied(s *verifytest.Scene, q *verifytest.QP, want uint64) {
@@ -133,6 +145,19 @@ func TestRoCEBytesPerRank(t *testing.T) {
 			emptied(s, qs[1], 3)
 			qs[1].Next(infiniband.WriteOnly, 1)
 		}, fail, "sent 1 byte in messages that should have none"},
+		"a silent rank of the same address": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
+			neighbour(s, 0)
+		}, pass, "6000 bytes"},
+		"two ranks of one address without peers": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
+			neighbour(s, 0)
+			s.Workload.Ranks[1].QueuePairs.Peers = nil
+		}, verdict.Inconclusive, "may be of several ranks that share an address"},
+		"a peer of another address": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
+			neighbour(s, 1)
+		}, verdict.Inconclusive, "may be of several ranks that share an address"},
+		"the other rank of the address sent": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
+			neighbour(s, 2)
+		}, fail, "sent 3000 bytes, the algorithm sends 0"},
 		"queue pairs of others": {func(s *verifytest.Scene, _ [2]*verifytest.QP) {
 			s.Workload.Ranks[1].QueuePairs.First = 0x9000
 		}, verdict.Inconclusive, "no packet of the workload"},
