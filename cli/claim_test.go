@@ -3,6 +3,7 @@ package cli_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -116,5 +117,38 @@ compare:
 		if !strings.Contains(quick.stdout, want) {
 			t.Errorf("code %d: no %q in\n%s%s", quick.code, want, quick.stdout, quick.stderr)
 		}
+	}
+}
+
+// TestClaimsOfTheLibrary runs the sampled claims of the library with two seeds. None goes in the other
+// direction.
+func TestClaimsOfTheLibrary(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	files, err := filepath.Glob("../scenarios/claims/*.yaml")
+	if err != nil || len(files) < 9 {
+		t.Fatalf("%d claims, %v", len(files), err)
+	}
+	for i, file := range files {
+		if !hosttest.Sampled(t, i) {
+			continue
+		}
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			path, err := filepath.Abs(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(t.TempDir())
+			var r suite.Results
+			got := do(t, "test", path, "--quick", "-o", "json")
+			if err := json.Unmarshal([]byte(got.stdout), &r); err != nil {
+				t.Fatalf("code %d: %v: %s%s", got.code, err, got.stdout, got.stderr)
+			}
+			skipIfBusy(t, &r)
+			for _, c := range r.Matrices[0].Compare {
+				if !c.Claimed || c.Verdict != verdict.Pass && c.Verdict != verdict.Inconclusive {
+					t.Errorf("%s: %s", c.Verdict, c.Reason)
+				}
+			}
+		})
 	}
 }

@@ -83,8 +83,10 @@ func planOf(t *testing.T, made *spec.Testbed) any {
 	for i := range p.Requires {
 		p.Requires[i].Where = ""
 	}
-	for name := range p.Containers {
-		p.Containers[name] = ""
+	for _, places := range []map[string]string{p.Containers, p.Sysctls} {
+		for name := range places {
+			places[name] = ""
+		}
 	}
 	text, err := json.Marshal(p)
 	if err != nil {
