@@ -32,6 +32,20 @@ func schemaLine(depth int) string {
 // tens of milliseconds late have other queues than the file's.
 func TestLibrary(t *testing.T) {
 	hosttest.Need(t, hosttest.Testbed, hosttest.Ping)
+	for i, path := range libraryFiles(t) {
+		if !hosttest.Sampled(t, i) {
+			continue
+		}
+		if slices.ContainsFunc(load(t, path).File.Steps, runsRailbed) {
+			continue // this program is not the railbed command; package cli runs these
+		}
+		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, load(t, path)) })
+	}
+}
+
+// libraryFiles returns the paths of the files that TestLibrary runs.
+func libraryFiles(t *testing.T) []string {
+	t.Helper()
 	files, err := filepath.Glob("../*.yaml")
 	for _, folder := range []string{"roce", "collectives", "training", "stacks", "messages"} {
 		if more, _ := filepath.Glob("../" + folder + "/*.yaml"); err == nil {
@@ -43,15 +57,53 @@ func TestLibrary(t *testing.T) {
 	}
 	files = append(files, "../faults/nth-loss.yaml", "../faults/stale-replay.yaml")
 	slices.Sort(files)
-	for i, path := range files {
-		if !hosttest.Sampled(t, i) {
-			continue
+	return files
+}
+
+// TestLibraryControls proves the controls of all files of the library, and runs the files with them. A file
+// that passes without its treatment has no check that proves the treatment.
+func TestLibraryControls(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	row := 0
+	for _, path := range libraryFiles(t) {
+		file, err := spec.LoadFile(path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if slices.ContainsFunc(load(t, path).File.Steps, runsRailbed) {
-			continue // this program is not the railbed command; package cli runs these
+		for _, control := range file.Controls {
+			o := without(t, path, control)
+			if row++; !hosttest.Sampled(t, row-1) {
+				continue
+			}
+			t.Run(strings.TrimPrefix(path, "../")+"/"+control.String(), func(t *testing.T) {
+				needStacks(t, o.File)
+				r := runAll(t, t.Context(), o)
+				carried(t, r)
+				if r.Verdict != verdict.Fail && r.Verdict != verdict.Inconclusive {
+					t.Errorf("%s: %s; want %s", r.Verdict, r.Reason, verdict.Fail)
+				}
+			})
 		}
-		t.Run(strings.TrimPrefix(path, "../"), func(t *testing.T) { keepsItsWord(t, load(t, path)) })
 	}
+}
+
+// without makes the options of a file without its treatment.
+func without(t *testing.T, path string, control spec.Control) Options {
+	t.Helper()
+	file, err := spec.LoadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range control.Settings() {
+		if err := file.Set(value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bed, err := file.Decode(&file.Cells[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return optionsOf(t, bed, path)
 }
 
 // faultCells has the cell of each matrix of faults that TestFaultLibrary runs, and the program that it needs.
