@@ -271,6 +271,19 @@ const (
 	MostFullWaits = 100
 )
 
+// A NIC holds packets of a paced transport until their departure: aheadPackets at the rate, at most those of
+// mostAhead.
+const (
+	aheadPackets = 16
+	mostAhead    = 2 * time.Millisecond
+)
+
+// Ahead returns how long before its departure a transport passes a packet to the NIC, with packets of so many
+// bytes and a rate in bit/s. The transport wakes when half of these packets have left.
+func Ahead(bytes int, rate uint64) time.Duration {
+	return min(mostAhead, aheadPackets*time.Duration(uint64(bytes)*8*uint64(time.Second)/rate))
+}
+
 // Bell is a descriptor to wait for, between Rest and Wake.
 func (n *NIC) Bell() int { return n.queues.Bell() }
 

@@ -26,6 +26,7 @@ import (
 	"railbed/internal/wire"
 	"railbed/transports"
 	"railbed/transports/completion"
+	"railbed/transports/datagram"
 	"railbed/transports/rd/engine"
 	"railbed/transports/rd/path"
 	"railbed/transports/rd/privacy"
@@ -42,10 +43,6 @@ const (
 	// leave together: waking a thread costs more than a packet.
 	slackPackets = 4
 	mostSlack    = time.Millisecond
-	// A NIC that the endpoint reaches past the kernel holds packets until their departure: those of
-	// aheadPackets at the rate, at most of mostAhead. The worker wakes when half of them have left.
-	aheadPackets = 16
-	mostAhead    = 2 * time.Millisecond
 )
 
 // Config configures an endpoint. Only Addr is required.
@@ -211,7 +208,7 @@ func (e *Endpoint) open(payload int) error {
 	if e.config.Rate > 0 {
 		pacer = engine.NewPacer(e.config.Rate)
 		each := time.Duration(uint64(e.config.MTU) * 8 * uint64(time.Second) / e.config.Rate)
-		slack, ahead = min(mostSlack, each*slackPackets), min(mostAhead, each*aheadPackets)
+		slack, ahead = min(mostSlack, each*slackPackets), datagram.Ahead(e.config.MTU, e.config.Rate)
 	}
 	if e.config.Bypass {
 		slack = 0

@@ -19,6 +19,13 @@ const (
 	nicReceives = 1024
 )
 
+// While packets come, a device waits for several of them at once, but not for long. A packet in the middle
+// of a WRITE wakes it only as the last of so many. Other packets complete something, or need an answer.
+const (
+	awaits    = 8
+	mostAwait = time.Millisecond
+)
+
 // openNIC opens queues for the packets of the socket's block of queue pairs, whose number is in the BTH. The
 // general services belong to all devices of the address. So their packets arrive by the kernel, which copies
 // them to all packet sockets.
@@ -26,10 +33,12 @@ func (s *socket) openNIC(name string, mtu int) (*datagram.NIC, error) {
 	const (
 		destQP = 4 // of the BTH
 		block  = uint32(infiniband.MaxQPN) &^ (1<<blockBits - 1)
+		opcode = 24 // bits behind it
 	)
 	nic, err := datagram.OpenNIC(datagram.NICOptions{Name: name, Addr: s.addr, First: infiniband.Port,
 		Last: infiniband.Port, Key: nicqueue.Match{At: destQP, Mask: block, Value: s.block << blockBits},
-		Send: nicSends, Receive: nicReceives})
+		Send: nicSends, Receive: nicReceives,
+		Unsolicited: nicqueue.Match{Mask: 0xFF << opcode, Value: uint32(infiniband.WriteMiddle) << opcode}})
 	if err != nil {
 		return nil, fmt.Errorf("bypass the kernel: %w", err)
 	}
@@ -68,7 +77,7 @@ func (s *socket) isFor(packet []byte) bool {
 
 // bypass passes the n bytes of packet that were written into room to the NIC, with its headers and ICRC. It
 // returns false if the packet must take the kernel's path. Then next has a copy of it.
-func (s *socket) bypass(to netip.Addr, sourcePort uint16, n int) bool {
+func (s *socket) bypass(to netip.Addr, sourcePort uint16, n int, departs time.Time) bool {
 	packet := s.nic.Packet()[:s.headersLen()+n]
 	station, reaches := s.nic.Station(to)
 	if !reaches {
@@ -78,7 +87,7 @@ func (s *socket) bypass(to netip.Addr, sourcePort uint16, n int) bool {
 	s.id++
 	s.encode(packet, to, sourcePort, s.id)
 	infiniband.Packet(packet[s.headersLen():]).Seal(packet[:s.headersLen()])
-	s.nic.PutPacket(station, len(packet), time.Time{})
+	s.nic.PutPacket(station, len(packet), departs)
 	s.put++
 	return true
 }

@@ -253,9 +253,9 @@ func TestInterfaceDown(t *testing.T) {
 	sh(t, "ip link set lo down", nil)
 	const rest = 20 * time.Millisecond
 	c := clock.New(1)
-	s.wait(c, clock.Never) // this wait reads the socket's error
+	s.wait(c, clock.Never, false) // this wait reads the socket's error
 	began := time.Now()
-	if s.wait(c, c.Now().Add(rest)); time.Since(began) < rest {
+	if s.wait(c, c.Now().Add(rest), false); time.Since(began) < rest {
 		t.Errorf("a wait of %v took %v", rest, time.Since(began))
 	}
 	sh(t, "ip link set lo up", nil)

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 
 	"railbed/internal/clock"
 	"railbed/internal/infiniband"
@@ -188,8 +189,10 @@ const (
 
 // run is the worker's goroutine.
 func (d *driver) run() {
+	came := false // since the last wait, packets arrived
 	for idle, patience, full := 0, 0, 0; ; {
 		list, err := d.socket.receive()
+		came = came || len(list) > 0
 		deadline, ended, busy := clock.Never, false, false
 		if err == nil {
 			d.mu.Lock()
@@ -220,7 +223,8 @@ func (d *driver) run() {
 		case idle > patience:
 			patience /= 2
 			idle = patience + 1 // packets found now were not polled for
-			d.socket.wait(d.clock, deadline)
+			d.socket.wait(d.clock, deadline, came)
+			came = false
 		case idle > 0:
 			runtime.Gosched()
 			d.socket.yield()
@@ -340,7 +344,11 @@ func (d *driver) sendFrom(l *line, now clock.Time) {
 		if n == 0 {
 			return
 		}
-		d.socket.add(l.at, sourcePort(l.number), n)
+		var departs time.Time
+		if at := l.qp.Departs(); at > 0 {
+			departs = d.clock.Real(at)
+		}
+		d.socket.addAt(l.at, sourcePort(l.number), n, departs)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -151,7 +152,12 @@ func (s *socket) next() infiniband.Packet {
 
 // add adds the n bytes of packet written into room to the batch, with its headers and ICRC.
 func (s *socket) add(to netip.Addr, sourcePort uint16, n int) {
-	if s.nic == nil || !s.bypass(to, sourcePort, n) {
+	s.addAt(to, sourcePort, n, time.Time{})
+}
+
+// addAt is add for a packet that leaves at a time, if it takes the NIC's queue. The zero time is now.
+func (s *socket) addAt(to netip.Addr, sourcePort uint16, n int, departs time.Time) {
+	if s.nic == nil || !s.bypass(to, sourcePort, n, departs) {
 		s.addToBatch(to, sourcePort, n)
 	}
 }

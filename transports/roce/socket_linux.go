@@ -188,11 +188,16 @@ func takeNothing(fd int) error {
 }
 
 // wait returns once a packet has arrived, the NIC's queue has room again, or the waiter has another reason.
-func (s *socket) wait(c *clock.Clock, deadline clock.Time) {
+// After packets came it may wait for several.
+func (s *socket) wait(c *clock.Clock, deadline clock.Time, came bool) {
+	packets := 1
+	if came && s.nic != nil {
+		packets, deadline = awaits, min(deadline, c.Now().Add(mostAwait))
+	}
 	if s.full { // packets are due, but have to wait
 		deadline = c.Now().Add(datagram.FullWait)
 	}
-	waits := (s.nic == nil || s.nic.Rest(1, s.full)) && s.waiter.Arm(c, deadline)
+	waits := (s.nic == nil || s.nic.Rest(packets, s.full)) && s.waiter.Arm(c, deadline)
 	if waits {
 		s.waiter.Wait()
 		s.ring.clearError()

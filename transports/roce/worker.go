@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"railbed/internal/clock"
 	"railbed/internal/infiniband"
 	"railbed/internal/wire"
 	"railbed/transports"
+	"railbed/transports/datagram"
 	"railbed/transports/roce/cm"
 	"railbed/transports/roce/queuepair"
 )
@@ -34,12 +36,17 @@ func (e *Endpoint) newLink(p *peer, ours bool) (*link, error) {
 // connected makes the link's queue pair.
 func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 	l.remote = offer.QPN
+	mtu := infiniband.MTU(min(e.self.mtu, l.peer.mtu))
+	var ahead time.Duration
+	if e.config.Bypass && e.config.Congestion != nil {
+		ahead = datagram.Ahead(mtu, e.config.Congestion.Line)
+	}
 	retries := max(int(e.config.PeerTimeout/e.config.Timeout), 1)
 	var err error
 	l.qp, err = queuepair.New(queuepair.Config{
 		Number:     l.number,
 		Remote:     l.remote,
-		MTU:        infiniband.MTU(min(e.self.mtu, l.peer.mtu)),
+		MTU:        mtu,
 		SendPSN:    offer.PSN,
 		ReceivePSN: l.psn,
 		Rights:     queuepair.RemoteWrite,
@@ -48,6 +55,7 @@ func (e *Endpoint) connected(l *link, offer cm.Offer) error {
 		Selective:  e.config.Selective,
 		Congestion: e.config.Congestion,
 		Overhead:   wire.EthernetLen + e.socket.headersLen() + e.config.Overhead,
+		Ahead:      ahead,
 	}, l)
 	if err == nil {
 		e.attach(&l.line)

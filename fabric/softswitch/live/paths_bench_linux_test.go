@@ -63,7 +63,7 @@ func BenchmarkPathsRoundTrip(b *testing.B) {
 func roundTrips(b *testing.B, open func(at netip.Addr) (transports.Endpoint, error)) {
 	_, p, spaces := twoHosts(b, "{rate: 10gbit, mtu: 9000}")
 	near, far := openOn(b, p, spaces, "h0", open), openOn(b, p, spaces, "h1", open)
-	ping, pong := writer(b, near, far), writer(b, far, near)
+	ping, pong := writer(b, near, far, 64), writer(b, far, near, 64)
 	go func() {
 		for receive(b, far) {
 			if _, err := far.Post(b.Context(), pong); err != nil {
@@ -81,23 +81,23 @@ func roundTrips(b *testing.B, open func(at netip.Addr) (transports.Endpoint, err
 	}
 }
 
-// writer returns the request for a message of 64 bytes from one endpoint to another.
-func writer(b *testing.B, from, to transports.Endpoint) []transports.Request {
+// writer returns the request for a message of so many bytes from one endpoint to another.
+func writer(b testing.TB, from, to transports.Endpoint, size int) []transports.Request {
 	b.Helper()
 	peer, err := from.AddPeer(to.Address())
 	if err != nil {
 		b.Fatal(err)
 	}
-	region, err := to.Register(make([]byte, 64), transports.RemoteWrite)
+	region, err := to.Register(make([]byte, size), transports.RemoteWrite)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return []transports.Request{{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, 64),
+	return []transports.Request{{Op: transports.OpWriteImm, Peer: peer, Local: make([]byte, size),
 		Remote: region.Remote()}}
 }
 
 // receive waits for a message. It returns false when the endpoint has ended.
-func receive(b *testing.B, at transports.Endpoint) bool {
+func receive(b testing.TB, at transports.Endpoint) bool {
 	var done [8]transports.Completion
 	for {
 		for _, c := range done[:at.Poll(done[:])] {

@@ -62,7 +62,7 @@ func (q *QP) respond(now clock.Time, into []byte) int {
 		return 0
 	}
 	a := &q.pending[0]
-	if a.kind == infiniband.ReadResponseFirst && q.err == nil && now < q.paced {
+	if a.kind == infiniband.ReadResponseFirst && q.err == nil && !q.mayPass(now) {
 		return 0
 	}
 	f := infiniband.Fields{BTH: infiniband.BTHFields{Opcode: a.kind, PKey: infiniband.PKey,

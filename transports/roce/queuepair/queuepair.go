@@ -94,6 +94,9 @@ type Config struct {
 	// Overhead is the number of bytes that the rate counts for each packet in addition to the
 	// InfiniBand packet. Default 42: Ethernet, IPv4 and UDP.
 	Overhead int
+	// Ahead is the time before its departure at which Next may return a packet, for a driver that holds it
+	// until then (Departs). Default 0.
+	Ahead time.Duration
 }
 
 const (
@@ -245,6 +248,7 @@ func (q *QP) Receive(now clock.Time, p infiniband.Packet, marked bool) {
 // Next writes a packet to send now, without its ICRC, and returns its length, or 0 if there is
 // none. The memory must have room for MTU and infiniband.MaxOverhead bytes.
 func (q *QP) Next(now clock.Time, into []byte) int {
+	q.departs = 0
 	if n := q.respond(now, into); n > 0 {
 		q.counters.Sent++
 		return n
@@ -259,6 +263,10 @@ func (q *QP) Next(now clock.Time, into []byte) int {
 	return n
 }
 
+// Departs is when the packet of the latest Next is to leave, at most Config.Ahead later than that call. A
+// time that has passed means at once.
+func (q *QP) Departs() clock.Time { return q.departs }
+
 // Deadline is the time at which Expire has work to do, or Next may have a packet. It is clock.Never
 // if there is no such time before the next arrival or request.
 func (q *QP) Deadline() clock.Time {
@@ -266,11 +274,12 @@ func (q *QP) Deadline() clock.Time {
 		return clock.Never
 	}
 	at := q.timer
+	paced := q.paced.Add(-q.config.Ahead / 2) // half of the packets that the driver holds have left
 	if q.waits() {
-		at = min(at, max(q.ready, q.paced))
+		at = min(at, max(q.ready, paced))
 	}
 	if len(q.pending) > 0 {
-		at = min(at, q.paced)
+		at = min(at, paced)
 	}
 	return at
 }

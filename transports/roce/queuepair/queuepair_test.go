@@ -445,6 +445,52 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestAhead: a driver gets packets before they leave, as many as leave within the time that it holds them,
+// and the next ones once half of that time has passed. Acknowledgements leave at once.
+func TestAhead(t *testing.T) {
+	const line, overhead, held = 1_000_000_000, 58, 4
+	took := time.Duration(8*(infiniband.Len(infiniband.WriteMiddle, mtu)+overhead)) * time.Second / line
+	s := newScript(t, func(c *Config) {
+		c.Overhead, c.Congestion, c.Ahead = overhead, &dcqcn.Params{Line: line}, held*took
+	})
+	s.post(Request{Op: Write, Local: [][]byte{make([]byte, 20*mtu)}, RKey: 1})
+	memory := make([]byte, mtu+infiniband.MaxOverhead)
+	var departures []clock.Time
+	pass := func() (packets int) {
+		for s.Next(s.w.now, memory) > 0 {
+			departures, packets = append(departures, s.Departs()), packets+1
+		}
+		return packets
+	}
+	began := s.w.now
+	if n := pass(); n != held {
+		t.Errorf("%d packets, want %d: the first is longer by its RETH", n, held)
+	}
+	for range 3 {
+		last := departures[len(departures)-1]
+		if at := s.Deadline(); at != last.Add(took-held/2*took) {
+			t.Fatalf("the next packets are due %v after the departure of the last, want %v", at.Sub(last),
+				took-held/2*took)
+		}
+		s.w.now = s.Deadline()
+		if n := pass(); n != held/2+1 {
+			t.Errorf("%d packets more, want %d", n, held/2+1)
+		}
+	}
+	for i, at := range departures[2:] {
+		if gap := at.Sub(departures[i+1]); gap != took {
+			t.Errorf("packet %d leaves %v after the one before, want %v", i+2, gap, took)
+		}
+	}
+	if departures[0] != began {
+		t.Errorf("the first packet leaves %v later", departures[0].Sub(began))
+	}
+	answers := s.give(part{opcode: infiniband.WriteOnly, bytes: 10, message: 10, ask: true})
+	if len(answers) != 1 || s.Departs() != 0 {
+		t.Errorf("answers %+v leave at %v, want one at once", answers, s.Departs())
+	}
+}
+
 // TestCongestion: marks bring CNPs, at most one in a gap, and CNPs slow the sender
 // down, of WRITEs as much as of answers to READs.
 func TestCongestion(t *testing.T) {

@@ -23,6 +23,7 @@ type requester struct {
 	timer               clock.Time // when the timeout expires
 	ready               clock.Time // when the requester may try again after an RNR NAK
 	paced               clock.Time // when the rate allows the next packet
+	departs             clock.Time // see Departs
 	refusal             refusal
 
 	recovery
@@ -105,7 +106,7 @@ func (q *QP) reading() (n int) {
 
 // request writes the requester's next packet.
 func (q *QP) request(now clock.Time, into []byte) int {
-	if now < q.ready || now < q.paced {
+	if now < q.ready || !q.mayPass(now) {
 		return 0
 	}
 	place := q.choose()
@@ -124,10 +125,13 @@ func (q *QP) request(now clock.Time, into []byte) int {
 	if next.From(q.top) > 0 {
 		q.top = next
 	}
-	q.timer = now.Add(q.config.Timeout) // waiting for a slow rate must not count as silence
 	q.pace(now, n)
+	q.timer = max(now, q.departs).Add(q.config.Timeout) // waiting for a slow rate must not count as silence
 	return n
 }
+
+// mayPass reports whether the rate lets the next packet of data be passed to the driver.
+func (q *QP) mayPass(now clock.Time) bool { return q.paced <= now.Add(q.config.Ahead) }
 
 // pace advances the schedule of the rate. Sending is never ahead of it by more than a packet, and
 // never catches up.
@@ -138,7 +142,8 @@ func (q *QP) pace(now clock.Time, bytes int) {
 	bytes += q.config.Overhead
 	q.reaction.Sent(now, bytes)
 	took := time.Duration(uint64(bytes) * 8 * uint64(time.Second) / max(q.reaction.Rate(), 1))
-	q.paced = max(q.paced, now).Add(took)
+	q.departs = max(q.paced, now)
+	q.paced = q.departs.Add(took)
 }
 
 // write writes one packet of a request, and returns its length and the next PSN.
