@@ -19,7 +19,8 @@ func modes() map[string]func(rate.NSCCOptions) rate.Controller {
 // trained policy, on scenarios that training has not seen: which of both is better on which.
 func TestLearnedBesideNSCC(t *testing.T) {
 	const seeds = 5
-	wins := map[string]bool{"held-out-incast": true, "held-out-drops": true, "held-out-all-to-all": true}
+	wins := map[string]bool{"held-out-incast": true, "held-out-drops": true, "held-out-all-to-all": true,
+		"held-out-emulated": true}
 	total := map[string]map[string]float64{}
 	for seed := range uint64(seeds) {
 		for _, s := range HeldOut(100 + seed) {

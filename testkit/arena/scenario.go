@@ -23,6 +23,8 @@ type Scenario struct {
 	Bytes int
 	// AtOnce is the number of messages that a host has in flight. Default 2.
 	AtOnce int
+	// LeastTarget is rate.NSCCOptions.LeastTarget.
+	LeastTarget time.Duration
 	// Spread bounds the time between the begin of the first host and of the last.
 	Spread time.Duration
 }
@@ -50,7 +52,7 @@ func (o Outcome) Score() float64 {
 // Training returns the scenarios in which policies are trained, with a seed.
 func Training(seed uint64) []Scenario {
 	ten := func(trim bool) Options { return fabric(seed, 10_000_000_000, 3*time.Microsecond, trim) }
-	return []Scenario{
+	return append([]Scenario{
 		{Name: "incast of 2", Options: ten(true), Senders: 2, Messages: 8},
 		{Name: "incast of 5", Options: ten(false), Senders: 5, Messages: 5},
 		{Name: "incast of 10", Options: ten(true), Senders: 10, Messages: 4},
@@ -58,7 +60,27 @@ func Training(seed uint64) []Scenario {
 		{Name: "one alone", Options: ten(true), Senders: 1, Messages: 10},
 		{Name: "late comers", Options: ten(false), Senders: 4, Messages: 6, Spread: 300 * time.Microsecond},
 		{Name: "all-to-all of 6", Options: hosts(ten(true), 6), Messages: 1, AtOnce: 3},
+	}, emulated(seed, 50_000_000, 300*time.Microsecond)...)
+}
+
+// emulated returns scenarios as ranks of a testbed have them: round trips of milliseconds, of which a part
+// are delays of hosts that share few processors.
+func emulated(seed, rate uint64, delay time.Duration) []Scenario {
+	o := late(fabric(seed, rate, delay, false))
+	return []Scenario{
+		{Name: "emulated pair", Options: o, Senders: 1, Messages: 8, LeastTarget: leastTarget},
+		{Name: "emulated incast", Options: o, Senders: 3, Messages: 3, LeastTarget: leastTarget},
+		{Name: "emulated all-to-all", Options: hosts(o, 4), Messages: 1, AtOnce: 3, LeastTarget: leastTarget},
 	}
+}
+
+// leastTarget is the minimum of the target delay of ranks of a testbed.
+const leastTarget = 250 * time.Microsecond
+
+// late gives hosts delays of up to three times a link's.
+func late(o Options) Options {
+	o.Jitter = 3 * o.Delay
+	return o
 }
 
 // HeldOut returns the scenarios that training does not use. They have other numbers of hosts, other
@@ -71,6 +93,8 @@ func HeldOut(seed uint64) []Scenario {
 			Messages: 12, Bytes: 150_000},
 		{Name: "held-out-all-to-all", Options: hosts(
 			jitter(fabric(seed, 5_000_000_000, 4*time.Microsecond, true)), 12), Messages: 1, AtOnce: 4},
+		{Name: "held-out-emulated", Options: late(fabric(seed, 20_000_000, time.Millisecond, false)), Senders: 5,
+			Messages: 2, LeastTarget: leastTarget},
 	}
 }
 
@@ -104,7 +128,8 @@ func (s Scenario) Play(control func(rate.NSCCOptions) rate.Controller) Outcome {
 		s.Hosts = s.Senders + 1
 	}
 	if control != nil {
-		knows := rate.NSCCOptions{Rate: s.Rate, Trimming: s.Trim, RoundTrip: s.RoundTrip()}
+		knows := rate.NSCCOptions{Rate: s.Rate, Trimming: s.Trim, RoundTrip: s.RoundTrip(),
+			LeastTarget: s.LeastTarget}
 		s.Control = func(int, int) rate.Controller { return control(knows) }
 	}
 	w := new(s.Options)
