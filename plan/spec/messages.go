@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"fmt"
 
 	"railbed/internal/units"
 )
@@ -138,6 +139,9 @@ type BlockMessages struct {
 	// SLO is the longest time that a block should take. The report counts the blocks that took longer,
 	// and the check attained bounds the share of the others. Default: blocks have no such time.
 	SLO units.Duration `yaml:"slo,omitempty" json:"slo,omitempty"`
+	// Replicas is the number of ranks that store each block. A write goes to as many servers at once, and
+	// is done when all of them have answered. A read goes to one of the servers. Default 1.
+	Replicas int `yaml:"replicas,omitempty" json:"replicas,omitempty" jsonschema:"minimum=1,maximum=64" unit:"ranks"`
 	// Outstanding is the number of blocks that a rank keeps in flight. Default 8.
 	Outstanding int `yaml:"outstanding,omitempty" json:"outstanding,omitempty" jsonschema:"minimum=1,maximum=1024" unit:"blocks"`
 }
@@ -176,6 +180,7 @@ func (m *Messages) setDefaults() {
 	if b := m.Blocks; b != nil {
 		b.Block = cmp.Or(b.Block, 4<<10)
 		b.Outstanding = cmp.Or(b.Outstanding, 8)
+		b.Replicas = cmp.Or(b.Replicas, 1)
 	}
 }
 
@@ -215,6 +220,10 @@ func (m *Messages) check(c *checker, at string, _ int) {
 	}
 	if b := m.Blocks; b != nil {
 		c.between(at+".blocks.block", b.Block, 1, 1<<30)
+		if b.Replicas > b.Servers && !c.Known(at+".blocks.servers") && !c.Known(at+".blocks.replicas") {
+			c.Report(at+".blocks.replicas", fmt.Sprintf("%d replicas on %d servers", b.Replicas, b.Servers),
+				"want at most as many replicas as servers")
+		}
 	}
 }
 

@@ -140,7 +140,7 @@ func scheduleOf(options *Options, m *spec.Messages, ranks int, rate units.Rate) 
 				ranks)
 		}
 		s = flows.Blocks{Ranks: ranks, Servers: b.Servers, Count: b.Count, Block: b.Block,
-			Outstanding: b.Outstanding, Reads: b.Reads.Float(), Seed: seed}.Schedule()
+			Outstanding: b.Outstanding, Reads: b.Reads.Float(), Replicas: b.Replicas, Seed: seed}.Schedule()
 	}
 	if err != nil {
 		return nil, err
@@ -222,7 +222,8 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 	}
 	var took []float64
 	parts := map[bool][]float64{} // by whether the message has an answer
-	for _, s := range sent {
+	whole := schedule.Whole(sent)
+	for _, s := range whole {
 		took = append(took, schedule.Took(s).Seconds())
 		answered := schedule.Messages[s.Message].Answer > 0
 		parts[answered] = append(parts[answered], took[len(took)-1])
@@ -232,7 +233,7 @@ func finishMessages(m *spec.Messages, schedule *flows.Schedule, r *worker.Result
 			Median: slow.Median.Seconds(), Others: slow.Others.Seconds()}
 	}
 	perSecond := func(count int) float64 { return float64(count) / max(last.Seconds(), 1e-9) }
-	made.Count = len(sent)
+	made.Count = len(whole)
 	switch {
 	case m.Cache != nil:
 		made.What = "time to first token"

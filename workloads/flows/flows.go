@@ -83,6 +83,17 @@ type Message struct {
 	// Answer is the number of the message that is sent back as soon as this message has arrived,
 	// and whose arrival completes this message. It is the next message. 0 means no answer.
 	Answer int `json:"answer,omitempty"`
+	// Copy is set if the message has the bytes of the message before it, for another rank. Both are done
+	// when the later one is, and have one place among those in transit.
+	Copy bool `json:"copy,omitempty"`
+}
+
+// first returns the message of which message i is a copy, or i.
+func (s *Schedule) first(i int) int {
+	for s.Messages[i].Copy {
+		i--
+	}
+	return i
 }
 
 // Check returns an error if a message is invalid for the given number of ranks.
@@ -96,6 +107,11 @@ func Check(messages []Message, ranks int) error {
 			messages[a].To != m.From || messages[a].Answer != 0) {
 			return fmt.Errorf("message %d is answered by message %d: want the next message, in the other "+
 				"direction", i, a)
+		}
+		if m.Copy && (i == 0 || m.Answer != 0 || messages[i-1].Answer != 0 || messages[i-1].From != m.From ||
+			messages[i-1].To == m.To || messages[i-1].Bytes != m.Bytes) {
+			return fmt.Errorf("message %d is a copy: want it after the message of the same rank and length, "+
+				"for another rank", i)
 		}
 	}
 	return nil
@@ -259,7 +275,19 @@ type Blocks struct {
 	Outstanding    int
 	// Reads is the share of blocks that are read. Each read block is the answer to a request.
 	Reads float64
-	Seed  uint64
+	// Replicas is the number of servers to which a block is written, at most Servers. 0 is 1.
+	Replicas int
+	Seed     uint64
+}
+
+// copies returns the further copies of a block that is written, each to another server.
+func (b Blocks) copies(m Message, draw *rand.Rand) (copies []Message) {
+	first := m.To
+	for _, after := range draw.Perm(b.Servers - 1)[:b.Replicas-1] {
+		m.To, m.Copy = (first+1+after)%b.Servers, true
+		copies = append(copies, m)
+	}
+	return copies
 }
 
 // requestBytes is the size of a request for a block: that of an NVMe command.
@@ -276,10 +304,13 @@ func (b Blocks) Schedule() *Schedule {
 				block := m
 				block.From, block.To = m.To, m.From
 				m.Bytes, m.Answer = requestBytes, len(s.Messages)+1
-				s.Messages = append(s.Messages, m)
-				m = block
+				s.Messages = append(s.Messages, m, block)
+				continue
 			}
 			s.Messages = append(s.Messages, m)
+			if b.Replicas > 1 {
+				s.Messages = append(s.Messages, b.copies(m, draw)...)
+			}
 		}
 	}
 	return s

@@ -13,7 +13,8 @@ import (
 )
 
 // Memory is the memory that a rank needs for a schedule, with the places of its messages. Each message
-// has its own place, so that each can be checked after all have arrived.
+// has its own place, so that each can be checked after all have arrived. Copies share the place from which
+// they are sent.
 type Memory struct {
 	// Output and Input are the numbers of bytes that each rank sends and receives.
 	Output, Input []int
@@ -26,8 +27,12 @@ func Layout(messages []Message, ranks int) *Memory {
 		to: make([]int, len(messages))}
 	for i, message := range messages {
 		m.from[i], m.to[i] = m.Output[message.From], m.Input[message.To]
-		m.Output[message.From] += int(message.Bytes)
 		m.Input[message.To] += int(message.Bytes)
+		if message.Copy {
+			m.from[i] = m.from[i-1]
+			continue
+		}
+		m.Output[message.From] += int(message.Bytes)
 	}
 	return m
 }
@@ -93,7 +98,8 @@ func NewPlayer(c PlayerConfig) (*Player, error) {
 // Fill sets the data to send, which differs in each round, and clears the input.
 func (p *Player) Fill(round int) {
 	for _, i := range p.own {
-		pattern(p.config.Output[p.memory.from[i]:][:p.config.Schedule.Messages[i].Bytes], i, round, fill)
+		pattern(p.config.Output[p.memory.from[i]:][:p.config.Schedule.Messages[i].Bytes],
+			p.config.Schedule.first(i), round, fill)
 	}
 	clear(p.config.Input)
 	clear(p.holes)
@@ -108,11 +114,11 @@ func (p *Player) Wrong(round int) (wrong int) {
 		}
 		input := p.config.Input[p.memory.to[i]:][:m.Bytes]
 		if len(p.holes[i]) == 0 {
-			wrong += pattern(input, i, round, differ)
+			wrong += pattern(input, p.config.Schedule.first(i), round, differ)
 			continue
 		}
 		want := make([]byte, len(input))
-		pattern(want, i, round, fill)
+		pattern(want, p.config.Schedule.first(i), round, fill)
 		for at, b := range input {
 			if b != want[at] && (b != 0 || !inHole(p.holes[i], at)) {
 				wrong++
@@ -166,12 +172,18 @@ func (p *Player) Play(ctx context.Context) (sent []Sent, missing uint64, err err
 	run := &play{
 		Player: p,
 		start:  time.Now(),
+		copies: map[int]int{},
 		begun:  make([]time.Duration, len(p.config.Schedule.Messages)),
 		asked:  make(chan int, p.answers),
 		room:   make(chan struct{}, 1), roomToAnswer: make(chan struct{}, 1),
 	}
 	if p.config.Schedule.Outstanding > 0 {
 		run.slots = make(chan struct{}, p.config.Schedule.Outstanding)
+	}
+	for _, i := range p.mine {
+		if p.config.Schedule.Messages[i].Copy {
+			run.copies[p.config.Schedule.first(i)]++
+		}
 	}
 	var posting sync.WaitGroup
 	for _, post := range []func(context.Context) error{run.postAll, run.answer} {
@@ -197,6 +209,9 @@ type play struct {
 	begun []time.Duration // by message; written before the message is posted
 	asked chan int        // due answers
 	slots chan struct{}   // of a closed loop
+	// copies counts the copies of a message that are not done, by the first message. The last one frees the
+	// slot.
+	copies map[int]int
 	// room and roomToAnswer signal that the endpoint may accept more.
 	room, roomToAnswer chan struct{}
 }
@@ -206,9 +221,11 @@ func (p *play) postAll(ctx context.Context) error {
 	pauses := newPauses()
 	defer pauses.close()
 	for _, i := range p.mine {
-		if p.slots == nil {
-			pauses.until(ctx, p.start.Add(p.config.Schedule.Messages[i].At))
-		} else {
+		switch m := &p.config.Schedule.Messages[i]; {
+		case m.Copy: // it goes with the message before it
+		case p.slots == nil:
+			pauses.until(ctx, p.start.Add(m.At))
+		default:
 			select {
 			case p.slots <- struct{}{}:
 			case <-ctx.Done():
@@ -331,7 +348,11 @@ func (t *taken) take(c *transports.Completion, now time.Duration) error {
 // done records that a message is done, and frees its slot of a closed loop.
 func (t *taken) done(i int, now time.Duration) {
 	t.sent = append(t.sent, Sent{Message: i, Begun: t.begun[i], Done: now})
-	if t.slots != nil && !t.config.Schedule.IsAnswer(i) {
+	if t.slots == nil || t.config.Schedule.IsAnswer(i) {
+		return
+	}
+	first := t.config.Schedule.first(i)
+	if t.copies[first]--; t.copies[first] < 0 {
 		<-t.slots
 	}
 }

@@ -106,9 +106,9 @@ func TestCacheOfRequests(t *testing.T) {
 		t.Fatal(s, err)
 	}
 	want := []Message{
-		{0, 1, 500, 5 * time.Millisecond, 0, 0}, {0, 1, 500, 10 * time.Millisecond, 0, 0},
-		{0, 1, 2000, 70 * time.Millisecond, 1, 0}, {0, 1, 2000, 90 * time.Millisecond, 1, 0},
-		{0, 1, 1000, 100 * time.Millisecond, 2, 0}, {0, 1, 1000, 110 * time.Millisecond, 2, 0},
+		{0, 1, 500, 5 * time.Millisecond, 0, 0, false}, {0, 1, 500, 10 * time.Millisecond, 0, 0, false},
+		{0, 1, 2000, 70 * time.Millisecond, 1, 0, false}, {0, 1, 2000, 90 * time.Millisecond, 1, 0, false},
+		{0, 1, 1000, 100 * time.Millisecond, 2, 0, false}, {0, 1, 1000, 110 * time.Millisecond, 2, 0, false},
 	}
 	if !slices.Equal(s.Messages, want) {
 		t.Errorf("%+v, want %+v", s.Messages, want)

@@ -87,6 +87,22 @@ func Groups(messages []Message, sent []Sent) []time.Duration {
 	return done
 }
 
+// Whole returns each message with its copies as one, which is done when all are. They are in the order in
+// which the first of each was done.
+func (s *Schedule) Whole(sent []Sent) (whole []Sent) {
+	at := map[int]int{} // index in whole, by first message
+	for _, m := range sent {
+		first := s.first(m.Message)
+		i, known := at[first]
+		if !known {
+			i = len(whole)
+			at[first], whole = i, append(whole, Sent{Message: first, Begun: m.Begun})
+		}
+		whole[i].Begun, whole[i].Done = min(whole[i].Begun, m.Begun), max(whole[i].Done, m.Done)
+	}
+	return whole
+}
+
 // Took returns the duration of a sent message: from its due time, or in a closed loop from its
 // posting.
 func (s *Schedule) Took(m Sent) time.Duration {
