@@ -93,8 +93,8 @@ func HeldOut(seed uint64) []Scenario {
 			Messages: 12, Bytes: 150_000},
 		{Name: "held-out-all-to-all", Options: hosts(
 			jitter(fabric(seed, 5_000_000_000, 4*time.Microsecond, true)), 12), Messages: 1, AtOnce: 4},
-		{Name: "held-out-emulated", Options: late(fabric(seed, 20_000_000, time.Millisecond, false)), Senders: 5,
-			Messages: 2, LeastTarget: leastTarget},
+		{Name: "held-out-emulated", Options: late(fabric(seed, 20_000_000, time.Millisecond, false)),
+			Senders: 5, Messages: 2, LeastTarget: leastTarget},
 	}
 }
 

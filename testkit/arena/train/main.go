@@ -4,8 +4,8 @@
 //
 //	go run ./testkit/arena/train -out transports/rd/rate/learned.weights
 //
-// Training can go on from weights with -from. The present weights have three parts: 120 generations without the
-// emulated scenarios, then 60 with -step 0.07 -speed 0.5, then 120 with -step 0.06 -speed 0.4 -seed 2.
+// Training can go on from weights with -from. The present weights have three parts: 120 generations without
+// the emulated scenarios, then 60 with -step 0.07 -speed 0.5, then 120 with -step 0.06 -speed 0.4 -seed 2.
 //
 // The same flags give the same weights on the same kind of processor.
 package main
