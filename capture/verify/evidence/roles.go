@@ -86,10 +86,14 @@ func (r *Roles) Of(p *Packet) Role {
 	}
 	found := r.flow(p.Flow)
 	if p.RD != nil {
-		if from, known := r.Engine(p.Flow.Src.Addr(), p.RD.Source); known {
-			if life := r.Workload.Ranks[from].Life; life != 0 && p.RD.Life != life {
-				return Role{} // of a workload that used the same ports before or after
-			}
+		from, known := r.Engine(p.Flow.Src.Addr(), p.RD.Source)
+		switch {
+		case !known && r.Has(p.Flow.Src.Addr()):
+			return Role{} // of a workload with other ranks at the same address
+		case !known:
+		case r.Workload.Ranks[from].Life != 0 && r.Workload.Ranks[from].Life != p.RD.Life:
+			return Role{} // of a workload that used the same ports before or after
+		default:
 			found.Rank, found.Relevant = from, true
 		}
 	}

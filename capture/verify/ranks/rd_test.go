@@ -35,6 +35,13 @@ var rdMutations = []struct {
 		base.Life++
 		s.RD(0, 1, 3, s.Data(base, uint32(verifytest.RDLife(0)), verifytest.RDMessageBytes, 0))
 	}, [2]verdict.Verdict{pass, pass}, "0 bytes retransmitted"},
+	{"another workload's engine to a rank's port", func(s *verifytest.Scene) {
+		for n := range uint32(20) {
+			base := s.Base(0, 1, 0, 1000+n)
+			base.Source, base.Life = base.Source+16, base.Life+1
+			s.RD(0, 1, 3, s.Data(base, 99, 20*verifytest.RDPayloadBytes, n*verifytest.RDPayloadBytes))
+		}
+	}, [2]verdict.Verdict{pass, pass}, "sent 0 again; largest deviation from the algorithm: +0.00%"},
 	{"packets of no life of the ranks'", func(s *verifytest.Scene) {
 		for i := range s.Workload.Ranks {
 			s.Workload.Ranks[i].Life = 7
