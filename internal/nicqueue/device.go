@@ -89,5 +89,8 @@ func (d *Device) Wake() { d.counter(deviceRests).Store(0) }
 // edge-triggered, or read it.
 func (d *Device) Bell() int { return d.own.fd }
 
+// Size is the length of the shared memory in bytes.
+func (d *Device) Size() int64 { return int64(len(d.bytes)) }
+
 // Close unmaps the memory and closes the doorbells. A second Close does nothing.
 func (d *Device) Close() error { return closeSide(&d.memory, &d.bell.fd, &d.own.fd) }

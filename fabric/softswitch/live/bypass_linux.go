@@ -23,6 +23,9 @@ import (
 const (
 	// mostQueues is the largest number of pairs of queues of one NIC.
 	mostQueues = 256
+	// mostMemory is the largest memory of these queues in bytes. The kernel counts pages that the NIC writes
+	// first for the switches' process, and not for the node.
+	mostMemory = 4 << 30
 	// mostDeparting is the largest number of frames of a queue that the NIC holds until they depart. MostHeld
 	// is that number for all queues of a NIC, also for queues that have ended. Otherwise the programs of a
 	// node could take all packet memory of the testbed.
@@ -420,6 +423,14 @@ func (l *loop) add(q *bypass) error {
 	to := &l.nics[q.nic]
 	if len(to.queues) >= mostQueues {
 		return fmt.Errorf("the NIC has %d pairs of queues already, which is the most", mostQueues)
+	}
+	memory := q.device.Size()
+	for _, other := range to.queues {
+		memory += other.device.Size()
+	}
+	if memory > mostMemory {
+		return fmt.Errorf("the queues of the NIC would take %d bytes of memory, want at most %d", memory,
+			int64(mostMemory))
 	}
 	for _, other := range to.queues {
 		if q.first <= other.last && other.first <= q.last && !q.key.Excludes(other.key) {

@@ -356,6 +356,32 @@ func switches(t *testing.T) (pid int) {
 	return pid
 }
 
+// The queues of a NIC have a bounded memory together.
+func TestBypassQueueMemoryIsBounded(t *testing.T) {
+	f, _, spaces := twoHosts(t, "{rate: 100mbit, mtu: 9000}")
+	large := lies
+	large.Geometry = nicqueue.Geometry{Send: 1, Receive: nicqueue.MaxReceive, Room: 31 * 64} // 250 MiB
+	for i := range uint16(16) {
+		large.First, large.Last = 100+i, 100+i
+		defer openLiar(t, spaces["h0"], large).close()
+	}
+	if opened, err := openOne(spaces["h0"]); err != nil {
+		t.Errorf("small queues beside large ones: %v, %v", opened, err)
+	}
+	err := spaces["h0"].Do(func() error {
+		large.First, large.Last = 200, 200
+		queues, err := nicqueue.Open(large)
+		if err == nil {
+			queues.Close()
+		}
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "want at most 4294967296") {
+		t.Errorf("%v, want a refusal", err)
+	}
+	wantQueues(t, f, "h0", 16)
+}
+
 // A node whose programs open connections without end takes none from other nodes. When descriptors have been
 // short, programs get queues again.
 func TestBypassConnectionsAreBounded(t *testing.T) {
