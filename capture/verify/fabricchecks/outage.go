@@ -227,7 +227,11 @@ func (k *outage) Result() evidence.Result {
 		found.Unclear = append(found.Unclear,
 			"no datagram was seen to leave one node and to arrive at another")
 	} else {
-		k.judge(&r, &found, worst, silent)
+		unseen := k.neverSeen()
+		if k.longest == nil {
+			found.Unclear = append(found.Unclear, unseen...)
+		}
+		k.judge(&r, &found, worst, append(silent, unseen...))
 		r.Measured["flows"], r.Measured["lost"], r.Measured["again"] = float64(flows), float64(sent-arrived),
 			float64(k.travel.strays)
 		r.Summary = plural.Text("the longest outage of %d flows was %s; %d of %d datagrams did not arrive",
@@ -240,9 +244,6 @@ func (k *outage) Result() evidence.Result {
 		r.Details = append(r.Details, plural.Text("%d datagrams are left out: their TTL ends on the way",
 			k.expired))
 	}
-	if k.longest == nil || k.longest.Upper() {
-		found.Unclear = append(found.Unclear, k.neverSeen()...)
-	}
 	if k.travel.short {
 		found.Unclear = append(found.Unclear, "more packets at once than the check can remember")
 	}
@@ -250,8 +251,8 @@ func (k *outage) Result() evidence.Result {
 	return r
 }
 
-// judge compares the longest outage with the bound.
-func (k *outage) judge(r *evidence.Result, found *evidence.Finding, worst *flowOutage, silent []string) {
+// judge compares the longest outage with the bound. hidden names what may have had a longer outage.
+func (k *outage) judge(r *evidence.Result, found *evidence.Finding, worst *flowOutage, hidden []string) {
 	virtual := clock.Dilation(k.capture.Dilation)
 	took := virtual.Passed(time.Duration(worst.longest))
 	r.Measured["longest"] = took.Seconds()
@@ -266,9 +267,9 @@ func (k *outage) judge(r *evidence.Result, found *evidence.Finding, worst *flowO
 	}
 	holds := k.longest.Holds(float64(took))
 	if holds == k.longest.Upper() {
-		found.Unclear = append(found.Unclear, silent...) // silent flows may change the verdict
+		found.Unclear = append(found.Unclear, hidden...) // they may change the verdict
 	}
-	if !holds && !k.longest.Upper() && len(silent) > 0 {
+	if !holds && !k.longest.Upper() && len(hidden) > 0 {
 		found.Unclear = append(found.Unclear,
 			fmt.Sprintf("the longest outage took %s, want %s", took.Round(10*time.Microsecond), k.longest))
 		return

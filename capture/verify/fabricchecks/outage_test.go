@@ -116,6 +116,10 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 		return &evidence.Tap{Index: index, Name: p.Ranks[rank].Node + ":eth0", Node: p.Ranks[rank].Node,
 			Port: "eth0", NIC: true}
 	}
+	withoutCarrier := func(c *evidence.Capture, _ *evidence.Packet) bool {
+		c.Lost = map[string]uint64{"h0:eth0": 9}
+		return true
+	}
 	// A datagram each millisecond from h0 to h1 and to h2, all of which arrive but those from
 	// the 40th on to h2.
 	for name, c := range map[string]struct {
@@ -138,6 +142,11 @@ func TestOutageOfWhatWasSeen(t *testing.T) {
 			c.Taps[2].Lost = 1
 			return true
 		}, unclear, "lost 1 packet"},
+		"an upper bound, and a NIC without a carrier": {"<= 100ms", withoutCarrier, unclear,
+			"h0:eth0 lost 9 packets"},
+		"a lower bound that holds, and a NIC without a carrier": {atLeast, withoutCarrier, pass, "was 59ms"},
+		"a lower bound that fails, and a NIC without a carrier": {">= 70ms", withoutCarrier, unclear,
+			"h0:eth0 lost 9 packets"},
 		"arrivals of another kind": {upTo, func(_ *evidence.Capture, p *evidence.Packet) bool {
 			p.Flow.Proto = evidence.ProtoTCP
 			return true
