@@ -61,7 +61,7 @@ func faultGroups() []string {
 }
 
 // checkGroups are the groups of checks.md in its order, without the checks of packets.
-var checkGroups = []string{"Check", "WorkloadCheck", "Beside", "PacketsCheck"}
+var checkGroups = []string{"Check", "WorkloadCheck", "Beside", "WhyCheck", "PacketsCheck"}
 
 // keyWriter writes groups of keys on pages. It describes each key once, and links to that description from
 // the other places.

@@ -90,18 +90,32 @@ func (c *checker) checks() {
 	captures := slices.ContainsFunc(c.t.Steps, func(s Step) bool { return s.Capture != nil })
 	for i, check := range c.t.Checks {
 		at := fmt.Sprintf("checks[%d]", i)
-		c.exactlyOne(at, check, "workload", "packets", "fidelity")
+		c.exactlyOne(at, check, "workload", "packets", "why", "fidelity")
 		if w := check.Workload; w != nil {
 			c.workloadNamed(at+".workload.name", w.Name)
 			c.workloadCheck(at+".workload", w)
 		}
 		if p := check.Packets; p != nil {
 			c.packets(at+".packets", p)
-			if !captures && !c.Known("steps") {
-				c.ReportKey(at+".packets", "a check of packets in a file without a capture",
-					"add the step - capture: {at: [all], file: run.pcapng}")
-			}
+			c.captured(at+".packets", "a check of packets", captures)
 		}
+		if w := check.Why; w != nil {
+			if w.Workload != "" {
+				c.workloadNamed(at+".why.workload", w.Workload)
+			}
+			if w.Cause == NoCause && (w.At != "" || w.Among != 0) {
+				c.Report(at+".why.cause", "no cause has no place and no order", "remove at and among")
+			}
+			c.captured(at+".why", "a check of causes", captures)
+		}
+	}
+}
+
+// captured reports a check that needs a recording in a file without one.
+func (c *checker) captured(path, what string, captures bool) {
+	if !captures && !c.Known("steps") {
+		c.ReportKey(path, what+" in a file without a capture",
+			"add the step - capture: {at: [all], file: run.pcapng}")
 	}
 }
 

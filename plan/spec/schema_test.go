@@ -164,7 +164,7 @@ func makeSchema(t *testing.T) *jsonschema.Schema {
 	}
 	for typ, choices := range map[string][]string{
 		"Step":         stepKeys(),
-		"Check":        {"workload", "packets", "fidelity"},
+		"Check":        {"workload", "packets", "why", "fidelity"},
 		"PacketsCheck": packetChecks,
 		"Rule":         RuleKinds(),
 		"Traffic":      {"to", "shift", "pause"},

@@ -482,6 +482,8 @@ type Check struct {
 	Workload *WorkloadCheck `yaml:"workload,omitempty" json:"workload,omitempty"`
 	// Packets judges the captured packets.
 	Packets *PacketsCheck `yaml:"packets,omitempty" json:"packets,omitempty"`
+	// Why judges the causes that railbed why finds for slow messages. Default: not judged.
+	Why *WhyCheck `yaml:"why,omitempty" json:"why,omitempty"`
 	// Fidelity is the worst verdict that passes: faithful or degraded.
 	Fidelity string `yaml:"fidelity,omitempty" json:"fidelity,omitempty" jsonschema:"enum=faithful,enum=degraded"`
 }

@@ -339,6 +339,16 @@ var wrongFiles = []struct {
 		"want 0 to 65536"},
 	{"IP version", head + "steps: [{workload: {name: ar, kind: all-reduce, ip: " + here + "5, size: 4B}}]\n",
 		`ip "5" does not exist`, "want 4 or 6"},
+	{"no cause at a place", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: [{why: " +
+		"{cause: " +
+		here + "none, at: h0}}]\n",
+		"no cause has no place and no order", "remove at and among"},
+	{"causes without a capture", head + "checks: [{" + here + "why: {cause: none}}]\n",
+		"a check of causes in a file without a capture", "add the step"},
+	{"causes of an unknown workload", head + "steps: [{capture: {at: [all], file: a.pcapng}}]\nchecks: " +
+		"[{why: " +
+		"{cause: none, workload: " + here + "ar}}]\n",
+		`workload "ar" does not exist`, "add a workload"},
 	{"fidelity", head + "checks: [{fidelity: " + here + "overloaded}]\n",
 		`fidelity "overloaded" does not exist`, "want faithful or degraded"},
 	{"link state", head + "steps: [{link: {where: a--b, state: " + here + "off}}]\n",

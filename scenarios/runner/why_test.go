@@ -139,9 +139,11 @@ fabric:
   links: {default: {rate: 50mbit, delay: 10us}}
 steps:
   - capture: {at: [all], file: run.pcapng}
-  - workload: {name: large, kind: all-to-all, ranks: [0, 1, 3, 4], size: 1MiB, iterations: 6, background: true}
+  - workload: {name: large, kind: all-to-all, ranks: [0, 1, 3, 4], size: 1MiB, iterations: 6,
+	background: true}
   - sleep: 200ms
-  - workload: {name: small, kind: all-reduce, transport: roce, roce: {timeout: 1s}, ranks: [2, 5], size: 128KiB}
+  - workload: {name: small, kind: all-reduce, transport: roce, roce: {timeout: 1s}, ranks: [2, 5],
+	size: 128KiB}
 `, "leaf2:p3", "; they had priority 0 there, and priority 3 at "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -158,5 +160,45 @@ steps:
 			}
 			t.Errorf("%s: %q is no cause: %+v", test.where, test.what, answers)
 		})
+	}
+}
+
+// TestWhyCheck: a check of causes knows the fault that delays packets, and not another one. A run without a
+// fault has no cause.
+func TestWhyCheck(t *testing.T) {
+	hosttest.Need(t, hosttest.Testbed)
+	const text = `
+fabric:
+  topology: single-switch
+  params: {hosts: 2}
+  switch: {kind: soft}
+  links: {default: {rate: 50mbit, delay: 20us}}
+steps:
+  - capture: {at: [all], file: run.pcapng}
+FAULT  - workload: {name: ar, kind: all-reduce, transport: rd, size: 128KiB, iterations: 4}
+checks:
+`
+	fault := "  - fault: {name: f, where: h0--leaf1 a-to-b, match: ip.len > 500, delay: {by: 30ms, share: " +
+		"10%}}\n"
+	o := options(t, strings.Replace(text, "FAULT", fault,
+		1)+`  - why: {cause: "fault f", at: "h0:*", workload: ar}
+  - why: {cause: "fault f", at: "leaf1:*"}
+  - why: {cause: "fault g", among: 9}
+  - why: {cause: none}
+`)
+	r, held := runAndHold(t, o)
+	if r.Checks[0].Verdict != verdict.Pass {
+		t.Errorf("%+v", r.Checks[0])
+	}
+	held.Fidelity = faithful
+	for i, c := range rejudge(t, o, held)[1:] {
+		if c.Verdict != verdict.Fail || !strings.Contains(c.Summary, "fault f") {
+			t.Errorf("check %d: %+v", i+1, c)
+		}
+	}
+	o = options(t, strings.Replace(text, "FAULT", "", 1)+"  - why: {cause: none}\n")
+	if r := runAll(t, t.Context(), o); r.Checks[0].Verdict != verdict.Pass &&
+		(r.Checks[0].Verdict == verdict.Fail || r.Fidelity.Verdict == report.Faithful) {
+		t.Errorf("%s: %+v", r.Fidelity.Verdict, r.Checks[0])
 	}
 }

@@ -62,25 +62,15 @@ func Checks(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *Evidence,
 	}
 	var results []verify.Result
 	var err error
-	if len(packets) > 0 {
+	causes := slices.ContainsFunc(file.Checks, func(c spec.Check) bool { return c.Why != nil })
+	if len(packets) > 0 || causes && e.Aborted == nil {
 		results, err = verifyCapture(ctx, file, p, e, open, read, packets)
 	}
 	if rates != nil && err == nil && ctx.Err() == nil {
 		found, _ := rates.Rates()
 		measure.Refine(e.Fidelity, found, clock.Dilation(p.Dilation), e.Captures)
 	}
-	for i, check := range file.Checks { // bounds of times depend on the refined fidelity
-		switch {
-		case e.Aborted != nil || check.Packets != nil:
-		case check.Workload != nil:
-			JudgeWorkload(&checks[i], check.Workload, e.Workload, e.Fidelity)
-			if check.Workload.Beside != nil {
-				JudgeBeside(&checks[i], check.Workload, e.Workload, e.Fidelity)
-			}
-		case ctx.Err() == nil:
-			JudgeFidelityCheck(&checks[i], check.Fidelity, e.Fidelity)
-		}
-	}
+	e.judgeOthers(checks, file.Checks, ctx.Err() != nil)
 	if ctx.Err() != nil {
 		leaveUnjudged(checks, context.Cause(ctx))
 		return checks, context.Cause(ctx)
@@ -100,6 +90,26 @@ func Checks(ctx context.Context, file *spec.Testbed, p *plan.Plan, e *Evidence,
 	}
 	e.workloadCommands(file, checks)
 	return checks, nil
+}
+
+// judgeOthers judges the checks that are not of packets, by the refined fidelity. If the packets were not
+// read to their end, it judges only workloads.
+func (e *Evidence) judgeOthers(checks []report.Check, file []spec.Check, interrupted bool) {
+	for i, check := range file {
+		switch c := &checks[i]; {
+		case e.Aborted != nil || check.Packets != nil:
+		case check.Workload != nil:
+			JudgeWorkload(c, check.Workload, e.Workload, e.Fidelity)
+			if check.Workload.Beside != nil {
+				JudgeBeside(c, check.Workload, e.Workload, e.Fidelity)
+			}
+		case interrupted:
+		case check.Why != nil:
+			e.judgeWhy(c, check.Why)
+		default:
+			JudgeFidelityCheck(c, check.Fidelity, e.Fidelity)
+		}
+	}
 }
 
 // ratesOf returns the check that reads rates from the recordings, or nil if there is no recording or
@@ -152,6 +162,8 @@ func Title(check spec.Check) string {
 	switch {
 	case check.Workload != nil:
 		return "workload " + check.Workload.Name
+	case check.Why != nil:
+		return "why " + check.Why.Cause
 	case check.Packets == nil:
 		return "fidelity"
 	}
