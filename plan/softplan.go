@@ -230,7 +230,7 @@ func (c *compiler) mirror(node *Node, settings *spec.Node) {
 		return
 	}
 	at := c.nodeSetting(node.Name, "nic-mirror", func(n spec.Node) bool { return n.NICMirror != nil })
-	if settings.NICPath == spec.KernelPath {
+	if settings.NICPath == spec.KernelPath || settings.NICPath == "" && c.planes() > 1 {
 		c.once(at, "want nic-path: bypass, or remove nic-mirror",
 			"node %s has nic-path: kernel, so tcpdump sees all packets at its NICs", node.Name)
 	}

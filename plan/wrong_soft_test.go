@@ -126,6 +126,11 @@ var wrongSoftFiles = []wrongFile{
 		softFile("alpha: 1", "nodes: {h1: {nic-path: kernel, nic-mirror: true}}"), []string{
 			`f:6:44: node h1 has nic-path: kernel, so tcpdump sees all packets at its NICs; want nic-path: ` +
 				`bypass, or remove nic-mirror`}},
+	{"mirror in a dual-ToR fabric", "name: t\nfabric:\n  topology: hpn\n" +
+		"  params: {segments: 1, servers: 2, rails: 1, aggs: 1}\n  switch: {kind: soft}\n" +
+		"nodes: {h1: {nic-mirror: true}}\n", []string{
+		`f:6:26: node h1 has nic-path: kernel, so tcpdump sees all packets at its NICs; want nic-path: ` +
+			`bypass, or remove nic-mirror`}},
 	{"mirror with the name of a NIC", "name: t\nfabric:\n  topology: explicit\n  switches: {s: {}}\n" +
 		"  switch: {kind: soft}\n  hosts: [a]\n  connect: [\"a:mirror0 -- s:p1\"]\n" +
 		"nodes: {a: {nic-mirror: true}}\n", []string{
