@@ -133,6 +133,9 @@ func TestClaimsOfTheLibrary(t *testing.T) {
 			continue
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {
+			if strings.HasSuffix(file, "ecn-sharp.yaml") {
+				hosttest.Need(t, hosttest.IPerf3)
+			}
 			path, err := filepath.Abs(file)
 			if err != nil {
 				t.Fatal(err)

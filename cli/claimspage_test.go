@@ -96,6 +96,9 @@ func mergeClaims(t *testing.T, all []measuredClaim) []measuredClaim {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r.Control || r.Quick {
+		t.Fatalf("%s has results with --control or --quick: want those of all runs", *claimResults)
+	}
 	host := fmt.Sprintf("%d processors", runtime.NumCPU())
 	for i := range r.Matrices {
 		m := &r.Matrices[i]
@@ -223,11 +226,14 @@ func claimsText(t *testing.T, data []measuredClaim) string {
 		c := &data[at]
 		for i := range c.Rows {
 			r := &c.Rows[i]
+			if r.Median == nil || r.Other == nil {
+				t.Fatalf("%s: %s has no medians: %s", name, r.Title(), r.Reason)
+			}
 			fmt.Fprintf(&table, "| [%s](#%s) | %s | %s: %s | %s |\n", name, name, f.Claim.System,
 				strings.TrimSpace(r.Of+" "+r.Metric), r.result(), r.Verdict)
 			fmt.Fprintf(&sections, "\n%s\n\n![%s](pictures/claims/%s)\n", wrapped(fmt.Sprintf(
-				"%s: %s beside %s, %s. Want %s: %s.", r.Title(), r.text(r.Treatment.Median),
-				r.text(r.Baseline.Median), r.result(), r.Want, r.Verdict), ""), r.Title(), pictureName(c, i))
+				"%s: %s beside %s, %s. Want %s: %s.", r.Title(), r.text(*r.Median), r.text(*r.Other),
+				r.result(), r.Want, r.Verdict), ""), r.Title(), pictureName(c, i))
 		}
 		fmt.Fprintf(&sections, "\nMeasured on %s, on %s.\n", c.Measured, c.Host)
 	}

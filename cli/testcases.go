@@ -102,10 +102,7 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 		if err != nil {
 			return nil, err
 		}
-		var own []suite.Case
-		for i := part - 1; i < len(t.cases); i += of {
-			own = append(own, t.cases[i])
-		}
+		own := shardOf(t.cases, part, of)
 		t.cases = own
 	}
 	if len(t.cases) == 0 && flags.control {
@@ -118,6 +115,24 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 			"that select some of them")
 	}
 	return t, nil
+}
+
+// shardOf returns a part of the cases. The cells of a matrix, which are compared, stay together.
+func shardOf(cases []suite.Case, part, of int) (own []suite.Case) {
+	matrices := map[string]int{}
+	next := 0
+	for _, c := range cases {
+		at, known := matrices[c.Matrix]
+		if c.Matrix == "" || !known {
+			at = next
+			next++
+			matrices[c.Matrix] = at
+		}
+		if at%of == part-1 {
+			own = append(own, c)
+		}
+	}
+	return own
 }
 
 // quickRuns is the number of runs of each cell of a claim with --quick.

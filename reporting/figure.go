@@ -51,10 +51,10 @@ type Quantity struct {
 	Unclocked bool `json:"unclocked,omitempty"`
 }
 
-// Timed reports whether the number is a time, or follows from one. The speed of the host may change it.
+// Timed reports whether the number is a time or may follow from one, so that the speed of the host may change
+// it. Counts, bytes and losses of a training do not, unless a check counted them.
 func (q *Quantity) Timed() bool {
-	return !q.Unclocked && (q.Unit == Seconds || q.Unit == BitRate || q.Unit == Share ||
-		strings.HasSuffix(q.Unit, "/s"))
+	return !q.Unclocked && (q.Section == "checks" || q.Unit != "" && q.Unit != Bytes && q.Unit != inNats.name)
 }
 
 // OfStep reports whether the number is a result of a step of the file.

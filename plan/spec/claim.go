@@ -69,6 +69,9 @@ func (f *file) readClaim(key, node *yaml.Node) {
 			path := strictyaml.EntryPath(at, name)
 			switch axis := find(f.axes, name); {
 			case name == workloadRole && axis == nil:
+			case name == workloadRole:
+				c.ReportKey(path, "an axis is called workload, which names a workload here",
+					"rename the axis")
 			case axis == nil:
 				_, hint := nearest.Suggest(name, append(namesOf(f.axes), workloadRole))
 				c.ReportKey(path, fmt.Sprintf("%q is no axis", printable.Clip(name)), hint)
@@ -89,14 +92,23 @@ func (f *file) readClaim(key, node *yaml.Node) {
 			c.Report(claimKey, "baseline and treatment are the same", "give them different values")
 		}
 	}
+	if len(c.Problems) == 0 {
+		f.Claim = claim
+		for i := range f.Cells {
+			if cell := &f.Cells[i]; cell.has(claim.Treatment) && f.baseline(cell) == nil {
+				c.Report(claimKey, "no cell is the baseline of cell "+cell.String(),
+					"exclude this cell, too, or neither")
+				break
+			}
+		}
+	}
 	f.Problems = append(f.Problems, c.Problems...)
-	f.Claim = claim
 }
 
 // takeRoles gives a comparison the baseline and the treatment of the claim, unless it names cells itself.
 func (c *Compare) takeRoles(claim *Claim) {
 	treatment, baseline := maps.Clone(claim.Treatment), maps.Clone(claim.Baseline)
-	if name := treatment[workloadRole]; name != "" && c.Of == "" && c.BesideOf == "" {
+	if name := treatment[workloadRole]; name != "" && (c.Of == "" || c.Of == name) && c.BesideOf == "" {
 		c.Of, c.BesideOf = name, baseline[workloadRole]
 	}
 	delete(treatment, workloadRole)
@@ -127,6 +139,11 @@ func (f *File) Control(cell *Cell) *Cell {
 	if f.Claim == nil || !cell.has(f.Claim.Treatment) {
 		return cell
 	}
+	return f.baseline(cell)
+}
+
+// baseline returns the cell that differs from a cell with the treatment by having the baseline, or nil.
+func (f *File) baseline(cell *Cell) *Cell {
 	want := map[string]string{}
 	for _, v := range cell.Values {
 		want[v.Name] = v.Value
@@ -135,7 +152,7 @@ func (f *File) Control(cell *Cell) *Cell {
 	if i := slices.IndexFunc(f.Cells, func(c Cell) bool { return c.has(want) }); i >= 0 {
 		return &f.Cells[i]
 	}
-	return cell
+	return nil
 }
 
 // Replace puts the baseline's step in place of the treatment's, if the claim is about two steps of one run.
@@ -195,6 +212,15 @@ func (c Control) Settings() (all []Setting) {
 	return all
 }
 
+// compared reports whether a comparison is about the claim.
+func (f *File) compared() bool {
+	return slices.ContainsFunc(f.Compare, func(c Compare) bool {
+		return slices.ContainsFunc(c.Pairs, func(pair [2]*Cell) bool {
+			return f.Claim.Compared(&c, pair[0].Values, pair[1].Values)
+		})
+	})
+}
+
 // readControls reads the key control.
 func (f *file) readControls(key, node *yaml.Node) {
 	if f.Repeat > 0 {
@@ -210,6 +236,11 @@ func (f *file) readControls(key, node *yaml.Node) {
 		at := fmt.Sprintf("%s[%d]", controlKey, i)
 		if len(one) == 0 {
 			c.Report(at, at+" changes nothing", "write values of variables, as in {encrypt: false}")
+		} else if slices.ContainsFunc(holder.Control[:i], func(c Control) bool {
+			return maps.Equal(c,
+				one)
+		}) {
+			c.Report(at, "control "+one.String()+" appears twice", "remove one")
 		}
 		for _, name := range slices.Sorted(maps.Keys(one)) {
 			path := strictyaml.EntryPath(at, name)

@@ -292,16 +292,20 @@ func (b Bound) Holds(v float64) bool {
 	return v == b.Limit
 }
 
-// Direction returns the bound of a ratio without its size: a bound that demands an increase or a decrease
-// demands any. Other bounds stay.
-func (b Bound) Direction() Bound {
-	switch lower := b.Op == ">=" || b.Op == ">"; {
-	case lower && b.Limit > 1:
-		b.Op, b.Limit = ">", 1
-	case b.Upper() && b.Op != "==" && b.Limit < 1:
-		b.Op, b.Limit = "<", 1
+// Direction returns the bounds of a ratio without their sizes: bounds that demand an increase or a decrease
+// demand any. If there are such bounds, the others do not count.
+func (b Bounds) Direction() (all Bounds) {
+	for _, one := range b {
+		if one.Holds(1) || one.Op == "==" {
+			continue
+		}
+		one.Limit, one.Op = 1, map[bool]string{true: "<", false: ">"}[one.Upper()]
+		all = append(all, one)
 	}
-	return b
+	if len(all) == 0 {
+		return b
+	}
+	return all
 }
 
 // Upper reports whether a larger number can only break the bound. Events that were not seen then

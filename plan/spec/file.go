@@ -88,8 +88,8 @@ func Parse(name string, text []byte) (*File, error) {
 			read.do(keys[read.key], values[read.key])
 		}
 	}
-	if f.Claim != nil && len(f.Compare) == 0 && len(f.Problems) == 0 {
-		f.Fail(keys[claimKey], claimKey, "claim without a comparison",
+	if f.Claim != nil && !f.compared() && len(f.Problems) == 0 {
+		f.Fail(keys[claimKey], claimKey, "claim without a comparison of its treatment and its baseline",
 			`add compare, as in compare: [{metric: busbw, of: ar, ratio: ">= 150%"}]`)
 	}
 	if err := f.Problems.Err(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"railbed/capture/report"
+	"railbed/internal/plural"
 	"railbed/internal/verdict"
 	"railbed/plan/spec"
 	"railbed/reporting"
@@ -87,23 +88,33 @@ type Control struct {
 	Reason  string          `json:"reason"`
 }
 
-// control sets the verdict of the claim without its treatment.
+// control sets the verdict of the claim without its treatment. Each comparison that demands a difference must
+// not pass.
 func (m *Matrix) control() {
-	m.Control = &Control{Verdict: verdict.Fail, Reason: "the claim passes without its treatment"}
-	claimed := slices.DeleteFunc(slices.Clone(m.Compare), func(c Comparison) bool { return !c.Claimed })
-	if len(claimed) == 0 {
-		*m.Control = Control{verdict.Inconclusive, "no comparison of the claim was made"}
-	}
-	for i := range claimed {
-		switch c := &claimed[i]; {
-		case c.Verdict == verdict.Pass:
-		case c.decided:
-			*m.Control = Control{verdict.Pass, fmt.Sprintf("without the treatment, %s is %s: %s", c.Title(),
-				c.Verdict, c.Reason)}
-			return
-		default: // this would be so with the treatment, too
-			*m.Control = Control{verdict.Inconclusive, c.Title() + ": " + c.Reason}
+	m.Control = &Control{Verdict: verdict.Fail, Reason: "no comparison of the claim demands a difference"}
+	var proved []string
+	for i := range m.Compare {
+		c := &m.Compare[i]
+		if bounds, err := spec.ParseBounds(c.Want, spec.BesideBound); !c.Claimed || err == nil &&
+			bounds.Holds(1) {
+			continue
 		}
+		switch {
+		case c.Verdict == verdict.Pass:
+			*m.Control = Control{verdict.Fail, "without the treatment, it passes: " + c.Title() + ": " +
+				c.Reason}
+			return
+		case c.Verdict == verdict.Unsupported:
+			*m.Control = Control{verdict.Unsupported, c.Reason}
+			return
+		case !c.decided: // this would be so with the treatment, too
+			*m.Control = Control{verdict.Inconclusive, c.Title() + ": " + c.Reason}
+			return
+		}
+		proved = append(proved, fmt.Sprintf("%s is %s: %s", c.Title(), c.Verdict, c.Reason))
+	}
+	if len(proved) > 0 {
+		*m.Control = Control{verdict.Pass, "without the treatment, " + strings.Join(proved, "; ")}
 	}
 }
 
@@ -250,10 +261,10 @@ func (c *Comparison) judge(p pairs, number *Number, quick bool) {
 	}
 	r := ratioOf(p.own, p.other)
 	c.Ratio, c.Low, c.High = finite(r.value), finite(r.low), finite(r.high)
-	c.Reason += fmt.Sprintf(": %s, %s to %s in %d pairs of runs, want %s", percent(r.value), percent(r.low),
-		percent(r.high), c.Pairs, c.Want)
+	c.Reason += fmt.Sprintf(": %s, %s to %s in %s of runs, want %s", percent(r.value), percent(r.low),
+		percent(r.high), plural.Count(c.Pairs, "pairs"), c.Want)
 	if p.late > 0 {
-		c.Reason += fmt.Sprintf("; %d more pairs are not faithful", p.late)
+		c.Reason += plural.Text("; %d more pairs are not faithful", p.late)
 	}
 	bounds, err := spec.ParseBounds(c.Want, spec.BesideBound)
 	if err != nil { // the file was checked
@@ -262,23 +273,21 @@ func (c *Comparison) judge(p pairs, number *Number, quick bool) {
 	}
 	needs := fewest(number)
 	if quick {
-		needs = 1
-		for i := range bounds {
-			bounds[i] = bounds[i].Direction()
-		}
+		needs, bounds = 1, bounds.Direction()
 		c.Reason += "; only the direction is judged"
 	}
 	if c.Pairs < needs {
 		c.Reason += fmt.Sprintf("; a time needs at least %d pairs: write repeat: %d", needs, needs+p.late)
 		return
 	}
-	c.decided = true
-	switch c.Verdict = r.verdict(bounds); {
+	switch c.Verdict, c.decided = r.verdict(bounds), true; {
 	case c.Verdict == verdict.Inconclusive:
 		c.Reason += "; " + r.needed(bounds, c.Pairs)
 	case c.Verdict == verdict.Fail && p.unfaithful:
-		c.Verdict = verdict.Inconclusive
+		c.Verdict, c.decided = verdict.Inconclusive, false
 		c.Reason += "; the emulation was not faithful, and this may be the cause"
+	case p.unfaithful:
+		c.Reason += "; the emulation of some runs was degraded"
 	}
 }
 

@@ -1,11 +1,13 @@
 package suite
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
 
+	"railbed/capture/report"
 	"railbed/internal/verdict"
 )
 
@@ -67,7 +69,7 @@ func TestComparisons(t *testing.T) {
 			"a time needs at least 5 pairs: write repeat: 5"},
 		{"too few faithful runs", few, 5, &lab{degraded: func(_ string, n int) bool { return n == 2 }},
 			[]verdict.Verdict{inconclusive, inconclusive},
-			"1 more pairs are not faithful; a time needs at least 5 pairs: " +
+			"1 more pair is not faithful; a time needs at least 5 pairs: " +
 				"write repeat: 6"},
 		{"no faithful run", few, 5, &lab{degraded: func(cell string, _ int) bool {
 			return strings.HasSuffix(cell, "0")
@@ -138,8 +140,7 @@ func TestClaims(t *testing.T) {
 	const inconclusive = verdict.Inconclusive
 	alike := func(cell string, n int) float64 { return byCell(cell[strings.Index(cell, "loss"):], n) + 20 }
 	const bound = "compare:\n  - {metric: busbw, of: ar, cells: {loss: 0}, ratio: '>= 180%'}\n"
-	const toTCP = "compare:\n  - {metric: busbw, of: ar, beside: {loss: 0}, cells: {loss: 1%}, ratio: '>= " +
-		"1%'}\n"
+	const two = "compare:\n  - {metric: busbw, of: ar, cells: {loss: 0}, ratio: '>= 110%, <= 120%'}\n"
 	for _, test := range []struct {
 		name, keys     string
 		repeat         int
@@ -150,18 +151,25 @@ func TestClaims(t *testing.T) {
 	}{
 		{"passes", claimOfRD + bound, 5, byCell, false, false, pass,
 			"ar busbw of the treatment transport=rd, loss=0 beside the baseline transport=tcp, loss=0"},
-		{"is about other cells", claimOfRD + toTCP, 5, byCell, false, false, pass,
-			"ar busbw of transport=tcp, loss=1% beside transport=tcp, loss=0"},
 		{"two runs", claimOfRD + bound, 2, byCell, false, false, inconclusive, ""},
 		{"two quick runs", claimOfRD + bound, 2, byCell, true, false, pass, ""},
+		{"two quick runs, more than wanted", claimOfRD + two, 2, byCell, true, false, pass, ""},
 		{"two quick runs, alike", claimOfRD + bound, 2, alike, true, false, fail, ""},
 		{"quick without a claim", strings.Replace(bound, "ratio", "beside: {loss: 1%}, ratio", 1), 2, byCell,
 			true, false, inconclusive, ""},
 		{"control that passes", claimOfRD + bound, 5, byCell, false, true, fail,
-			"passes without its treatment"},
+			"without the treatment, it passes"},
 		{"control", claimOfRD + bound, 5, alike, false, true, pass, "without the treatment, ar busbw of"},
 		{"control of few runs", claimOfRD + bound, 2, alike, false, true, inconclusive, "at least 5 pairs"},
-		{"control of other cells", claimOfRD + toTCP, 5, byCell, false, true, inconclusive, "no comparison"},
+		{"control of a cost", claimOfRD + bound + "  - {metric: busbw, of: other, ratio: '<= 110%'}\n", 5,
+			alike,
+			false, true, pass, "without the treatment, ar busbw of"},
+		{"control of a cost alone", claimOfRD + "compare:\n  - {metric: busbw, of: other, ratio: '<= " +
+			"110%'}\n", 5,
+			alike, false, true, fail, "no comparison of the claim demands a difference"},
+		{"control of two", claimOfRD + bound + "  - {metric: busbw, of: other, ratio: '<= 99%'}\n", 5, byCell,
+			false,
+			true, fail, "it passes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := &lab{t: t, busbw: test.busbw, file: repeatedFile(t, test.repeat, test.keys)}
@@ -186,24 +194,58 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestControls: without its treatment, a scenario that passes is FAIL, and others are PASS.
+// TestControls: without its treatment, a scenario that passes is FAIL, and a scenario of which a check does
+// not hold is PASS. A failed step, a mistake and a busy host prove nothing. A run beside others is repeated.
 func TestControls(t *testing.T) {
-	h := &host{t: t, want: 1, verdicts: map[string][]verdict.Verdict{"good": {fail}, "bad": {pass},
-		"unclear": {verdict.Inconclusive}, "busy": {overloaded}, "wrong": {""}}}
-	o := Options{Out: t.TempDir(), Do: h.do, Prune: prune, Control: true}
-	for _, name := range []string{"good", "bad", "unclear", "busy", "wrong"} {
-		o.Cases = append(o.Cases, Case{Name: name, Path: name + ".yaml", Control: "loss=0"})
+	const inconclusive = verdict.Inconclusive
+	for name, test := range map[string]struct {
+		verdicts []verdict.Verdict // of runs in turn
+		change   func(r *report.Report)
+		jobs     int
+		want     verdict.Verdict
+	}{
+		"good":           {[]verdict.Verdict{fail}, nil, 1, pass},
+		"bad":            {[]verdict.Verdict{pass}, nil, 1, fail},
+		"unclear":        {[]verdict.Verdict{inconclusive}, nil, 1, pass},
+		"busy":           {[]verdict.Verdict{overloaded}, nil, 1, overloaded},
+		"mistake":        {[]verdict.Verdict{""}, nil, 1, fail},
+		"beside others":  {[]verdict.Verdict{late, pass}, nil, 2, fail},
+		"unclear, late":  {[]verdict.Verdict{inconclusive}, degrade, 1, inconclusive},
+		"fails by steps": {[]verdict.Verdict{fail}, failStep, 1, inconclusive},
+	} {
+		h := &host{t: t, want: test.jobs,
+			verdicts: map[string][]verdict.Verdict{"a": test.verdicts, "b": {fail}}}
+		o := Options{Out: t.TempDir(), Prune: prune, Control: true, Jobs: test.jobs,
+			Cases: []Case{{Name: "a", Path: "a.yaml", Control: "loss=0"},
+				{Name: "b", Path: "b.yaml", Control: "loss=0"}},
+			Do: func(ctx context.Context, c Case, repetition int, out string) (*report.Report, error) {
+				r, err := h.do(ctx, c, repetition, out)
+				if r != nil && test.change != nil {
+					test.change(r)
+				}
+				return r, err
+			}}
+		r, err := Run(t.Context(), o)
+		if err != nil || r.Cases[0].Verdict != test.want {
+			t.Errorf("%s: %v, %s, want %s: %s", name, err, r.Cases[0].Verdict, test.want, r.Cases[0].Reason)
+		}
 	}
-	r, err := Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
+}
+
+func degrade(r *report.Report) { r.Fidelity.Verdict = report.Degraded }
+
+func failStep(r *report.Report) { r.Steps = []report.Step{{State: report.Failed}} }
+
+// TestResumedControl: a suite takes no runs of a control over.
+func TestResumedControl(t *testing.T) {
+	o := Outcome{Case: Case{Name: "a", Content: "1", Repeat: 1}}
+	earlier := &Results{Cases: []Outcome{{Case: Case{Name: "a", Content: "1", Control: "loss=0"},
+		Runs: []Attempt{{Repetition: 1, Verdict: pass, Reported: true}}}}}
+	if o.resume(earlier); len(o.Runs) != 0 {
+		t.Errorf("%+v", o.Runs)
 	}
-	var got []verdict.Verdict
-	for _, c := range r.Cases {
-		got = append(got, c.Verdict)
-	}
-	if want := []verdict.Verdict{pass, fail, pass, overloaded, fail}; !slices.Equal(got, want) ||
-		r.Cases[1].Reason != "it passes with loss=0, so its checks do not prove the treatment" {
-		t.Errorf("%v, want %v: %+v", got, want, r.Cases)
+	earlier.Cases[0].Control = ""
+	if o.resume(earlier); len(o.Runs) != 1 {
+		t.Errorf("%+v", o.Runs)
 	}
 }

@@ -20,16 +20,24 @@ func (o *Outcome) Took() (all time.Duration) {
 	return all
 }
 
-// invert makes PASS of a run without the treatment that does not pass, and FAIL of a run that does.
-func (a *Attempt) invert(control string) {
-	switch a.Verdict {
-	case verdict.Pass:
+// withoutTreatment returns the run of a control with the verdict of the control: PASS if a check does not
+// hold without the treatment, and FAIL if the run passes. A failed step proves nothing, nor does an
+// INCONCLUSIVE run whose emulation was not faithful: the treatment may not be the cause.
+func (a Attempt) withoutTreatment(control string) Attempt {
+	switch was := a.Verdict; {
+	case was == verdict.Pass:
 		a.Verdict, a.Timed = verdict.Fail, false
 		a.Reason = "it passes with " + control + ", so its checks do not prove the treatment"
-	case verdict.Fail, verdict.Inconclusive:
-		a.Reason = fmt.Sprintf("with %s it is %s: %s", control, a.Verdict, a.Reason)
+	case !a.Reported || was != verdict.Fail && was != verdict.Inconclusive:
+	case a.StepFailed || was == verdict.Inconclusive && !a.faithful():
+		a.Verdict = verdict.Inconclusive
+		a.Reason = fmt.Sprintf("with %s it is %s, and not by a check of the treatment: %s", control, was,
+			a.Reason)
+	default:
 		a.Verdict = verdict.Pass
+		a.Reason = fmt.Sprintf("with %s it is %s: %s", control, was, a.Reason)
 	}
+	return a
 }
 
 // counts reports whether the verdict of a run counts. A run that was repeated does not count, except for a
@@ -44,6 +52,9 @@ func (o *Outcome) conclude(strict bool) {
 	finished := 0
 	for _, a := range o.Runs {
 		if a.counts() {
+			if o.Control != "" {
+				a = a.withoutTreatment(o.Control)
+			}
 			counted = append(counted, a)
 		}
 		if !a.Replaced {

@@ -14,7 +14,7 @@ func (o *Outcome) resume(earlier *Results) {
 		return
 	}
 	at := slices.IndexFunc(earlier.Cases, func(e Outcome) bool {
-		return e.Name == o.Name && e.Content == o.Content
+		return e.Name == o.Name && e.Content == o.Content && e.Control == o.Control
 	})
 	if at < 0 {
 		return

@@ -82,7 +82,7 @@ type Case struct {
 	// Repeat is the number of runs. Cells have different seeds in each. 0 stands for the suite's number.
 	Repeat int `json:"repeat,omitempty"`
 	// Control has the values that take the treatment out of a scenario without a matrix, or is empty. The
-	// verdict of a run is then PASS if the scenario does not pass.
+	// verdict of the case is then PASS if a check does not hold.
 	Control string `json:"control,omitempty"`
 	// Content identifies the testbed with its steps and checks. It is empty if the file has a mistake.
 	Content string `json:"content,omitempty"`
@@ -165,6 +165,8 @@ type Attempt struct {
 	Replaced bool `json:"replaced,omitempty"`
 	// Timed is set for a FAIL that rests on times only. A replaced FAIL counts unless it is set.
 	Timed bool `json:"timed,omitempty"`
+	// StepFailed is set if a step failed.
+	StepFailed bool `json:"step_failed,omitempty"`
 	// Dir is the directory of the run's results, relative to the directory of the suite.
 	Dir string `json:"dir"`
 	// Kept is set if all files of the run were kept.
@@ -308,9 +310,9 @@ func (s *suite) attempt(ctx context.Context, o *Outcome, repetition int, alone b
 		if r.Fidelity != nil {
 			a.Fidelity = r.Fidelity.Verdict
 		}
-		if o.Control != "" {
-			a.invert(o.Control)
-		}
+		a.StepFailed = slices.ContainsFunc(r.Steps, func(s report.Step) bool {
+			return s.State == report.Failed
+		})
 	}
 	if err != nil {
 		a.Verdict, a.Reason = verdict.Fail, err.Error()
