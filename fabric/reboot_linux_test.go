@@ -60,7 +60,7 @@ func rebootTakesCarriers(t *testing.T, p *plan.Plan) {
 	if got := states(); !slices.Equal(got, up) {
 		t.Fatalf("before the reboot the NICs are %v", got)
 	}
-	if err := f.AddFault(ctx, p, rebooted(t, "1s")); err != nil {
+	if err := f.AddFault(ctx, p, rebooted(t, "1h")); err != nil {
 		t.Fatal(err)
 	}
 	if got := states(); !slices.Equal(got, dead) {
@@ -74,6 +74,9 @@ func rebootTakesCarriers(t *testing.T, p *plan.Plan) {
 	hosttest.Eventually(t, "50 packets by the other ToR", func() error {
 		return wantAtLeast(linkState(t, f, "h1--tor-s1r1b").A.Counters.RxPackets-before, 50)
 	})
+	if _, err := f.ClearFaults("dead"); err != nil {
+		t.Fatal(err)
+	}
 	hosttest.Eventually(t, "all NICs up after the reboot", func() error { return wantEqual(states(), up) })
 	if err := f.Verify(ctx); err != nil {
 		t.Errorf("after the reboot: %v", err)

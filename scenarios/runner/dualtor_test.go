@@ -25,7 +25,7 @@ steps:
       iterations: 20, timeout: 30s}
   - wait: [datagrams]
   - when: 300th udp
-    fault: {name: dead, where: tor-s1r1a, reboot: true, for: 12s}
+    fault: {name: dead, where: tor-s1r1a, reboot: true, for: 20s}
 checks:
   - workload: {name: datagrams, correct: true}
   - workload: {name: pairs, correct: true}
@@ -47,8 +47,8 @@ func TestDualToR(t *testing.T) {
 	}
 	dead := states["dead"]
 	for _, name := range []string{"datagrams", "pairs"} {
-		if job := states[name]; job.End < dead.Start || job.End > dead.Start+12 {
-			t.Errorf("%s ran from %v to %v, and the ToR was dead from %v for 12 s", name, job.Start, job.End,
+		if job := states[name]; job.End < dead.Start || job.End > dead.Start+20 {
+			t.Errorf("%s ran from %v to %v, and the ToR was dead from %v for 20 s", name, job.Start, job.End,
 				dead.Start)
 		}
 	}
