@@ -46,6 +46,8 @@ func textFields(found map[string]bool, seen map[reflect.Type]bool, t reflect.Typ
 
 // freeText are the fields whose text nothing in a file or on a plan can refute, and why.
 var freeText = map[string]string{
+	"WhyCheck.cause":       "a part of the words of a cause",
+	"WhyCheck.at":          "a pattern of ports, links and nodes; the check names the places that it found",
 	"Testbed.requires":     "features, and programs that a host may lack; a misspelt feature is refused",
 	"Testbed.description":  "for people",
 	"Rule.name":            "for people",
@@ -156,6 +158,7 @@ var wrongWords = func() map[string]string {
 		"Fault.match":        soft + "steps: [{fault: {where: all, match: nosuch == 1, drop: {}}}]\n",
 		"Step.wait":          steps("{wait: [nosuch]}"),
 		"WorkloadCheck.name": steps(work) + "checks: [{workload: {name: nosuch, correct: true}}]\n",
+		"WhyCheck.workload":  steps(work) + "checks: [{why: {cause: none, workload: nosuch}}]\n",
 		"Beside.workload":    workload("beside: {workload: nosuch, busbw: '>= 1%'}"),
 		"BytesPerRank.workload": packets("bytes-per-rank: {workload: nosuch, formula: ring-all-reduce, " +
 			"tolerance: 1%}"), "PacingCheck.workload": packets("pacing: {workload: nosuch}"),

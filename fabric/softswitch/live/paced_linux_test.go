@@ -1,6 +1,7 @@
 package live_test
 
 import (
+	"math"
 	"net/netip"
 	"testing"
 	"time"
@@ -94,16 +95,21 @@ func TestPacedEndpointsWakeForBatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openPaced(t, open)
-			_, before := usage(t)
-			const messages = 30
-			for range messages {
-				s.send(t)
+			const messages, rounds = 30, 5
+			least := int64(math.MaxInt64)
+			for range rounds {
+				_, before := usage(t)
+				for range messages {
+					s.send(t)
+				}
+				_, after := usage(t)
+				// Go's runtime sleeps, too, and a busy host adds sleeps. It was twice for each packet when roce
+				// woke for each packet.
+				if least = min(least, after-before); least <= messages*pacedPackets*3/2 {
+					return
+				}
 			}
-			_, after := usage(t)
-			// Go's runtime sleeps, too. It was twice for each packet when roce woke for each packet.
-			if slept := after - before; slept > messages*pacedPackets*3/2 {
-				t.Errorf("threads slept %d times for %d packets", slept, messages*pacedPackets)
-			}
+			t.Errorf("threads slept %d times and more for %d packets", least, messages*pacedPackets)
 		})
 	}
 }
