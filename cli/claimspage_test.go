@@ -149,15 +149,16 @@ func rowOf(m *suite.Matrix, c suite.Comparison) claimRow {
 
 // text formats values of the row in one unit.
 func (r *claimRow) text(v float64) string {
+	var unit units.Unit
 	switch r.Unit {
 	case reporting.Seconds:
-		return units.Times.Of(r.Treatment.Median, r.Baseline.Median).Text(v) + " " +
-			units.Times.Of(r.Treatment.Median, r.Baseline.Median).Name
+		unit = units.Times.Of(r.Treatment.Median, r.Baseline.Median)
 	case reporting.BitRate:
-		return units.Rates.Of(r.Treatment.Median, r.Baseline.Median).Text(v) + " " +
-			units.Rates.Of(r.Treatment.Median, r.Baseline.Median).Name
+		unit = units.Rates.Of(r.Treatment.Median, r.Baseline.Median)
+	default:
+		return compare.Text(v, r.Unit)
 	}
-	return compare.Text(v, r.Unit)
+	return unit.Text(v) + " " + unit.Name
 }
 
 func pictureName(c *measuredClaim, row int) string {

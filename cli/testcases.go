@@ -70,8 +70,7 @@ func (a *app) cases(args []string, flags testFlags, repeated bool) (*testSuite, 
 		return nil, usage("--repeat %d: want at least 1", flags.repeat)
 	case flags.control && (flags.quick || flags.baseline != ""):
 		return nil, usage("--control needs all runs of a claim and no earlier suite: want it without " +
-			"--quick " +
-			"and --baseline")
+			"--quick and --baseline")
 	case (flags.baseline == "") != (len(flags.metrics) == 0):
 		return nil, usage("--baseline and --metric go together: want both, or neither")
 	}

@@ -35,17 +35,15 @@ type Claim struct {
 
 // Lines describe the claim for people.
 func (c *Claim) Lines() []string {
-	return []string{"claim: " + c.System + ", from " + c.Source, "published: " + c.Published, "here: " +
-		c.Holds}
+	return []string{"claim: " + c.System + ", from " + c.Source, "published: " + c.Published,
+		"here: " + c.Holds}
 }
 
 // Control has values of variables that take the treatment out of a file.
 type Control map[string]string
 
 // String lists the values: "encrypt=false".
-func (c Control) String() string {
-	return Cell{Values: c.Settings()}.String()
-}
+func (c Control) String() string { return Cell{Values: c.Settings()}.String() }
 
 // readClaim reads the key claim.
 func (f *file) readClaim(key, node *yaml.Node) {
@@ -67,19 +65,12 @@ func (f *file) readClaim(key, node *yaml.Node) {
 		}
 		for name, value := range roles[role] {
 			path := strictyaml.EntryPath(at, name)
-			switch axis := find(f.axes, name); {
-			case name == workloadRole && axis == nil:
-			case name == workloadRole:
+			switch {
+			case name != workloadRole:
+				f.cellValue(c, path, name, value)
+			case find(f.axes, name) != nil:
 				c.ReportKey(path, "an axis is called workload, which names a workload here",
 					"rename the axis")
-			case axis == nil:
-				_, hint := nearest.Suggest(name, append(namesOf(f.axes), workloadRole))
-				c.ReportKey(path, fmt.Sprintf("%q is no axis", printable.Clip(name)), hint)
-			case !slices.ContainsFunc(f.Cells, func(c Cell) bool {
-				return c.has(map[string]string{name: value})
-			}):
-				c.Report(path, fmt.Sprintf("no cell has %s=%s", name, printable.Clip(value)),
-					"write a value of the axis")
 			}
 		}
 	}
@@ -95,7 +86,8 @@ func (f *file) readClaim(key, node *yaml.Node) {
 	if len(c.Problems) == 0 {
 		f.Claim = claim
 		for i := range f.Cells {
-			if cell := &f.Cells[i]; cell.has(claim.Treatment) && f.baseline(cell) == nil {
+			if cell := &f.Cells[i]; cell.has(claim.Treatment) &&
+				f.changed(cell, claim.Baseline) < 0 {
 				c.Report(claimKey, "no cell is the baseline of cell "+cell.String(),
 					"exclude this cell, too, or neither")
 				break
@@ -139,69 +131,62 @@ func (f *File) Control(cell *Cell) *Cell {
 	if f.Claim == nil || !cell.has(f.Claim.Treatment) {
 		return cell
 	}
-	return f.baseline(cell)
-}
-
-// baseline returns the cell that differs from a cell with the treatment by having the baseline, or nil.
-func (f *File) baseline(cell *Cell) *Cell {
-	want := map[string]string{}
-	for _, v := range cell.Values {
-		want[v.Name] = v.Value
-	}
-	maps.Copy(want, f.Claim.Baseline)
-	if i := slices.IndexFunc(f.Cells, func(c Cell) bool { return c.has(want) }); i >= 0 {
-		return &f.Cells[i]
-	}
-	return nil
+	return &f.Cells[f.changed(cell, f.Claim.Baseline)] // readClaim has found it
 }
 
 // Replace puts the baseline's step in place of the treatment's, if the claim is about two steps of one run.
 // The step keeps the name of the treatment's. An error means that the testbed has no such steps.
 func (c *Claim) Replace(t *Testbed) error {
-	if c.Treatment[workloadRole] == "" {
+	name, other := c.Treatment[workloadRole], c.Baseline[workloadRole]
+	if name == "" {
 		return nil
 	}
-	with, without := t.sends(c.Treatment[workloadRole]), t.sends(c.Baseline[workloadRole])
-	for role, step := range map[string]*Step{c.Treatment[workloadRole]: with,
-		c.Baseline[workloadRole]: without} {
-		if step == nil {
-			return fmt.Errorf("%s: the claim is about %q: want the name of a workload, a training, "+
-				"messages or a stack",
-				t.Name, role)
-		}
-	}
-	name := c.Treatment[workloadRole]
+	with, without := t.named(name), t.named(other)
 	switch {
-	case with.Workload != nil && without.Workload != nil:
-		changed := *without.Workload
-		changed.Name, with.Workload = name, &changed
-	case with.Training != nil && without.Training != nil:
-		changed := *without.Training
-		changed.Name, with.Training = name, &changed
-	case with.Messages != nil && without.Messages != nil:
-		changed := *without.Messages
-		changed.Name, with.Messages = name, &changed
-	case with.Stack != nil && without.Stack != nil:
-		changed := *without.Stack
-		changed.Name, with.Stack = name, &changed
+	case with == nil || without == nil:
+		return fmt.Errorf("%s: the claim is about %q and %q: want the names of two steps", t.Name, name,
+			other)
+	case replaceAction(&with.Workload, without.Workload), replaceAction(&with.Training, without.Training),
+		replaceAction(&with.Messages, without.Messages), replaceAction(&with.Stack, without.Stack):
 	default:
-		return fmt.Errorf("%s: the claim is about two steps of different kinds, %s and %s: want one kind",
-			t.Name,
-			name, c.Baseline[workloadRole])
+		return fmt.Errorf("%s: the claim is about %s and %s: want two workloads, trainings, messages or "+
+			"stacks",
+			t.Name, name, other)
 	}
+	with.rename(name)
 	return nil
 }
 
-// sends returns the step with a number of the report that claims compare, or nil.
-func (t *Testbed) sends(name string) *Step {
-	i := slices.IndexFunc(t.Steps, func(s Step) bool {
-		return s.Workload != nil && s.Workload.Name == name || s.Training != nil && s.Training.Name == name ||
-			s.Messages != nil && s.Messages.Name == name || s.Stack != nil && s.Stack.Name == name
-	})
-	if i < 0 {
-		return nil
+// replaceAction replaces an action by a copy of another one of its kind, if both are there.
+func replaceAction[T any](with **T, without *T) bool {
+	if *with == nil || without == nil {
+		return false
 	}
-	return &t.Steps[i]
+	changed := *without
+	*with = &changed
+	return true
+}
+
+// rename gives another name to a step that a claim can be about.
+func (s *Step) rename(name string) {
+	switch {
+	case s.Workload != nil:
+		s.Workload.Name = name
+	case s.Training != nil:
+		s.Training.Name = name
+	case s.Messages != nil:
+		s.Messages.Name = name
+	case s.Stack != nil:
+		s.Stack.Name = name
+	}
+}
+
+// named returns the step with a name, or nil.
+func (t *Testbed) named(name string) *Step {
+	if i := slices.IndexFunc(t.Steps, func(s Step) bool { return s.Traits().Name == name }); i >= 0 {
+		return &t.Steps[i]
+	}
+	return nil
 }
 
 // Settings returns the values in the order of their names.
@@ -236,9 +221,8 @@ func (f *file) readControls(key, node *yaml.Node) {
 		at := fmt.Sprintf("%s[%d]", controlKey, i)
 		if len(one) == 0 {
 			c.Report(at, at+" changes nothing", "write values of variables, as in {encrypt: false}")
-		} else if slices.ContainsFunc(holder.Control[:i], func(c Control) bool {
-			return maps.Equal(c,
-				one)
+		} else if slices.ContainsFunc(holder.Control[:i], func(earlier Control) bool {
+			return maps.Equal(earlier, one)
 		}) {
 			c.Report(at, "control "+one.String()+" appears twice", "remove one")
 		}

@@ -97,17 +97,7 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 	for key, values := range map[string]map[string]string{"cells": one.Cells, "beside": one.Beside} {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			path := strictyaml.EntryPath(strictyaml.FieldPath(at, key), name)
-			if find(f.axes, name) == nil {
-				_, hint := nearest.Suggest(name, namesOf(f.axes))
-				c.ReportKey(path, fmt.Sprintf("%q is no axis", printable.Clip(name)), hint)
-				known = false
-			} else if !slices.ContainsFunc(f.Cells, func(c Cell) bool {
-				return c.has(map[string]string{name: values[name]})
-			}) {
-				c.Report(path, fmt.Sprintf("no cell has %s=%s", name, printable.Clip(values[name])),
-					"write a value of the axis")
-				known = false
-			}
+			known = f.cellValue(c, path, name, values[name]) && known
 		}
 	}
 	switch {
@@ -128,12 +118,7 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 		if !cell.has(one.Cells) {
 			continue
 		}
-		want := map[string]string{}
-		for _, v := range cell.Values {
-			want[v.Name] = v.Value
-		}
-		maps.Copy(want, one.Beside)
-		other := slices.IndexFunc(f.Cells, func(c Cell) bool { return c.has(want) })
+		other := f.changed(cell, one.Beside)
 		if other >= 0 && (other != i || one.BesideOf != "" && one.BesideOf != one.Of) {
 			one.Pairs = append(one.Pairs, [2]*Cell{cell, &f.Cells[other]})
 		}
@@ -142,6 +127,31 @@ func (f *file) comparison(c *checker, at string, one *Compare) {
 		c.Report(at, "the matrix has no two cells to compare",
 			"write cells that are in the matrix, and beside with the value of an axis in which they differ")
 	}
+}
+
+// cellValue reports a name that is no axis, and a value that no cell has.
+func (f *file) cellValue(c *checker, path, name, value string) (ok bool) {
+	switch {
+	case find(f.axes, name) == nil:
+		_, hint := nearest.Suggest(name, namesOf(f.axes))
+		c.ReportKey(path, fmt.Sprintf("%q is no axis", printable.Clip(name)), hint)
+	case !slices.ContainsFunc(f.Cells, func(c Cell) bool { return c.has(map[string]string{name: value}) }):
+		c.Report(path, fmt.Sprintf("no cell has %s=%s", name, printable.Clip(value)),
+			"write a value of the axis")
+	default:
+		return true
+	}
+	return false
+}
+
+// changed returns the index of the cell that differs from a cell by having other values, or -1.
+func (f *File) changed(cell *Cell, values map[string]string) int {
+	want := map[string]string{}
+	for _, v := range cell.Values {
+		want[v.Name] = v.Value
+	}
+	maps.Copy(want, values)
+	return slices.IndexFunc(f.Cells, func(c Cell) bool { return c.has(want) })
 }
 
 // anyBound reports whether a text is a comparison with a value of any unit.

@@ -9,32 +9,34 @@ import (
 // turn is a repetition, counted from 1, of the case with an index.
 type turn struct{ of, repetition int }
 
-// turns returns all repetitions in the order in which they should begin. A case makes all of its repetitions,
-// then the next case begins. The cells of a matrix take turns: A B B A A B. So a host whose speed drifts
-// is alike for all cells.
-func turns(cases []Outcome) (all []turn) {
-	cells := map[string][]int{}
+// groupsOf returns the indices of the cells of each matrix, and of each case without one.
+func groupsOf(cases []Outcome) (groups [][]int) {
+	at := map[string]int{} // by matrix
 	for i, c := range cases {
-		cells[c.Matrix] = append(cells[c.Matrix], i)
-	}
-	begun := map[string]bool{}
-	for i, c := range cases {
-		group := cells[c.Matrix]
-		if c.Matrix == "" {
-			group = []int{i}
-		} else if begun[c.Matrix] {
-			continue
+		group, known := at[c.Matrix]
+		if c.Matrix == "" || !known {
+			group = len(groups)
+			at[c.Matrix], groups = group, append(groups, nil)
 		}
-		begun[c.Matrix] = true
+		groups[group] = append(groups[group], i)
+	}
+	return groups
+}
+
+// turns returns all repetitions in the order in which they should begin. A group makes all of its
+// repetitions, then the next group begins. The cells of a matrix take turns: A B B A A B. So a host whose
+// speed drifts is alike for all cells.
+func turns(cases []Outcome, groups [][]int) (all []turn) {
+	for _, group := range groups {
 		most := 0
-		for _, k := range group {
-			most = max(most, cases[k].Repeat)
+		for _, i := range group {
+			most = max(most, cases[i].Repeat)
 		}
 		group = slices.Clone(group)
 		for repetition := 1; repetition <= most; repetition++ {
-			for _, k := range group {
-				if repetition <= cases[k].Repeat {
-					all = append(all, turn{k, repetition})
+			for _, i := range group {
+				if repetition <= cases[i].Repeat {
+					all = append(all, turn{i, repetition})
 				}
 			}
 			slices.Reverse(group)
@@ -46,7 +48,7 @@ func turns(cases []Outcome) (all []turn) {
 // queue hands out turns in their order. It is safe for concurrent use. The repetitions of a case, and the
 // cells of a matrix, do not run beside each other: later cases go before them.
 type queue struct {
-	groups  []int // of each case: its own index, or that of the first cell of its matrix
+	groups  []int // of each case
 	mu      sync.Mutex
 	changed *sync.Cond
 	waiting []turn
@@ -54,14 +56,13 @@ type queue struct {
 }
 
 func newQueue(cases []Outcome) *queue {
-	q := &queue{busy: map[int]bool{}, waiting: turns(cases)}
+	groups := groupsOf(cases)
+	q := &queue{busy: map[int]bool{}, waiting: turns(cases, groups), groups: make([]int, len(cases))}
 	q.changed = sync.NewCond(&q.mu)
-	for i, c := range cases {
-		group := i
-		if c.Matrix != "" {
-			group = slices.IndexFunc(cases, func(other Outcome) bool { return other.Matrix == c.Matrix })
+	for group, members := range groups {
+		for _, i := range members {
+			q.groups[i] = group
 		}
-		q.groups = append(q.groups, group)
 	}
 	return q
 }

@@ -19,7 +19,7 @@ func TestTurns(t *testing.T) {
 		cases = append(cases, Outcome{Case: c})
 	}
 	want := []turn{{0, 1}, {0, 2}, {1, 1}, {2, 1}, {4, 1}, {2, 2}, {1, 2}, {1, 3}, {2, 3}, {3, 1}}
-	if got := turns(cases); !slices.Equal(got, want) {
+	if got := turns(cases, groupsOf(cases)); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

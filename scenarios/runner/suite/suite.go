@@ -233,8 +233,9 @@ func (s *suite) sideBySide(ctx context.Context) {
 			for t, more := q.take(ctx); more; t, more = q.take(ctx) {
 				o := &s.results.Cases[t.of]
 				s.first(ctx, o, t.repetition)
-				if last := q.done(t); !last && ctx.Err() == nil || slices.ContainsFunc(o.Runs,
-					s.wantsAgain(o)) {
+				// After done another worker may make the case's next run, unless ctx ended before.
+				again, over := slices.ContainsFunc(o.Runs, s.wantsAgain(o)), ctx.Err() != nil
+				if last := q.done(t); again || !last && !over {
 					s.tell(Update{Waits: &o.Case})
 				} else {
 					s.end(o)
